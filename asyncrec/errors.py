@@ -302,11 +302,15 @@ class ConflictError(StorageError):
 
     Attributes:
         ended: whether another process has ended the writer that raises it.
+        sources: those that other writers have taken from this one. What this writer had of them and had not stored is
+            dropped, because their new owners read it again. Calls that acknowledge raise until `release` is called for
+            each of them.
     """
 
-    def __init__(self, message: str, *, ended: bool = False) -> None:
+    def __init__(self, message: str, *, ended: bool = False, sources: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.ended = ended
+        self.sources = sources
 
 
 class ObjectTooLargeError(AsyncRecError, ValueError):

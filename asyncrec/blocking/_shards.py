@@ -187,6 +187,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         """See `asyncrec.ShardedWriter.advance`."""
         return self._at_once(lambda: self._value.advance(source, position))
 
+    def release(self, *sources: str) -> None:
+        """See `asyncrec.ShardedWriter.release`."""
+        self.hand_on()
+        self._owner.call(self._value.release, *sources)
+
     def _at_once(self, call: Callable[[], Coroutine[Any, Any, int]]) -> int:
         """Write something that is not collected, behind what is."""
 
@@ -326,7 +331,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 value,
                 partition_by=partition_by,
                 skips=options.get("on_duplicate") == "skip",
-                commits=writer.commits_on_error(options.get("on_error"), together=together),
+                commits=opening.commits_on_error(options.get("on_error"), together=together),
                 exit_timeout=options.get("exit_timeout", default_timeout),
                 encoder=encoder,
             )

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
 import asyncrec
 from asyncrec._shards.manifest.names import manifest_prefix
-from asyncrec._shards.writing import sources
-from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage import Storage
 
@@ -40,20 +35,6 @@ async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[
         for source, (turn, position) in head.get("progress", {}).items():
             found[source] = max((turn, position), found.get(source, (0, -1)))
     return found
-
-
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who continues a source takes the next turn; in place of the objects by which one process alone does."""
-
-    def of(job: Job) -> Callable[[str], Awaitable[tuple[int, int]]]:
-        async def take(source: str) -> tuple[int, int]:
-            turn, position = (await progress_of(job.store, job.header.name)).get(source, (0, -1))
-            return turn + 1, position
-
-        return take
-
-    monkeypatch.setattr(sources, "turns", of)
 
 
 async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **options: Any) -> None:

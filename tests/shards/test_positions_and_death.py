@@ -19,12 +19,10 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
 
-from .messages import LAST, SOURCES, consume, once, progress_of, stored, turns
+from .messages import LAST, SOURCES, consume, once, progress_of, stored
 from .mortal import Killed, Process
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("turns")]
-
-__all__ = ["turns"]
+pytestmark = pytest.mark.anyio
 
 SMALL: dict[str, Any] = {"open_shards": 2, "max_shard_records": 7}
 ALL = dict.fromkeys(SOURCES, LAST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -138,6 +138,24 @@ class Inbox:
             size += batch.size
             self._items.popleft()
         return batches
+
+    def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
+        """Replace the batches in here; returns those of which nothing was left. Their room is given back."""
+        items, self._items = self._items, deque()
+        dropped: list[WriteBatch] = []
+        freed = 0
+        for item in items:
+            if not isinstance(item, WriteBatch):
+                self._items.append(item)
+                continue
+            freed += item.size
+            if (batch := revised(item)) is None:
+                dropped.append(item)
+            else:
+                freed -= batch.size
+                self._items.append(batch)
+        self._budget.arrived(freed)  # last: callers that wait for room may put something in
+        return dropped
 
     def last_flush(self) -> FlushRequest | None:
         """The last request that is queued for the current object."""

@@ -32,6 +32,11 @@ class Levels:
         """Note that everything up to the ticket is committed."""
         _forget(self._uncommitted, ticket)
 
+    def dropped(self, ticket: int) -> None:
+        """Note that the batch which begins with this ticket will reach no level: nothing is left of it."""
+        self._uncommitted = deque(each for each in self._uncommitted if each[0] != ticket)
+        self._unspooled = deque(each for each in self._unspooled if each[0] != ticket)
+
     @property
     def first_unspooled(self) -> int | None:
         """The first ticket that is not spooled, or `None`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, cast
 
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
@@ -47,6 +47,8 @@ class WriteBatch:
         digests: those of the keys, one after another, or `None` when no record has a key.
         positions: the last one of each source among its records, or `None` when no record has one.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
+        runs: of which source its records are, each with the first record from there on, and the turn of the source.
+        source: of the last record; `None` if it has none.
     """
 
     __slots__ = (
@@ -60,7 +62,9 @@ class WriteBatch:
         "lengths",
         "positions",
         "records",
+        "runs",
         "size",
+        "source",
         "time",
     )
 
@@ -77,6 +81,8 @@ class WriteBatch:
         self.digests: bytes | None = None
         self.positions: Positions | None = None
         self.goes_on = False
+        self.runs: list[tuple[int, str | None, int]] = []
+        self.source: str | None = None
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
@@ -112,20 +118,77 @@ class WriteBatch:
         batch.digests = digests
         return batch
 
+    def begin_run(self, source: str | None, turn: int) -> None:
+        """Note that the next records are of another source, or of none."""
+        if source != self.source:
+            self.runs.append((len(self.records), source, turn))
+        self.source = source
+
+    def take_positions(self, positions: Positions) -> None:
+        """Note up to which positions it has the records of sources."""
+        if self.positions is None:
+            self.positions = {}
+        self.positions |= positions
+
     def without_first(self, count: int) -> WriteBatch:
         """Make a sealed batch of a sealed one, without its first ``count`` records; its tickets stay."""
+        return self._of([(count, self.count)])
+
+    def with_turns(self, turn_now: Callable[[str, int], int]) -> WriteBatch | None:
+        """Make a sealed batch of a sealed one, without the records of sources that the writer has lost.
+
+        ``turn_now`` tells which turn the writer has of a source that it had in an earlier turn; 0 if it has lost it. Of
+        the others the new turns are noted. Returns `None` if no record is left.
+        """
+        kept: list[tuple[int, int]] = []
+        at = 0
+        for begin, end, source, turn in self._spans():
+            if source is not None and not turn_now(source, turn):
+                kept.append((at, begin))
+                at = end
+        kept = [(begin, end) for begin, end in (*kept, (at, self.count)) if begin < end]
+        if not kept:
+            return None
+        batch = self if kept == [(0, self.count)] else self._of(kept)
+        if self.positions is not None:
+            batch.positions = {
+                source: (now, position)
+                for source, (turn, position) in self.positions.items()
+                if (now := turn_now(source, turn))
+            } or None
+        batch.runs = [
+            (begin, source, turn if source is None else turn_now(source, turn)) for begin, source, turn in batch.runs
+        ]
+        return batch
+
+    def _of(self, kept: Sequence[tuple[int, int]]) -> WriteBatch:
+        """Make a sealed batch of some ranges of the records of a sealed one; its tickets stay."""
         lengths = array("q")
         lengths.frombytes(self.lengths)
-        taken = sum(lengths[:count]) + count * FRAME_OVERHEAD
+        starts = [0, *accumulate(length + FRAME_OVERHEAD for length in lengths)]
+        frames = b"".join(self.frames)
         batch = WriteBatch.of_frames(
-            b"".join(self.frames)[taken:],
-            count=self.count - count,
-            lengths=pack_lengths(lengths[count:]),
-            digests=None if self.digests is None else self.digests[KEY_BYTES * count :],
+            b"".join(frames[starts[begin] : starts[end]] for begin, end in kept),
+            count=sum(end - begin for begin, end in kept),
+            lengths=pack_lengths([length for begin, end in kept for length in lengths[begin:end]]),
+            digests=None
+            if self.digests is None
+            else b"".join(self.digests[KEY_BYTES * begin : KEY_BYTES * end] for begin, end in kept),
         )
         batch.first, batch.last, batch.time = self.first, self.last, self.time
         batch.positions, batch.goes_on = self.positions, self.goes_on
+        before = 0
+        for begin, end in kept:
+            for first, last, source, turn in self._spans():
+                if first < end and last > begin:
+                    batch.runs.append((before + max(0, first - begin), source, turn))
+            before += end - begin
         return batch
+
+    def _spans(self) -> list[tuple[int, int, str | None, int]]:
+        """The first record of each run, the end of the run, its source and its turn."""
+        ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
+        return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
         """Frame the records: at most BATCH_RECORDS of them, and BATCH_BYTES and one record of LARGE_RECORD."""

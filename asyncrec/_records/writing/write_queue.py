@@ -8,6 +8,7 @@ Tickets only grow along a queue, and its `Levels` say which of them have reached
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import anyio
 
@@ -111,7 +112,9 @@ class WriteQueue:
             if batch.keys is None:
                 batch.keys = [_NO_DIGEST] * len(records)
             batch.keys.append(_NO_DIGEST if key is None else key)
-        if source is not None and place is not None:
+        if source is not batch.source:
+            batch.begin_run(source, 0 if place is None else place[0])
+        if place is not None and source is not None:
             if batch.positions is None:
                 batch.positions = {}
             batch.positions[source] = place
@@ -148,13 +151,15 @@ class WriteQueue:
             if batch.keys is None:
                 batch.keys = [_NO_DIGEST] * len(batch.records)
             batch.keys += [_NO_DIGEST] * len(records) if keys is None else keys
+        if positions is not None:
+            ((source, (turn, _)),) = positions.items()
+            batch.begin_run(source, turn)
+            batch.take_positions(positions)
+        elif batch.source is not None:
+            batch.begin_run(None, 0)
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step
-        if positions is not None:
-            if batch.positions is None:
-                batch.positions = {}
-            batch.positions |= positions
         if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
             self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
@@ -219,6 +224,12 @@ class WriteQueue:
     def pending_since(self) -> float | None:
         """When the first record was taken that is not yet handed over, or `None`."""
         return None if self._pending is None else self._pending.time
+
+    def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> None:
+        """Replace all batches that the owner has not taken; `None` stands for one of which nothing is left."""
+        self.seal()
+        for batch in self.inbox.revise(revised):
+            self.levels.dropped(batch.first)
 
     def count_again(self) -> None:
         """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""

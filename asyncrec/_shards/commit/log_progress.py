@@ -24,13 +24,11 @@ class LogProgress:
 
     Attributes:
         stated: what the log has said: of each source its turn and the last position.
-        is_used: whether the writer has taken a source.
         lift: given what a commit is to say, returns that and what else may be said now: positions without a record.
     """
 
     def __init__(self) -> None:
         self.stated: Positions = {}
-        self.is_used = False
         self.lift: Callable[[Positions], Positions] = lambda positions: positions
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
@@ -60,13 +58,13 @@ class LogProgress:
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load what the segments of a log have said that no checkpoint covers: whoever ends the log says it once more."""
+    """Load what the segments of a log have said that no checkpoint covers: the process that ends it says it again."""
     prefix = manifest_prefix(name)
     stated: Positions = {}
     async for info in folder.list_objects(f"{prefix}{writer}-"):
         if (segment_of(info.key[len(prefix) :]) or ("", 0))[0] == writer:
             content = await folder.get(info.key, max_bytes=MAX_SEGMENT_BYTES)
             segment = await in_thread(partial(parse_segment, content, name=info.key))
-            for source, (turn, position) in segment.extra.get("progress", {}).items():
+            for source, (turn, position) in segment.progress.items():
                 stated[source] = max((turn, position), stated.get(source, (0, -1)))
     return stated

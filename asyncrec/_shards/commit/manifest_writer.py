@@ -25,7 +25,7 @@ from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closin
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.flush_log import FlushLog
-from asyncrec._shards.commit.log_progress import LogProgress
+from asyncrec._shards.commit.log_progress import LogProgress, load_stated
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -165,19 +165,15 @@ class ManifestWriter:
             group.error.__cause__ = error
             raise
 
-    async def void(self, *shards: str) -> None:
-        """Make sure that a published shard is never committed: it is damaged, and its deletion may come late.
+    async def say(self, **said: Any) -> None:
+        """Commit a segment without a shard, with these members of `Segment`. It raises errors as `commit` does.
 
-        The commit also says how far the flush log has come, which may be all that it is for.
-
-        Raises:
-            ConflictError, StorageError: as `commit`.
+        It says how far the sources and the flush log have come, which may be all that it is for. A shard that it
+        removes, and that no commit names, is never committed: it is damaged, and its deletion may come late.
         """
         async with self._turn:
             # Behind the end of the log nothing comes.
-            await self._append(
-                lambda: None if self.closed else (self._segment((), time=self.clock.now(), remove=shards), ())
-            )
+            await self._append(lambda: None if self.closed else (self._segment((), time=self.clock.now(), **said), ()))
 
     async def close(
         self,
@@ -257,7 +253,7 @@ class ManifestWriter:
         if self._flush_log is not None and not members.get("closed"):
             members["flushed"] = self._flush_log.ledger.last
         if said := self.progress.of(add, all=bool(members.get("closed"))):
-            members["extra"] = {**members.get("extra", {}), "progress": said}
+            members["progress"] = {**members.get("progress", {}), **said}
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
@@ -297,6 +293,8 @@ class ManifestWriter:
         for entry in await in_thread(history.added_by, self._writer):
             if entry.path not in known:
                 self._listed(entry)
+        if history.progress:
+            self.progress.won(await load_stated(self._storage, self._name, self._writer))
 
     async def _ask(self, doubt: _Doubt, *, again: bool) -> None:
         assert self._last is not None, "it was looked at"
@@ -322,7 +320,7 @@ class ManifestWriter:
         self._doubt = None
         self._last = (self._last or 0) + 1
         self.closed = doubt.segment.closed
-        self.progress.won(doubt.segment.extra.get("progress", {}))
+        self.progress.won(doubt.segment.progress)
         for entry in doubt.new:
             self._listed(entry)
         if self._flush_log is not None:

@@ -38,7 +38,7 @@ class ShardPublisher:
 
     Attributes:
         fates: what has become of the job's shards in the store.
-        void: `ManifestWriter.void`, if the job commits shard by shard.
+        say: `ManifestWriter.say`, if the job commits shard by shard.
         flush_log: where records are flushed to, if not to a disk.
     """
 
@@ -68,7 +68,7 @@ class ShardPublisher:
         self._clock = clock
         self._deadline = deadline
         self._keep_sidecars = keep_sidecars
-        self.void: Callable[[str], Awaitable[None]] | None = None
+        self.say: Callable[..., Awaitable[None]] | None = None
         self.flush_log: FlushLog | None = None
         self._with_positions: set[str] = set()
 
@@ -175,11 +175,11 @@ class ShardPublisher:
 
     async def _is_void(self, key: str) -> bool:
         """Say in the writer's log that a damaged shard is void, since its deletion may come late."""
-        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self.void is None:
+        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self.say is None:
             return True
         with self._deadline.cleaning_up():
             try:
-                await self.void(key)
+                await self.say(remove=(key,))
                 return True
             except Exception as error:
                 self._warn(self._staging, key, "is damaged and could not be removed: %s", error)

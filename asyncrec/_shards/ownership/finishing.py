@@ -107,7 +107,8 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
-        self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
+        if self._history.progress and last is not None:  # else the commit looks for itself
+            self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
         self._publisher = self._publisher_of(header)
 
     def _publisher_of(self, header: JobHeader) -> ShardPublisher:
@@ -115,7 +116,7 @@ class Finishing:
         publisher = ShardPublisher(
             self._target, header, budget=budget, clock=clock, deadline=deadline, keep_sidecars=True
         )
-        publisher.void = self._manifest.void
+        publisher.say = self._manifest.say
         return publisher
 
     async def rolling(self, *, close: bool) -> None:

@@ -82,7 +82,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
             continue
         if log.ledger.is_unsaid:
             with suppress(StorageError):
-                await job.manifest.void()
+                await job.manifest.say()
         elif not log.ledger.is_needed:
             continue
         elif log.beats < BEATS:

@@ -113,7 +113,7 @@ class Job:
             staging=staging_folder,
         )
         self.publisher.flush_log = flush_log
-        self.publisher.void = self.manifest.void
+        self.publisher.say = self.manifest.say
         self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim
         self.replaces = mode == "replace"

@@ -27,7 +27,6 @@ from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
-from asyncrec._shards.writing import sources
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Job, Mode
@@ -39,7 +38,7 @@ from asyncrec._shards.writing.running import running
 from asyncrec._shards.writing.succession import going_on
 from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted
-from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
+from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
@@ -273,20 +272,27 @@ async def open_sharded_writer(
             another = replace(header, writer=new_writer_id())
             return open_job(folder, another, path=display_path, mode="append", budget=budget, on_commit=on_commit)
 
+        continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
+        writer = ShardedWriter(
+            shards, longest, partition_by=partition_by, keys=keys, encoder=encoder, continues=continues
+        )
         async with (
             going_on(shards, begin),
             tending(shards, recovers=recover),
             telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),
         ):
-            continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
-            take = sources.turns(job) if continues and sources.turns is not None else None
-            writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder, take=take)
             stack.enter_context(counted(writer.stats))
             try:
                 yield writer
             finally:
                 teller.ending = True
+        shards.sources.refuse_dropped()
+
+
+def commits_on_error(on_error: str | None, *, together: bool) -> bool:
+    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
+    return (on_error or ("discard" if together else "commit")) == "commit"
 
 
 def _spool_folder(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
@@ -28,6 +29,9 @@ from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
 from asyncrec._shards.writing.totals import ShardedWriterStats
 
+if TYPE_CHECKING:
+    from asyncrec._shards.writing.source_turns import SourceTurns
+
 
 class OpenShards:
     """The shards that a writer has open.
@@ -41,7 +45,10 @@ class OpenShards:
         budget: bounds what all of them hold.
         acknowledgements: how far each write has come.
         coordinator: commits the shards.
+        sources: those whose records the writer takes.
     """
+
+    sources: SourceTurns
 
     def __init__(self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget) -> None:
         self.path = path
@@ -133,6 +140,11 @@ class OpenShards:
         for queue in self.queues:
             queue.end_object()
             await cancel_shielded_checkpoint()  # or their last chunks would all be written in one turn
+
+    async def commit(self, last: int) -> None:
+        """Commit what was taken up to this ticket, or later; which ends the open shards."""
+        await self.end_objects()
+        await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
         """Count what happened so far. It may be asked on any thread."""

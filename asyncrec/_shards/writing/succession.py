@@ -9,8 +9,11 @@ has committed these records too.
 So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
 shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
 because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
-the segment was not made by a recovery, a person has given A up: then A fails. It also fails if it has records of
-sources: whoever continues these reads on behind what B has stored.
+the segment was not made by a recovery, a person has given A up: then A fails.
+
+B may also have ended A's log because it continues a source of A's. In its new log A takes its sources again. Records of
+a source that has another owner by then are left out, because that owner reads them again
+(`asyncrec._shards.writing.sources`).
 """
 
 from __future__ import annotations
@@ -135,9 +138,8 @@ class Succession:
         ended = self._ended[job]
         await ended.settled.wait()
         acknowledgements, end = self._shards.acknowledgements, ended.end
-        continues = job.manifest.progress.is_used
-        if end is None or end.is_given_up or continues or job.flush_log is None:
-            lost = end is not None and (end.is_given_up or not continues)  # what was flushed, too
+        if end is None or end.is_given_up or job.flush_log is None:
+            lost = end is not None  # what was flushed, too
             self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
             return None
         batches: list[WriteBatch] = []
@@ -152,6 +154,7 @@ class Succession:
             safe = batches[0].first - 1 if batches else last
             levels.spooled(safe)
             levels.committed(safe)
+            batches = self._shards.sources.continued(batches, levels)
             acknowledgements.changed()
             async with self._turn:
                 for key in job.fates.those("published"):
@@ -178,7 +181,7 @@ class Succession:
                     continue
                 try:
                     if (end := await _end_of(job)) is not None:
-                        if not (end.is_given_up or job.manifest.progress.is_used):
+                        if not end.is_given_up:
                             await self._succeed(stack, job, end, ended.error)
                         ended.end = end
                 except Exception as failure:
@@ -191,6 +194,7 @@ class Succession:
         if error.__cause__ is not None:
             error.__cause__.__traceback__ = None  # its frames hold a flush entry
         new = await self._begun(stack)
+        await shards.sources.take_again(new)
         if job.flush_log is not None:
             job.flush_log.stop(error)
             job.flush_log.room.close()

@@ -24,7 +24,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.sources import Sources, Take
+from asyncrec._shards.writing.sources import Sources
 from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
@@ -42,11 +42,6 @@ _AMPLE = 32  # batches
 
 # A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
 _HASHED_LATER = 256
-
-
-def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
-    return (on_error or ("discard" if together else "commit")) == "commit"
 
 
 class ShardedWriter:
@@ -67,15 +62,14 @@ class ShardedWriter:
         partition_by: Callable[[bytes], Partition] | None,
         keys: KeySet | None,
         encoder: RecordEncoder | None = None,
-        take: Take | None = None,
+        continues: bool = False,
     ) -> None:
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
         self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
         self.writer_id = shards.job.header.writer
+        self._shards, self._queues = shards, shards.queues
         self.flush_seconds = shards.queues[0].flush_seconds
-        self._shards = shards
-        self._queues = shards.queues
         self._budget = shards.budget
         self._intake = Intake(shards.budget, shards.check)
         self._acknowledgements = shards.acknowledgements
@@ -85,7 +79,7 @@ class ShardedWriter:
         self._tickets = 0
         self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
-        self._sources = Sources(shards, take, self._next_tickets, max_record_bytes, keys=keys, encoder=encoder)
+        self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder, continues=continues)
 
     @property
     def last_ticket(self) -> int:
@@ -102,7 +96,7 @@ class ShardedWriter:
     @property
     def progress(self) -> dict[str, int]:
         """Of each source that this writer has, the last position that it took, or that was stored before."""
-        return self._sources.progress
+        return self._shards.sources.progress
 
     async def write(
         self,
@@ -115,17 +109,16 @@ class ShardedWriter:
     ) -> int:
         """Write one record, and return its ticket, for `wait`.
 
-        The record is bytes, or, if the writer has a schema, also a mapping of names to values. Anything but `bytes` is
-        copied. It waits while the writer holds as much as ``memory_limit`` allows. If it is cancelled, the record was
-        not written.
+        The record is bytes, or, with a schema, also a mapping of names to values. Anything but `bytes` is copied. It
+        waits while the writer holds as much as ``memory_limit`` allows. If it is cancelled, the record was not written.
 
         Args:
             key: names the record, for deduplication, resuming and look-up.
             partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
-            position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
-                taken or stored is dropped and counted; its ticket is that of what came as far.
+            position: of the record in its source, from 0 to 2**63-1. At or below the last position that was taken or
+                stored, the record is dropped and counted; its ticket is that of what came as far.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -199,9 +192,8 @@ class ShardedWriter:
         """Write many records without keys, in order, which is the fast way; return the ticket of the last one.
 
         Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
-        With ``key_feature``, each record contains its key, and is written with it.
-
-        With ``source`` and ``position``, these are all records of that position: all are written and durable, or none.
+        With ``key_feature``, each record contains its key, and is written with it. With ``source`` and ``position``,
+        these are all records of that position: all are written and durable, or none.
         """
         if source is not None or position is not None:
             return await self._sources.write(records, source, position, partition=partition)
@@ -218,6 +210,14 @@ class ShardedWriter:
     async def advance(self, source: str, position: int) -> int:
         """Take a position that gave no record; a later commit stores it. Returns the ticket of what came as far."""
         return await self._sources.write((), source, position)
+
+    async def release(self, *sources: str) -> None:
+        """Commit everything written so far, and let go of these sources, so that another writer may continue them.
+
+        Release a source also after a call has raised `ConflictError` because another writer has it: until then each
+        call that acknowledges raises. Cancelled, or after an error, the writer still has what no other writer took.
+        """
+        await self._shards.sources.release(sources)
 
     async def _write_batches(self, records: Iterable[Record], partition: Partition | None) -> None:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
@@ -274,6 +274,7 @@ class ShardedWriter:
         level = self._acknowledgements.level_of(last)
         if level == "spooled":
             await self._shards.promise()
+        self._shards.sources.refuse_lost()
         return level
 
     async def commit(self) -> Level:
@@ -286,9 +287,9 @@ class ShardedWriter:
         if self._shards.job.header.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._shards.check()
-        last = self._tickets
-        await self._shards.end_objects()
-        await self._acknowledgements.committed(last)
+        await self._shards.commit(self._tickets)
+        await self._shards.sources.commit()
+        self._shards.sources.refuse_lost()
         return "committed"
 
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
@@ -310,17 +311,18 @@ class ShardedWriter:
             if self._shards.job.header.together and not self._acknowledgements.ended:
                 raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
             await self._acknowledgements.committed(ticket)
-            return
-        if not self._shards.spools:
+        elif not self._shards.spools:
             raise ArgumentValueError(f"{self.path}: {self._unreachable(level)}")
-        while self._acknowledgements.level_of(ticket) == "buffered":
-            self._shards.check()
-            await self._shards.flush()
-        await self._shards.promise()  # another task's flush, which was cancelled, may have brought it there
+        else:
+            while self._acknowledgements.level_of(ticket) == "buffered":
+                self._shards.check()
+                await self._shards.flush()
+            await self._shards.promise()  # another task's flush, which was cancelled, may have brought it there
+        self._shards.sources.refuse_lost()
 
     def stats(self) -> ShardedWriterStats:
         """Count what happened so far. It may be called on any thread."""
-        return self._shards.stats(self._duplicates + self._sources.dropped)
+        return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -333,17 +335,15 @@ class ShardedWriter:
 
     def _next_tickets(self, count: int) -> int:
         """Give out so many tickets; returns the first."""
-        self._tickets += count
-        return self._tickets - count + 1
+        first, self._tickets = self._tickets + 1, self._tickets + count
+        return first
 
     def _is_duplicate(self, digest: bytes) -> bool:
-        if self._keys is None or digest not in self._keys:
-            return False
-        self._duplicates += 1
-        return True
+        is_known = self._keys is not None and digest in self._keys
+        self._duplicates += is_known
+        return is_known
 
     def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
-        """Return the queue that the partition chooses."""
         if partition is None:
             assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)

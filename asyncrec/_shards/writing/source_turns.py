@@ -1,0 +1,255 @@
+"""`SourceTurns`: which sources a writer has, how they are taken, released, and lost to another writer.
+
+Before the first record of a source, its turn is taken: the last owner has ended by then, and says the position
+(`asyncrec._shards.ownership.sources`).
+
+Suppose another consumer takes a source from A, which has records of it in memory. They were acknowledged to no caller,
+and come again to the new owner. So A drops them. The naive way is to say nothing: then A's next flush tells its caller
+that they are safe. So each call that would acknowledge something raises, until the caller has released the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import cycle
+
+import anyio
+
+from asyncrec._records.writing.levels import Levels
+from asyncrec._records.writing.write_batch import Positions, WriteBatch
+from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
+from asyncrec._shards.manifest.loading import LoadedManifest
+from asyncrec._shards.manifest.progress import MOST_SOURCES, NO_POSITION
+from asyncrec._shards.ownership.sources import TakenSource, check_source, take_source
+from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec.errors import ArgumentValueError, ConflictError
+
+
+class Source:
+    """A source whose records this writer takes.
+
+    Attributes:
+        calls: those that take a position, and wait.
+        lock: held, in the order of the calls, while a call that takes a position waits.
+        turn: the number of its turn; 0 before it has one.
+        since: the first turn that this writer has had without another owner between.
+        position: the last that was taken.
+        written: the last that was taken with a record; or what was stored, if none was.
+        ticket: of the last record that was taken.
+        lost: why the writer does not have it any more.
+    """
+
+    __slots__ = ("calls", "lock", "lost", "position", "queue", "since", "ticket", "turn", "written")
+
+    def __init__(self, queue: WriteQueue) -> None:
+        self.queue = queue
+        self.calls = 0
+        self.lock = anyio.Lock(fast_acquire=True)
+        self.turn = self.since = 0
+        self.position = self.written = NO_POSITION
+        self.ticket = 0
+        self.lost: ConflictError | None = None
+
+
+class SourceTurns:
+    """The sources that one writer has, or has lost and not released, by name."""
+
+    def __init__(self, shards: OpenShards, *, continues: bool) -> None:
+        """A writer that ``continues`` none refuses sources."""
+        self._shards = shards
+        self._continues = continues
+        self._sources: dict[str, Source] = {}
+        self._ahead: dict[str, Source] = {}  # those whose last position had no record, perhaps
+        self._queues_in_turn = cycle(shards.queues)
+        self._taking = anyio.Lock()  # held while a turn is taken: the next begins with what this one has read
+        self._known: LoadedManifest | None = None
+        self._has_dropped = False  # records, with a source that was lost
+        self.get = self._sources.get
+        shards.sources = self
+        shards.job.manifest.progress.lift = self._lifted
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """The last position of each source that was taken, or stored before."""
+        return {
+            name: source.position
+            for name, source in self._sources.items()
+            if source.turn and source.lost is None and source.position != NO_POSITION
+        }
+
+    def begin(self, source: str) -> Source:
+        if not self._continues:
+            raise ArgumentValueError(
+                f"{self._shards.path}: source= requires a writer that appends rolling shards, without partition_by and "
+                "without on_error='discard'"
+            )
+        if len(self._sources) >= MOST_SOURCES:
+            raise ArgumentValueError(
+                f"{self._shards.path}: a data set has at most {MOST_SOURCES:,} sources; a source is a partition of a "
+                "queue, not a message"
+            )
+        found = self._sources[source] = Source(next(self._queues_in_turn))
+        return found
+
+    def went_ahead(self, name: str, source: Source) -> None:
+        """Note that a position without a record was taken."""
+        self._ahead[name] = source
+
+    async def open(self, name: str, source: Source) -> None:
+        """Take the turn of a source. If the writer is ended meanwhile, its next log takes it."""
+        while True:
+            self._shards.check()
+            job = self._shards.job
+            try:
+                taken = await self._take(job, name)
+            except ConflictError as error:
+                if not error.ended or await self._shards.coordinator.go_on(job, None, Levels(), error) is None:
+                    raise
+            else:
+                if self._shards.job is job:
+                    break
+        self._shards.check()
+        source.turn = source.since = taken.turn
+        source.position = source.written = taken.position
+
+    async def _take(self, job: Job, name: str, since: int | None = None) -> TakenSource:
+        async with self._taking:
+            taken = await take_source(job.store, job.header, name, since=since, known=self._known)
+            self._known = taken.known
+            return taken
+
+    def _lifted(self, positions: Positions) -> Positions:
+        """What a commit says beside its shards': positions without a record, behind which nothing is open."""
+        stated = self._shards.job.manifest.progress.stated
+        lifted = dict(positions)
+        for name, source in self._ahead.items():
+            if source.lost is None and source.position > source.written:
+                turn, last = positions.get(name, stated.get(name, (0, NO_POSITION)))
+                if source.ticket == 0 or (turn == source.turn and last >= source.written):
+                    lifted[name] = source.turn, source.position
+        return lifted
+
+    # -- letting go, and losing ---------------------------------------------------------------------------------------
+
+    async def release(self, names: Sequence[str]) -> None:
+        """Commit what the writer has of these sources, and let go of their turns. Those that it does not have are none.
+
+        If it is cancelled, or raises an error, the writer still has those that it had not lost.
+        """
+        found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
+        async with AsyncExitStack() as stack:
+            for source in found.values():
+                source.calls += 1
+                stack.callback(_left, source)
+                await stack.enter_async_context(source.lock)
+            for name, source in found.items():
+                if source.lost is not None or not source.turn:
+                    self._forget(name, source)
+            if any(self._sources.get(name) is source for name, source in found.items()):
+                await self._shards.commit(max(source.ticket for source in found.values()))
+                await self._say(found)
+            for name, source in found.items():
+                self._forget(name, source)
+
+    async def commit(self) -> None:
+        """Have the log say what positions without a record were taken, behind which nothing is open."""
+        if self._ahead:
+            await self._say({})
+
+    async def _say(self, released: Mapping[str, Source]) -> None:
+        while True:
+            job = self._shards.job
+            turns = {name: each.turn for name, each in released.items() if each.turn and each.lost is None}
+            try:
+                if turns or job.manifest.progress.of(()):
+                    await job.manifest.say(releases=turns)
+                return
+            except ConflictError as error:
+                if await self._shards.coordinator.go_on(job, None, Levels(), error) is None:
+                    raise
+
+    def _forget(self, name: str, source: Source) -> None:
+        if self._sources.get(name) is source:
+            del self._sources[name]
+            self._ahead.pop(name, None)
+
+    def refuse_lost(self) -> None:
+        """Raise if a source was lost, and is not released: not all that was written will be stored by this writer.
+
+        Raises:
+            ConflictError: it names the sources.
+        """
+        lost = {name: source.lost for name, source in self._sources.items() if source.lost is not None}
+        if lost:
+            error = copy_for_reraise(next(iter(lost.values())))
+            assert isinstance(error, ConflictError), "it was copied"
+            error.sources = tuple(lost)
+            raise error
+
+    def refuse_dropped(self) -> None:
+        """Raise if records were dropped of a source that was lost, and is not released.
+
+        Raises:
+            ConflictError: it names the sources.
+        """
+        if self._has_dropped:
+            self.refuse_lost()
+
+    async def take_again(self, job: Job) -> None:
+        """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
+
+        Raises:
+            StorageError: whether it was taken is not known; or the log is ended, too.
+        """
+        turns: dict[str, int] = {}
+        lost: dict[str, ConflictError] = {}
+        for name, source in self._sources.items():
+            if source.turn and source.lost is None:
+                try:
+                    turns[name] = (await self._take(job, name, source.turn)).turn
+                except ConflictError as error:
+                    if error.ended:
+                        raise
+                    error.sources = (name,)
+                    lost[name] = error
+        # From here on nothing waits.
+        for name, turn in turns.items():
+            self._sources[name].turn = turn
+        for name, reason in lost.items():
+            self._sources[name].lost = reason
+        job.manifest.progress.lift = self._lifted
+        for queue in self._shards.queues:
+            queue.seal()
+        for queue in self._shards.queues:
+            queue.revise(self._continued)
+
+    def continued(self, batches: Sequence[WriteBatch], levels: Levels) -> list[WriteBatch]:
+        """Return what is left of batches that were written to the log before, with the turns of this one."""
+        left = []
+        for batch in batches:
+            if (again := self._continued(batch)) is None:
+                levels.dropped(batch.first)
+            else:
+                left.append(again)
+        return left
+
+    def _continued(self, batch: WriteBatch) -> WriteBatch | None:
+        again = batch.with_turns(self._turn_now)
+        self._has_dropped = self._has_dropped or again is None or again.count < batch.count
+        return again
+
+    def _turn_now(self, name: str, turn: int) -> int:
+        source = self._sources.get(name)
+        return source.turn if source is not None and source.lost is None and turn >= source.since else 0
+
+
+def _left(source: Source) -> None:
+    source.calls -= 1
+
+
+def refuse(source: Source) -> None:
+    """Raise why the writer does not have a source any more, if it has lost it."""
+    if source.lost is not None:
+        raise copy_for_reraise(source.lost)

@@ -1,0 +1,220 @@
+"""A writer that releases sources, or loses them to another writer, and goes on with its others."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import ConflictError
+from asyncrec.storage import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+
+from .messages import stored
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+SMALL: dict[str, Any] = {"open_shards": 2, "max_shard_records": 5}
+
+
+async def write(writer: asyncrec.ShardedWriter, source: str, *positions: int) -> None:
+    for position in positions:
+        await writer.write(f"{source} {position}".encode(), source=source, position=position)
+
+
+def messages(**last: int) -> Counter[bytes]:
+    """Each record of these sources up to the last position, once."""
+    return Counter(f"{source} {position}".encode() for source, end in last.items() for position in range(end + 1))
+
+
+async def progress(storage: Storage) -> dict[str, int]:
+    return dict((await asyncrec.read_manifest("pages", storage=storage)).progress)
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+async def test_a_released_source_goes_on_in_another_writer(tmp_path: Path, where: str) -> None:
+    storage: Storage = LocalStorage(tmp_path) if where == "disk" else MemoryStorage()
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first,
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="b") as second,
+    ):
+        await write(first, "p", 0, 1)
+        await write(first, "q", 0)
+        await first.release("p", "never seen")
+        assert first.progress == {"q": 0}
+        assert await progress(storage) == {"p": 1, "q": 0}
+        await write(second, "p", 1, 2)
+        assert second.progress == {"p": 2}
+        await write(first, "q", 1)
+        assert await first.commit() == "committed"
+        assert first.writer_id == "a"
+        await second.release("p")
+        await write(first, "p", 2, 3)  # and back
+    assert await stored(storage) == messages(p=3, q=1)
+    assert (await tools.verify("pages", storage=storage)).ok
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("open_shards", [1, 3])
+async def test_a_writer_goes_on_without_a_lost_source(compression: Any, open_shards: int) -> None:
+    storage = MemoryStorage()
+    options: dict[str, Any] = {"compression": compression, "open_shards": open_shards}
+    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as first:
+        for position in range(10):
+            await write(first, "p", position)
+            await write(first, "q", position)
+        await first.flush()
+        for position in range(10, 20):
+            await write(first, "p", position)
+            await write(first, "q", position)
+            await first.write(b"of no source %d" % position)
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "p", *range(5, 15))
+            assert second.stats().duplicates == 5
+        with pytest.raises(ConflictError, match="has taken the source 'p'") as raised:
+            await first.flush()
+        assert raised.value.sources == ("p",)
+        for call in (first.commit, first.flush):
+            with pytest.raises(ConflictError, match="has taken the source 'p'"):
+                await call()
+        with pytest.raises(ConflictError, match="has taken the source 'p'"):
+            await first.wait(first.last_ticket, "spooled")
+        with pytest.raises(ConflictError, match="has taken the source 'p'"):
+            await write(first, "p", 20)
+        await write(first, "q", 20)
+        assert first.progress == {"q": 20}
+        await first.release("p")
+        await first.wait(first.last_ticket, "spooled")
+        assert await first.commit() == "committed"
+        await write(first, "p", *range(10, 16))
+        assert first.progress == {"p": 15, "q": 20}
+    assert await stored(storage) == messages(p=15, q=20) + Counter(b"of no source %d" % n for n in range(10, 20))
+    assert await progress(storage) == {"p": 15, "q": 20}
+    assert (await tools.verify("pages", storage=storage)).ok
+
+
+async def test_an_exit_says_that_records_were_dropped() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(ConflictError, match="has taken the source 'p'") as raised:
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+            await write(first, "p", 0)
+            await first.flush()
+            await write(first, "p", 1)
+            await write(first, "q", 0)
+            async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+                await write(second, "p", 1)
+    assert raised.value.sources == ("p",)
+    assert await stored(storage) == messages(p=1, q=0)
+
+
+async def test_a_lost_source_without_records_ends_well() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+        await write(first, "p", 0)
+        await first.flush()
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "p", 0, 1)
+        await write(first, "q", 0)
+    assert await stored(storage) == messages(p=1, q=0)
+
+
+async def test_a_position_of_many_records_is_dropped_whole() -> None:
+    storage = MemoryStorage()
+    records = [b"p 1 %d" % n * 200 for n in range(900)]
+    async with asyncrec.open_sharded_writer("pages", storage=storage, memory_limit=64 << 20) as first:
+        await write(first, "p", 0)
+        await write(first, "q", 0)
+        await first.write_many(records, source="p", position=1)
+        await write(first, "q", 1)
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "p", 0)
+        with pytest.raises(ConflictError, match="has taken the source"):
+            await first.flush()
+        await first.release("p")
+        await first.write_many(records, source="p", position=1)
+    assert await stored(storage) == messages(p=0, q=1) + Counter(records)
+
+
+async def test_commit_stores_positions_that_gave_no_record() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.advance("p", 3)
+        await write(writer, "q", 0)
+        await writer.advance("q", 5)
+        await writer.commit()
+        assert await progress(storage) == {"p": 3, "q": 5}
+        await writer.advance("p", 7)
+        await writer.commit()
+        assert await progress(storage) == {"p": 7, "q": 5}
+        await writer.advance("p", 8)
+        await writer.release("p")
+        assert await progress(storage) == {"p": 8, "q": 5}
+
+
+async def test_a_cancelled_release_keeps_the_source() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first:
+        await write(first, "p", 0)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await first.release("p")
+        assert first.progress == {"p": 0}
+        await write(first, "p", 1)
+    assert await stored(storage) == messages(p=1)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
+async def test_consumers_that_take_from_each_other_store_each_message_once(seed: int) -> None:
+    """Each reads on from what it knows, or from some messages before; a zombie goes on until it is told."""
+    rng = random.Random(seed)
+    storage = MemoryStorage()
+    last = dict.fromkeys("pqr", -1)
+    async with AsyncExitStack() as stack:
+        writers = [
+            await stack.enter_async_context(
+                asyncrec.open_sharded_writer("pages", storage=storage, compression=rng.choice(["", "GZIP"]), **SMALL)
+            )
+            for _ in range(3)
+        ]
+        owner = dict.fromkeys("pqr", writers[0])
+        for _ in range(150):
+            writer = rng.choice(writers)
+            source = rng.choice("pqr")
+            try:
+                match rng.randrange(10):
+                    case 0:
+                        await writer.flush()
+                    case 1:
+                        await writer.commit()
+                    case 2:
+                        await writer.release(source)
+                    case 3:
+                        owner[source] = writer
+                    case _:
+                        owner_now = owner[source] if rng.random() < 0.9 else writer
+                        begin = max(0, owner_now.progress.get(source, last[source] - 6) - rng.randrange(3))
+                        for position in range(begin, owner_now.progress.get(source, begin) + rng.randrange(1, 5)):
+                            await write(owner_now, source, position)
+                            last[source] = max(last[source], position)
+            except ConflictError as error:
+                assert error.sources
+                for name in error.sources:
+                    for each in writers:
+                        await each.release(name)
+        for source in "pqr":
+            for each in writers:
+                await each.release(source)
+        for source in "pqr":
+            await write(writers[0], source, *range(last[source] + 1))
+        await writers[0].flush()
+    assert await stored(storage) == messages(**last)
+    assert await progress(storage) == {source: end for source, end in last.items() if end >= 0}
+    assert (await tools.verify("pages", storage=storage)).ok

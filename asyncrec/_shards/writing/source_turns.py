@@ -33,7 +33,7 @@ class Source:
     Attributes:
         calls: those that take a position, and wait.
         lock: held, in the order of the calls, while a call that takes a position waits.
-        turn: the number of its turn; 0 before it has one.
+        turn: the number of its turn; 0 before it has one, and when it is lost.
         since: the first turn that this writer has had without another owner between.
         position: the last that was taken.
         written: the last that was taken with a record; or what was stored, if none was.
@@ -76,7 +76,7 @@ class SourceTurns:
         return {
             name: source.position
             for name, source in self._sources.items()
-            if source.turn and source.lost is None and source.position != NO_POSITION
+            if source.turn and source.position != NO_POSITION
         }
 
     def begin(self, source: str) -> Source:
@@ -125,7 +125,7 @@ class SourceTurns:
         stated = self._shards.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self._ahead.items():
-            if source.lost is None and source.position > source.written:
+            if source.turn and source.position > source.written:
                 turn, last = positions.get(name, stated.get(name, (0, NO_POSITION)))
                 if source.ticket == 0 or (turn == source.turn and last >= source.written):
                     lifted[name] = source.turn, source.position
@@ -145,7 +145,7 @@ class SourceTurns:
                 stack.callback(_left, source)
                 await stack.enter_async_context(source.lock)
             for name, source in found.items():
-                if source.lost is not None or not source.turn:
+                if not source.turn:
                     self._forget(name, source)
             if any(self._sources.get(name) is source for name, source in found.items()):
                 await self._shards.commit(max(source.ticket for source in found.values()))
@@ -161,7 +161,7 @@ class SourceTurns:
     async def _say(self, released: Mapping[str, Source]) -> None:
         while True:
             job = self._shards.job
-            turns = {name: each.turn for name, each in released.items() if each.turn and each.lost is None}
+            turns = {name: each.turn for name, each in released.items() if each.turn}
             try:
                 if turns or job.manifest.progress.of(()):
                     await job.manifest.say(releases=turns)
@@ -203,22 +203,22 @@ class SourceTurns:
         Raises:
             StorageError: whether it was taken is not known; or the log is ended, too.
         """
-        turns: dict[str, int] = {}
-        lost: dict[str, ConflictError] = {}
-        for name, source in self._sources.items():
-            if source.turn and source.lost is None:
+        taken: dict[Source, int | ConflictError] = {}
+        while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:
+            for name, source in left:  # meanwhile, others may be taken for the log that was ended
                 try:
-                    turns[name] = (await self._take(job, name, source.turn)).turn
+                    taken[source] = (await self._take(job, name, source.turn)).turn
                 except ConflictError as error:
                     if error.ended:
                         raise
                     error.sources = (name,)
-                    lost[name] = error
+                    taken[source] = error
         # From here on nothing waits.
-        for name, turn in turns.items():
-            self._sources[name].turn = turn
-        for name, reason in lost.items():
-            self._sources[name].lost = reason
+        for source, turn in taken.items():
+            if isinstance(turn, int):
+                source.turn = turn
+            else:
+                source.lost, source.turn = turn, 0
         job.manifest.progress.lift = self._lifted
         for queue in self._shards.queues:
             queue.seal()
@@ -242,7 +242,7 @@ class SourceTurns:
 
     def _turn_now(self, name: str, turn: int) -> int:
         source = self._sources.get(name)
-        return source.turn if source is not None and source.lost is None and turn >= source.since else 0
+        return source.turn if source is not None and turn >= source.since else 0
 
 
 def _left(source: Source) -> None:

@@ -112,9 +112,9 @@ class Sources:
     async def _write(
         self, found: Source, records: Iterable[Record], source: str, position: int, key: str | bytes | None
     ) -> int:
+        refuse(found)
         if not found.turn:
             await self.turns.open(source, found)
-        refuse(found)
         if position <= found.position:
             self.skipped += len(list(records))
             return found.ticket

@@ -8,7 +8,6 @@ import pytest
 import asyncrec
 from asyncrec import blocking
 from asyncrec._records.writing.write_batch import BATCH_RECORDS
-from asyncrec._shards.writing import sources
 
 
 def records_of(dataset: Path) -> list[bytes]:
@@ -113,11 +112,7 @@ def test_it_is_used_from_a_program_of_either_loop(tmp_path: Path, backend: str) 
         assert list(dataset) == [b"a", b"b"]
 
 
-def test_a_position_is_taken_behind_what_was_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take(source: str) -> tuple[int, int]:
-        return 1, -1
-
-    monkeypatch.setattr(sources, "turns", lambda job: take)
+def test_a_position_is_taken_behind_what_was_collected(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"collected")
         assert writer.write(b"0", source="q", position=0) == 2
@@ -126,4 +121,6 @@ def test_a_position_is_taken_behind_what_was_collected(tmp_path: Path, monkeypat
         assert writer.advance("q", 2) == 4
         assert writer.progress == {"q": 2}
         assert writer.write(b"more") == 5
+        writer.release("q")
+        assert writer.progress == {}
     assert [*blocking.read_records(next(tmp_path.glob("*.tfrecord")))] == [b"collected", b"0", b"1", b"1", b"more"]

@@ -80,7 +80,7 @@ class Inbox:
     def put(self, item: Item) -> None:
         """Hand something to the owner."""
         if self.error is not None or self._state is _State.ENDED:
-            self._drop(item)
+            _drop(item, self._budget)
             return
         if isinstance(item, WriteBatch):
             self._budget.sent(item.size)
@@ -192,10 +192,11 @@ class Inbox:
             item = self._items.popleft()
             if isinstance(item, WriteBatch):
                 self._budget.under_way -= item.size
-            self._drop(item)
+            _drop(item, self._budget)
 
-    def _drop(self, item: Item) -> None:
-        if isinstance(item, WriteBatch):
-            self._budget.give(item.size)
-        elif isinstance(item, FlushRequest):
-            item.done.set()
+
+def _drop(item: Item, budget: ByteBudget) -> None:
+    if isinstance(item, WriteBatch):
+        budget.give(item.size)
+    elif isinstance(item, FlushRequest):
+        item.done.set()

@@ -8,7 +8,6 @@ Tickets only grow along a queue, and its `Levels` say which of them have reached
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import anyio
 
@@ -224,12 +223,6 @@ class WriteQueue:
     def pending_since(self) -> float | None:
         """When the first record was taken that is not yet handed over, or `None`."""
         return None if self._pending is None else self._pending.time
-
-    def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> None:
-        """Replace all batches that the owner has not taken; `None` stands for one of which nothing is left."""
-        self.seal()
-        for batch in self.inbox.revise(revised):
-            self.levels.dropped(batch.first)
 
     def count_again(self) -> None:
         """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""

@@ -23,13 +23,12 @@ from typing import Any
 
 from asyncrec._records.writing.write_batch import Positions
 from asyncrec._shards.manifest.names import progress_key
+from asyncrec._shards.manifest.progress import progress_from_json
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._local.disk import read_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import create_file, open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
-
-_MOST_POSITION = (1 << 63) - 1
 
 
 def positions_line(records: int, positions: Positions) -> bytes:
@@ -61,16 +60,10 @@ def positions_in(data: Any) -> Positions | None:
     """Read positions out of JSON, or null.
 
     Raises:
-        ValueError, TypeError, AttributeError: it is not that.
+        ManifestError: they are not those of sources.
+        AttributeError: they are not an object.
     """
-    return None if data is None else {source: _pair(pair) for source, pair in data.items()}
-
-
-def _pair(pair: list[int]) -> tuple[int, int]:
-    turn, position = pair
-    if not (type(turn) is type(position) is int and turn >= 0 and -1 <= position <= _MOST_POSITION):
-        raise ValueError("not a turn and a position")
-    return turn, position
+    return None if data is None else progress_from_json(data, "positions")
 
 
 def read_positions(path: str) -> bytes | None:

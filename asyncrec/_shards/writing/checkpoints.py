@@ -88,7 +88,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
         elif log.beats < BEATS:
             log.beat()
         else:
-            await shards.end_objects()
+            await shards.commit(0)
 
 
 async def _take_up_silent(job: Job, path: str) -> None:

@@ -266,16 +266,14 @@ async def open_sharded_writer(
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         before = None if mode == "replace" else job.before
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
-        shards = OpenShards(display_path, job, queues, budget)
+        continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
+        shards = OpenShards(display_path, job, queues, budget, continues=continues)
 
         def begin() -> AbstractAsyncContextManager[Job]:
             another = replace(header, writer=new_writer_id())
             return open_job(folder, another, path=display_path, mode="append", budget=budget, on_commit=on_commit)
 
-        continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
-        writer = ShardedWriter(
-            shards, longest, partition_by=partition_by, keys=keys, encoder=encoder, continues=continues
-        )
+        writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)
         async with (
             going_on(shards, begin),
             tending(shards, recovers=recover),
@@ -287,7 +285,7 @@ async def open_sharded_writer(
                 yield writer
             finally:
                 teller.ending = True
-        shards.sources.refuse_dropped()
+        shards.sources.refuse_lost(if_dropped=True)
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:

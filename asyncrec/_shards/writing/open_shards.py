@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
@@ -27,10 +26,8 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.coordinator import CommitCoordinator
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
+from asyncrec._shards.writing.source_turns import SourceTurns
 from asyncrec._shards.writing.totals import ShardedWriterStats
-
-if TYPE_CHECKING:
-    from asyncrec._shards.writing.source_turns import SourceTurns
 
 
 class OpenShards:
@@ -48,15 +45,17 @@ class OpenShards:
         sources: those whose records the writer takes.
     """
 
-    sources: SourceTurns
-
-    def __init__(self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget) -> None:
+    def __init__(
+        self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget, *, continues: bool
+    ) -> None:
+        """A writer that ``continues`` no source refuses all."""
         self.path = path
         self.job = job
         self.queues = queues
         self.budget = budget
         self.acknowledgements = Acknowledgements(path, queues)
         self.coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
+        self.sources = SourceTurns(path, queues, self.coordinator, self.acknowledgements, continues=continues)
         self._writers: list[ObjectWriter] = []
         self._uploaders: list[Uploader] = []
         self._closed = False
@@ -135,15 +134,11 @@ class OpenShards:
         if self.coordinator.fixed and self.spools and not staging.acknowledged:
             await in_thread(staging.acknowledge)
 
-    async def end_objects(self) -> None:
-        """Have every open shard end, with what was taken until now, one in each turn of the event loop."""
+    async def commit(self, last: int) -> None:
+        """End the open shards, one in each turn of the event loop, and commit what was taken up to this ticket."""
         for queue in self.queues:
             queue.end_object()
             await cancel_shielded_checkpoint()  # or their last chunks would all be written in one turn
-
-    async def commit(self, last: int) -> None:
-        """Commit what was taken up to this ticket, or later; which ends the open shards."""
-        await self.end_objects()
         await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:

@@ -10,7 +10,7 @@ that they are safe. So each call that would acknowledge something raises, until 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import cycle
 
@@ -22,8 +22,9 @@ from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._shards.manifest.loading import LoadedManifest
 from asyncrec._shards.manifest.progress import MOST_SOURCES, NO_POSITION
 from asyncrec._shards.ownership.sources import TakenSource, check_source, take_source
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
+from asyncrec._shards.writing.coordinator import CommitCoordinator
 from asyncrec._shards.writing.job import Job
-from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec.errors import ArgumentValueError, ConflictError
 
 
@@ -54,21 +55,36 @@ class Source:
 
 
 class SourceTurns:
-    """The sources that one writer has, or has lost and not released, by name."""
+    """The sources that one writer has, or has lost and not released, by name.
 
-    def __init__(self, shards: OpenShards, *, continues: bool) -> None:
+    Attributes:
+        ahead: those whose last position may have had no record.
+        get: returns a source by its name, or `None`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        queues: Sequence[WriteQueue],
+        coordinator: CommitCoordinator,
+        acknowledgements: Acknowledgements,
+        *,
+        continues: bool,
+    ) -> None:
         """A writer that ``continues`` none refuses sources."""
-        self._shards = shards
+        self._path = path
+        self._queues = queues
+        self._coordinator = coordinator
+        self._acknowledgements = acknowledgements
         self._continues = continues
         self._sources: dict[str, Source] = {}
-        self._ahead: dict[str, Source] = {}  # those whose last position had no record, perhaps
-        self._queues_in_turn = cycle(shards.queues)
+        self.ahead: dict[str, Source] = {}
+        self._queues_in_turn = cycle(queues)
         self._taking = anyio.Lock()  # held while a turn is taken: the next begins with what this one has read
         self._known: LoadedManifest | None = None
         self._has_dropped = False  # records, with a source that was lost
         self.get = self._sources.get
-        shards.sources = self
-        shards.job.manifest.progress.lift = self._lifted
+        coordinator.job.manifest.progress.lift = self._lifted
 
     @property
     def progress(self) -> dict[str, int]:
@@ -82,35 +98,31 @@ class SourceTurns:
     def begin(self, source: str) -> Source:
         if not self._continues:
             raise ArgumentValueError(
-                f"{self._shards.path}: source= requires a writer that appends rolling shards, without partition_by and "
+                f"{self._path}: source= requires a writer that appends rolling shards, without partition_by and "
                 "without on_error='discard'"
             )
         if len(self._sources) >= MOST_SOURCES:
             raise ArgumentValueError(
-                f"{self._shards.path}: a data set has at most {MOST_SOURCES:,} sources; a source is a partition of a "
+                f"{self._path}: a data set has at most {MOST_SOURCES:,} sources; a source is a partition of a "
                 "queue, not a message"
             )
         found = self._sources[source] = Source(next(self._queues_in_turn))
         return found
 
-    def went_ahead(self, name: str, source: Source) -> None:
-        """Note that a position without a record was taken."""
-        self._ahead[name] = source
-
     async def open(self, name: str, source: Source) -> None:
         """Take the turn of a source. If the writer is ended meanwhile, its next log takes it."""
         while True:
-            self._shards.check()
-            job = self._shards.job
+            self._acknowledgements.check()
+            job = self._coordinator.job
             try:
                 taken = await self._take(job, name)
             except ConflictError as error:
-                if not error.ended or await self._shards.coordinator.go_on(job, None, Levels(), error) is None:
+                if not error.ended or await self._coordinator.go_on(job, None, Levels(), error) is None:
                     raise
             else:
-                if self._shards.job is job:
+                if self._coordinator.job is job:
                     break
-        self._shards.check()
+        self._acknowledgements.check()
         source.turn = source.since = taken.turn
         source.position = source.written = taken.position
 
@@ -122,9 +134,9 @@ class SourceTurns:
 
     def _lifted(self, positions: Positions) -> Positions:
         """What a commit says beside its shards': positions without a record, behind which nothing is open."""
-        stated = self._shards.job.manifest.progress.stated
+        stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
-        for name, source in self._ahead.items():
+        for name, source in self.ahead.items():
             if source.turn and source.position > source.written:
                 turn, last = positions.get(name, stated.get(name, (0, NO_POSITION)))
                 if source.ticket == 0 or (turn == source.turn and last >= source.written):
@@ -133,8 +145,8 @@ class SourceTurns:
 
     # -- letting go, and losing ---------------------------------------------------------------------------------------
 
-    async def release(self, names: Sequence[str]) -> None:
-        """Commit what the writer has of these sources, and let go of their turns. Those that it does not have are none.
+    async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
+        """Commit what the writer has of these sources, and let go of their turns; the others are left out.
 
         If it is cancelled, or raises an error, the writer still has those that it had not lost.
         """
@@ -148,54 +160,45 @@ class SourceTurns:
                 if not source.turn:
                     self._forget(name, source)
             if any(self._sources.get(name) is source for name, source in found.items()):
-                await self._shards.commit(max(source.ticket for source in found.values()))
+                await commit(max(source.ticket for source in found.values()))
                 await self._say(found)
             for name, source in found.items():
                 self._forget(name, source)
 
     async def commit(self) -> None:
         """Have the log say what positions without a record were taken, behind which nothing is open."""
-        if self._ahead:
+        if self.ahead:
             await self._say({})
 
     async def _say(self, released: Mapping[str, Source]) -> None:
         while True:
-            job = self._shards.job
+            job = self._coordinator.job
             turns = {name: each.turn for name, each in released.items() if each.turn}
             try:
                 if turns or job.manifest.progress.of(()):
                     await job.manifest.say(releases=turns)
                 return
             except ConflictError as error:
-                if await self._shards.coordinator.go_on(job, None, Levels(), error) is None:
+                if await self._coordinator.go_on(job, None, Levels(), error) is None:
                     raise
 
     def _forget(self, name: str, source: Source) -> None:
         if self._sources.get(name) is source:
             del self._sources[name]
-            self._ahead.pop(name, None)
+            self.ahead.pop(name, None)
 
-    def refuse_lost(self) -> None:
-        """Raise if a source was lost, and is not released: not all that was written will be stored by this writer.
+    def refuse_lost(self, *, if_dropped: bool = False) -> None:
+        """Raise if a source was lost, and is not released; ``if_dropped``: only if records of such a one were dropped.
 
         Raises:
             ConflictError: it names the sources.
         """
         lost = {name: source.lost for name, source in self._sources.items() if source.lost is not None}
-        if lost:
+        if lost and (self._has_dropped or not if_dropped):
             error = copy_for_reraise(next(iter(lost.values())))
             assert isinstance(error, ConflictError), "it was copied"
             error.sources = tuple(lost)
             raise error
-
-    def refuse_dropped(self) -> None:
-        """Raise if records were dropped of a source that was lost, and is not released.
-
-        Raises:
-            ConflictError: it names the sources.
-        """
-        if self._has_dropped:
-            self.refuse_lost()
 
     async def take_again(self, job: Job) -> None:
         """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
@@ -220,10 +223,11 @@ class SourceTurns:
             else:
                 source.lost, source.turn = turn, 0
         job.manifest.progress.lift = self._lifted
-        for queue in self._shards.queues:
+        for queue in self._queues:
             queue.seal()
-        for queue in self._shards.queues:
-            queue.revise(self._continued)
+        for queue in self._queues:
+            for batch in queue.inbox.revise(self._continued):
+                queue.levels.dropped(batch.first)
 
     def continued(self, batches: Sequence[WriteBatch], levels: Levels) -> list[WriteBatch]:
         """Return what is left of batches that were written to the log before, with the turns of this one."""

@@ -23,7 +23,7 @@ from asyncrec._shards.manifest.progress import MOST_POSITION
 from asyncrec._shards.ownership.sources import check_position, check_source
 from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.source_turns import Source, SourceTurns, refuse
+from asyncrec._shards.writing.source_turns import Source, refuse
 from asyncrec.errors import ArgumentValueError
 
 
@@ -31,7 +31,6 @@ class Sources:
     """The sources of one writer.
 
     Attributes:
-        turns: whose they are.
         skipped: records that were not taken, because their position was.
     """
 
@@ -42,10 +41,8 @@ class Sources:
         max_record_bytes: int,
         keys: KeySet | None,
         encoder: RecordEncoder | None,
-        *,
-        continues: bool,
     ) -> None:
-        """``tickets`` gives the first of so many tickets. A writer that ``continues`` none refuses sources."""
+        """``tickets`` gives the first of so many tickets."""
         self.skipped = 0
         self._shards = shards
         self._tickets = tickets
@@ -55,8 +52,8 @@ class Sources:
         self._budget = shards.budget
         self._most = min(max_record_bytes, BATCH_BYTES)  # what is longer is looked at alone
         self._intake = Intake(shards.budget, shards.check)
-        self.turns = SourceTurns(shards, continues=continues)
-        self._source_of = self.turns.get
+        self._turns = shards.sources
+        self._source_of = self._turns.get
 
     def write_now(self, record: Record, source: str | None, position: int | None, ticket: int) -> bool:
         """Take one record without waiting, if nothing has to be looked at; returns whether that was done."""
@@ -100,7 +97,7 @@ class Sources:
         if partition is not None:
             raise ArgumentValueError("source= cannot be combined with partition=, because the source chooses the shard")
         while True:
-            found = self._source_of(source) or self.turns.begin(source)
+            found = self._source_of(source) or self._turns.begin(source)
             found.calls += 1
             try:
                 async with found.lock:  # the order of the calls is that of the positions
@@ -114,7 +111,8 @@ class Sources:
     ) -> int:
         refuse(found)
         if not found.turn:
-            await self.turns.open(source, found)
+            self._shards.check()
+            await self._turns.open(source, found)
         if position <= found.position:
             self.skipped += len(list(records))
             return found.ticket
@@ -122,7 +120,7 @@ class Sources:
             await self._append(found, source, position, taken)
         found.position = position
         if found.position > found.written:
-            self.turns.went_ahead(source, found)
+            self._turns.ahead[source] = found
         return found.ticket
 
     async def _taken(self, records: Iterable[Record], key: str | bytes | None) -> list[tuple[bytes, bytes | None]]:

@@ -62,7 +62,6 @@ class ShardedWriter:
         partition_by: Callable[[bytes], Partition] | None,
         keys: KeySet | None,
         encoder: RecordEncoder | None = None,
-        continues: bool = False,
     ) -> None:
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
@@ -79,7 +78,7 @@ class ShardedWriter:
         self._tickets = 0
         self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
-        self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder, continues=continues)
+        self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder)
 
     @property
     def last_ticket(self) -> int:
@@ -217,7 +216,7 @@ class ShardedWriter:
         Release a source also after a call has raised `ConflictError` because another writer has it: until then each
         call that acknowledges raises. Cancelled, or after an error, the writer still has what no other writer took.
         """
-        await self._shards.sources.release(sources)
+        await self._shards.sources.release(sources, self._shards.commit)
 
     async def _write_batches(self, records: Iterable[Record], partition: Partition | None) -> None:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]

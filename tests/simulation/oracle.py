@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 
-from . import contents, judgement, keyed
+from . import contents, judgement, keyed, queues
 from .tooling import make
 
 __all__ = ["examine"]
@@ -35,7 +35,8 @@ async def examine(world: Any) -> None:
     datasets = dict.fromkeys(
         spec["path"] if "path" in spec else spec["target"]
         for spec in _specs(world)
-        if spec["kind"] in ("sharded", "split", "joint") or (spec["kind"] == "make" and spec["tool"] != "repair")
+        if spec["kind"] in ("sharded", "split", "joint", "consume")
+        or (spec["kind"] == "make" and spec["tool"] != "repair")
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
@@ -133,7 +134,7 @@ def _spools(world: Any) -> dict[str, str]:
     return {
         spec["options"]["spool"]: spec["path"]
         for spec in _specs(world)
-        if spec["kind"] == "sharded" and "spool" in spec["options"]
+        if spec["kind"] in ("sharded", "consume") and "spool" in spec["options"]
     }
 
 
@@ -222,7 +223,10 @@ async def _look(world: Any, path: str, *, verified: bool) -> Any:
     folder = path.rpartition("/")[0]
     manifest = found["manifest"]
     shards = contents.shards_of(contents.tree(world, folder), manifest) if manifest is not None else []
-    judgement.of_dataset(world, path, shards)
+    if any(run.kind == "queue" for run in world.book.of(path)):
+        queues.judge(world, path, shards, {} if manifest is None else dict(manifest.progress))
+    else:
+        judgement.of_dataset(world, path, shards)
     report = found.get("verified")
     if report is not None:
         wrong = [problem for shard in shards for problem in shard.problems] + judgement.wrong_keys(world, shards)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from . import cast, flushed, joint, keyed, operations, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
+from . import cast, flushed, joint, keyed, operations, queues, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
 
 __all__ = ["KNOWN_HOLES", "draw"]
 

@@ -22,7 +22,7 @@ class CompactReport:
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
         written: whether this call has made it. It has not if there was nothing new, or another call was faster.
         merged: how many segments were in no checkpoint before.
-        deleted: the segments, older checkpoints and runs of keys that were deleted.
+        deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
         latest: the path of the object that names the checkpoint, if it was requested.
     """
 

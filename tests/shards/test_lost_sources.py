@@ -19,6 +19,7 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 
 from .messages import stored
+from .met_storage import MetStorage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
@@ -160,6 +161,34 @@ async def test_commit_stores_positions_that_gave_no_record() -> None:
         await writer.advance("p", 8)
         await writer.release("p")
         assert await progress(storage) == {"p": 8, "q": 5}
+
+
+async def test_older_turns_of_a_source_are_deleted() -> None:
+    storage = MetStorage(MemoryStorage())
+
+    async def turns() -> list[str]:
+        return [key[-11:] async for info in storage.list_objects("_manifest/pages/_source-") for key in [info.key]]
+
+    for position in range(4):
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+            await write(writer, "p", position)
+    await write_once(storage, "q")
+    assert await turns() == [f"{number:06d}.json"[-11:] for number in (1, 2, 3, 4, 1)]
+    assert not (await tools.compact("pages", storage=storage)).deleted
+    await storage.age(2)
+    await write_once(storage, "r")
+    report = await tools.compact("pages", storage=storage)
+    assert sum("_source-" in key for key in report.deleted) == 3
+    assert sorted(await turns()) == ["000001.json", "000001.json", "000004.json"]
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await write(writer, "p", 3, 4)
+        assert writer.stats().duplicates == 1
+    assert await stored(storage) == messages(p=4, q=0, r=0)
+
+
+async def write_once(storage: Storage, source: str) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await write(writer, source, 0)
 
 
 async def test_a_cancelled_release_keeps_the_source() -> None:

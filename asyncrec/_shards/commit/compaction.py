@@ -79,7 +79,7 @@ class Compaction:
         checkpoint: the path of the newest checkpoint in the data set's folder; `None` where there is none.
         covered: how many segments this call has merged that were in no checkpoint.
         written: whether it made a checkpoint: not when nothing was new, nor when another was faster.
-        deleted: the segments, checkpoints and runs of keys that it deleted.
+        deleted: the segments, checkpoints, runs of keys and turns of sources that it deleted.
         latest: the object of a fixed name that names the checkpoint, where that was asked for.
     """
 
@@ -255,7 +255,7 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
 async def delete_covered(
     folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
 ) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` segments.
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` segments and turns.
 
     Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
     """
@@ -270,7 +270,8 @@ async def delete_covered(
         if old:
             maker = await pointed_checkpoint(folder, name, listed, max(old))
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
-            keys += (await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered))[:most]
+            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
+        keys = [*keys, *(manifest_prefix(name) + each for each in listed.old_turns(last))][:most]
         await for_each(folder.delete, keys)
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import anyio
 
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import run_number
-from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, segment_of
+from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, segment_of, source_turn_of
 from asyncrec.storage._base import ObjectInfo, Storage
 
 # How long a list may take that is believed, in seconds: half of `loading.LEAST_GRACE`.
@@ -30,12 +31,14 @@ class ListedManifest:
         pointers: of checkpoints, by number.
         checkpoints: of each number, by maker: one of them is the one.
         runs: of keys, by name, without the folder.
+        turns: of sources, by name, without the folder.
     """
 
     segments: dict[str, ObjectInfo] = field(default_factory=dict)
     pointers: dict[int, ObjectInfo] = field(default_factory=dict)
     checkpoints: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
     runs: dict[str, ObjectInfo] = field(default_factory=dict)
+    turns: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -45,6 +48,18 @@ class ListedManifest:
     def count_uncovered(self, covered: CoveredLogs) -> int:
         """How many segments a checkpoint does not cover. If there are many, call it in a thread."""
         return sum(each not in covered for each in self.segments)
+
+    def old_turns(self, until: datetime) -> list[str]:
+        """Return the turns, won until then, behind which a later turn of their source is listed.
+
+        The last one stays for good: a request for its number that comes late finds that it is taken.
+        """
+        last: dict[str, int] = {}
+        for file in self.turns:
+            source, turn = source_turn_of(file) or ("", 0)
+            last[source] = max(turn, last.get(source, 0))
+        found = {file: source_turn_of(file) or ("", 0) for file, info in self.turns.items() if info.modified <= until}
+        return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
         """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""
@@ -68,6 +83,8 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
                 listed.runs[info.key[len(prefix) :]] = info
             elif found is None and segment_of(info.key[len(prefix) :]) is not None:
                 listed.segments[info.key[len(prefix) :]] = info
+            elif found is None and source_turn_of(info.key[len(prefix) :]) is not None:
+                listed.turns[info.key[len(prefix) :]] = info
             elif found is not None and found[1] is None:
                 listed.pointers[found[0]] = info
             elif found is not None:

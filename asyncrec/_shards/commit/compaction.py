@@ -255,7 +255,7 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
 async def delete_covered(
     folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
 ) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` segments and turns.
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` small objects.
 
     Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
     """

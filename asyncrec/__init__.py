@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from asyncrec._shards.manifest.snapshot import read_manifest as read_manifest
     from asyncrec._shards.manifest.splits import Split as Split
     from asyncrec._shards.manifest.splits import parse_split as parse_split
-    from asyncrec._shards.ownership.forgetting import forget_source as forget_source
     from asyncrec._shards.ownership.listing import list_shards as list_shards
     from asyncrec._shards.recovery.recover import recover as recover
     from asyncrec._shards.recovery.report import Recovery as Recovery
@@ -108,7 +107,6 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._shards.manifest.snapshot": "read_manifest",
         "asyncrec._shards.manifest.splits": "Split parse_split",
         "asyncrec._shards.ownership.listing": "list_shards",
-        "asyncrec._shards.ownership.forgetting": "forget_source",
         "asyncrec._shards.recovery.recover": "recover",
         "asyncrec._shards.recovery.report": "Recovery UnfinishedJob",
         "asyncrec._shards.writing.open": "open_sharded_writer",

@@ -22,7 +22,7 @@ from asyncrec._records.writing.record_encoder import Record, RecordEncoder, enco
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.manifest import snapshot
-from asyncrec._shards.ownership import forgetting, listing
+from asyncrec._shards.ownership import listing
 from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
@@ -36,6 +36,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
 from asyncrec.tools import _compact as compacting
+from asyncrec.tools import _forget_source as forgetting
 
 P = ParamSpec("P")
 

@@ -27,8 +27,8 @@ def command(
     Example:
       asyncrec forget-source demo-data/pages topic/3
     """
-    from asyncrec import forget_source
     from asyncrec.storage._url import redact
+    from asyncrec.tools import forget_source
 
     options = parse_options(storage_option)
     position = run_async(lambda: forget_source(path, source, storage_options=options))

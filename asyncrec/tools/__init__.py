@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._doctor import doctor as doctor
     from asyncrec.tools._doctor_report import DoctorReport as DoctorReport
     from asyncrec.tools._filter import filter as filter  # noqa: A004  # as the command is called
+    from asyncrec.tools._forget_source import forget_source as forget_source
     from asyncrec.tools._from_csv import from_csv as from_csv
     from asyncrec.tools._from_folder import from_folder as from_folder
     from asyncrec.tools._head import FoundRecord as FoundRecord
@@ -103,6 +104,7 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._from_csv": "from_csv",
         "asyncrec.tools._from_folder": "from_folder",
         "asyncrec.tools._conditions": "Where",
+        "asyncrec.tools._forget_source": "forget_source",
         "asyncrec.tools._head": "FoundRecord RecordStream open_records",
         "asyncrec.tools._info": "InfoReport info",
         "asyncrec.tools._index": "IndexReport index",

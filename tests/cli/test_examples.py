@@ -35,6 +35,7 @@ async def _pages() -> None:
         for n in range(300):
             page = {"url": f"https://example.org/{n}", "label": n % 10}
             await writer.write(page, key=page["url"])
+        await writer.advance("topic/3", 917)
 
 
 @pytest.fixture(scope="module")

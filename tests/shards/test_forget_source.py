@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import asyncrec
+from asyncrec import tools
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._memory import MemoryStorage
@@ -25,7 +25,7 @@ async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
 async def test_a_source_that_was_forgotten_begins_anew() -> None:
     storage = MemoryStorage()
     owner = await stored_up_to_two(storage)
-    assert await asyncrec.forget_source("pages", SOURCE, storage=storage) == 2
+    assert await tools.forget_source("pages", SOURCE, storage=storage) == 2
     await owner.commit()
     assert owner.acknowledged == [0, 1, 2]
     other = await Consumer(storage, "a").begin()
@@ -41,10 +41,10 @@ async def test_a_source_that_was_forgotten_begins_anew() -> None:
 async def test_a_source_of_which_nothing_is_stored_is_not_forgotten(source: str) -> None:
     storage = MemoryStorage()
     await stored_up_to_two(storage)
-    await asyncrec.forget_source("pages", SOURCE, storage=storage)
+    await tools.forget_source("pages", SOURCE, storage=storage)
     before = [info.key async for info in storage.list_objects()]
     with pytest.raises(ObjectNotFoundError, match=f"nothing of the source '{source}' is stored"):
-        await asyncrec.forget_source("pages", source, storage=storage)
+        await tools.forget_source("pages", source, storage=storage)
     assert [info.key async for info in storage.list_objects()] == before
 
 
@@ -63,7 +63,7 @@ async def test_a_source_that_is_taken_while_it_is_forgotten_is_in_one_state(plac
         return other.consume if was_done == done and seen == place + 1 else None
 
     try:
-        await asyncrec.forget_source("pages", SOURCE, storage=Meeting(storage, meet))
+        await tools.forget_source("pages", SOURCE, storage=Meeting(storage, meet))
         is_forgotten = True
     except ConflictError:
         is_forgotten = False
@@ -80,7 +80,7 @@ async def test_a_source_whose_forgetting_died_is_taken() -> None:
     await stored_up_to_two(storage)
     process = mortal.Process(storage, "-000001.jsonl")
     with pytest.raises(StorageError):
-        await asyncrec.forget_source("pages", SOURCE, storage=process.storage)
+        await tools.forget_source("pages", SOURCE, storage=process.storage)
     assert process.late is not None
     other = await Consumer(storage, "a").begin()
     assert await other.take()

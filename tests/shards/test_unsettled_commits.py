@@ -177,7 +177,7 @@ async def test_behind_the_end_of_a_log_nothing_is_said() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(writer.close, [shard("a")])
         await anyio.sleep(0.5)
-        group.start_soon(writer.void)
+        group.start_soon(writer.say)
     assert [info.key async for info in storage.list_objects()] == ["_manifest/pages/w-000001.jsonl"]
 
 

@@ -25,7 +25,7 @@ _FILL = 40
 def records_of(source: str, position: int) -> list[bytes]:
     """What a message gives: one record, some, or none."""
     count = (1, 1, 2, 0, 5, 1, 1)[(position + ord(source)) % 7]
-    fill = bytes([65 + position % 26]) * (_FILL if position % 5 else 1200)
+    fill = bytes([65 + position % 26]) * (1200 if count == 5 else _FILL)
     return [f"[{source} {position} {number}]".encode() + fill for number in range(count)]
 
 

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, Literal, ParamSpec, cast
 
@@ -188,6 +188,10 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         """See `asyncrec.ShardedWriter.advance`."""
         return self._at_once(lambda: self._value.advance(source, position))
 
+    def take(self, source: str) -> int | None:
+        """See `asyncrec.ShardedWriter.take`."""
+        return self._owner.call(self._value.take, source)
+
     def release(self, *sources: str) -> None:
         """See `asyncrec.ShardedWriter.release`."""
         self.hand_on()
@@ -214,11 +218,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def flush(self, *, require: Level = "buffered") -> Level:
         """See `asyncrec.ShardedWriter.flush`."""
         self.hand_on()
-
-        async def flush() -> Level:
-            return await self._value.flush(require=require)
-
-        return self._owner.call(flush)
+        return self._owner.call(partial(self._value.flush, require=require))
 
     def commit(self) -> Level:
         """See `asyncrec.ShardedWriter.commit`."""

@@ -120,6 +120,7 @@ def test_a_position_is_taken_behind_what_was_collected(tmp_path: Path) -> None:
         assert writer.write(b"again", source="q", position=1) == 4
         assert writer.advance("q", 2) == 4
         assert writer.progress == {"q": 2}
+        assert (writer.take("q"), writer.take("new")) == (2, None)
         assert writer.write(b"more") == 5
         writer.release("q")
         assert writer.progress == {}

@@ -130,6 +130,70 @@ async def test_a_lost_source_without_records_ends_well() -> None:
     assert await stored(storage) == messages(p=1, q=0)
 
 
+@pytest.mark.parametrize("where", ["disk", "store"])
+async def test_a_source_is_taken_before_its_first_record(tmp_path: Path, where: str) -> None:
+    storage: Storage = LocalStorage(tmp_path) if where == "disk" else MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+        assert await first.take("p") is None
+        assert first.progress == {}
+        await write(first, "p", 0, 1)
+        assert await first.take("p") == 1
+        await first.release("p")
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            assert await second.take("p") == 1
+            assert second.progress == {"p": 1}
+            await write(second, "p", 1, 2)
+            assert second.stats().duplicates == 1
+        assert await first.take("p") == 2
+    assert await stored(storage) == messages(p=2)
+    assert await progress(storage) == {"p": 2}
+
+
+async def test_a_source_that_is_taken_without_records_is_released() -> None:
+    storage = MemoryStorage()
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first,
+        asyncrec.open_sharded_writer("pages", storage=storage) as second,
+    ):
+        assert await first.take("p") is None
+        await first.release("p")
+        assert await second.take("p") is None
+        await write(first, "q", 0)
+        await first.flush()
+        assert first.writer_id == "a", "it was not ended"
+    assert await stored(storage) == messages(q=0)
+
+
+async def test_a_source_that_is_lost_is_not_taken_before_its_release() -> None:
+    storage = MemoryStorage()
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=storage) as first,
+        asyncrec.open_sharded_writer("pages", storage=storage) as second,
+    ):
+        await write(first, "p", 0, 1)
+        assert await second.take("p") is None
+        await write(second, "p", 0)
+        await second.flush()
+        with pytest.raises(ConflictError, match="has taken the source"):
+            await first.flush()
+        with pytest.raises(ConflictError, match="has taken the source"):
+            await first.take("p")
+        await first.release("p")
+        assert await first.take("p") == 0, "the place to read on from"
+        await write(first, "p", 1)
+        await second.release("p")
+    assert await stored(storage) == messages(p=1)
+
+
+@pytest.mark.parametrize("source", ["", "a\nb"])
+async def test_take_refuses_what_is_no_source(source: str) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
+        with pytest.raises(ValueError, match="1 to 512 bytes"):
+            await writer.take(source)
+        with pytest.raises(TypeError, match="must be text"):
+            await writer.take(b"p")  # type: ignore[arg-type]
+
+
 async def test_a_position_of_many_records_is_dropped_whole() -> None:
     storage = MemoryStorage()
     records = [b"p 1 %d" % n * 200 for n in range(900)]

@@ -9,7 +9,8 @@ end of a shard comes between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import anyio
 
@@ -19,7 +20,7 @@ from asyncrec._records.record_size import as_record, check_size
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, Key, WriteBatch, framed
-from asyncrec._shards.manifest.progress import MOST_POSITION
+from asyncrec._shards.manifest.progress import MOST_POSITION, NO_POSITION
 from asyncrec._shards.ownership.sources import check_position, check_source
 from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
 from asyncrec._shards.writing.open_shards import OpenShards
@@ -96,23 +97,37 @@ class Sources:
         source, position = check_source(source), check_position(position)
         if partition is not None:
             raise ArgumentValueError("source= cannot be combined with partition=, because the source chooses the shard")
+        return await self._in_turn(source, partial(self._write, records, source, position, key))
+
+    async def take(self, source: str) -> int | None:
+        """Take the turn of a source, if the writer does not have it; returns its last position."""
+
+        async def position(found: Source) -> int:
+            return found.position
+
+        last = await self._in_turn(check_source(source), position)
+        return None if last == NO_POSITION else last
+
+    async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]]) -> int:
+        """Call this with a source that the writer has, behind the calls before it."""
         while True:
             found = self._source_of(source) or self._turns.begin(source)
             found.calls += 1
             try:
                 async with found.lock:  # the order of the calls is that of the positions
-                    if self._source_of(source) is found:  # else it was released meanwhile
-                        return await self._write(found, records, source, position, key)
+                    if self._source_of(source) is not found:  # it was released meanwhile
+                        continue
+                    refuse(found)
+                    if not found.turn:
+                        self._shards.check()
+                        await self._turns.open(source, found)
+                    return await call(found)
             finally:
                 found.calls -= 1
 
     async def _write(
-        self, found: Source, records: Iterable[Record], source: str, position: int, key: str | bytes | None
+        self, records: Iterable[Record], source: str, position: int, key: str | bytes | None, found: Source
     ) -> int:
-        refuse(found)
-        if not found.turn:
-            self._shards.check()
-            await self._turns.open(source, found)
         if position <= found.position:
             self.skipped += len(list(records))
             return found.ticket

@@ -72,9 +72,7 @@ class ShardedWriter:
         self._budget = shards.budget
         self._intake = Intake(shards.budget, shards.check)
         self._acknowledgements = shards.acknowledgements
-        self._partition_by = partition_by
-        self._keys = keys
-        self._encoder = encoder
+        self._partition_by, self._keys, self._encoder = partition_by, keys, encoder
         self._tickets = 0
         self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
@@ -156,7 +154,8 @@ class ShardedWriter:
             self._keys is not None or large or not (type(key) is str or type(key) is bytes) or len(key) > _HASHED_LATER
         ):
             digest = digest_of(key)
-            if self._is_duplicate(digest):
+            if self._keys is not None and digest in self._keys:
+                self._duplicates += 1
                 return self._tickets
             named = bytearray(digest)
         budget = self._budget
@@ -209,6 +208,13 @@ class ShardedWriter:
     async def advance(self, source: str, position: int) -> int:
         """Take a position that gave no record; a later commit stores it. Returns the ticket of what came as far."""
         return await self._sources.write((), source, position)
+
+    async def take(self, source: str) -> int | None:
+        """Take a source as its first write would, and return its last position, to read on behind it, or `None`.
+
+        It raises `ConflictError` as `write` does. If this writer has the source already, only the position is returned.
+        """
+        return await self._sources.take(source)
 
     async def release(self, *sources: str) -> None:
         """Commit everything written so far, and let go of these sources, so that another writer may continue them.
@@ -336,11 +342,6 @@ class ShardedWriter:
         """Give out so many tickets; returns the first."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
-
-    def _is_duplicate(self, digest: bytes) -> bool:
-        is_known = self._keys is not None and digest in self._keys
-        self._duplicates += is_known
-        return is_known
 
     def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
         if partition is None:

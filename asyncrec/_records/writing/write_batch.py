@@ -31,6 +31,23 @@ Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
 
 
+class BatchSource:
+    """What records come from, in an order of their own, such as a partition of a queue.
+
+    Attributes:
+        turn: the number of the turn that the writer has; 0 if it has none.
+        position: the last that was taken.
+        written: the last that was taken when a batch with records of the source was sealed last.
+    """
+
+    __slots__ = ("name", "position", "turn", "written")
+
+    def __init__(self, name: str, position: int) -> None:
+        self.name = name
+        self.turn = 0
+        self.position = self.written = position
+
+
 class WriteBatch:
     """A number of neighbouring records on their way into one object.
 
@@ -47,7 +64,7 @@ class WriteBatch:
         digests: those of the keys, one after another, or `None` when no record has a key.
         positions: the last one of each source among its records, or `None` when no record has one.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
-        runs: of which source its records are, each with the first record from there on, and the turn of the source.
+        runs: the sources of its records: the first record from where on they are of another, that one, and its turn.
         source: of the last record; `None` if it has none.
     """
 
@@ -81,8 +98,8 @@ class WriteBatch:
         self.digests: bytes | None = None
         self.positions: Positions | None = None
         self.goes_on = False
-        self.runs: list[tuple[int, str | None, int]] = []
-        self.source: str | None = None
+        self.runs: list[tuple[int, BatchSource | None, int]] = []
+        self.source: BatchSource | None = None
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
@@ -118,17 +135,18 @@ class WriteBatch:
         batch.digests = digests
         return batch
 
-    def begin_run(self, source: str | None, turn: int) -> None:
+    def begin_run(self, source: BatchSource | None) -> None:
         """Note that the next records are of another source, or of none."""
-        if source != self.source:
-            self.runs.append((len(self.records), source, turn))
+        self.runs.append((len(self.records), source, 0 if source is None else source.turn))
         self.source = source
 
-    def take_positions(self, positions: Positions) -> None:
-        """Note up to which positions it has the records of sources."""
-        if self.positions is None:
-            self.positions = {}
-        self.positions |= positions
+    def end_runs(self) -> None:
+        """Note up to which positions it has the records of its sources: up to those that were taken now."""
+        self.positions = {}
+        for _, source, turn in self.runs:
+            if source is not None:
+                source.written = source.position
+                self.positions[source.name] = turn, source.position
 
     def without_first(self, count: int) -> WriteBatch:
         """Make a sealed batch of a sealed one, without its first ``count`` records; its tickets stay."""
@@ -143,7 +161,7 @@ class WriteBatch:
         kept: list[tuple[int, int]] = []
         at = 0
         for begin, end, source, turn in self._spans():
-            if source is not None and not turn_now(source, turn):
+            if source is not None and not turn_now(source.name, turn):
                 kept.append((at, begin))
                 at = end
         kept = [(begin, end) for begin, end in (*kept, (at, self.count)) if begin < end]
@@ -157,7 +175,7 @@ class WriteBatch:
                 if (now := turn_now(source, turn))
             } or None
         batch.runs = [
-            (begin, source, turn if source is None else turn_now(source, turn)) for begin, source, turn in batch.runs
+            (begin, source, 0 if source is None else turn_now(source.name, turn)) for begin, source, turn in batch.runs
         ]
         return batch
 
@@ -185,7 +203,7 @@ class WriteBatch:
             before += end - begin
         return batch
 
-    def _spans(self) -> list[tuple[int, int, str | None, int]]:
+    def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
         """The first record of each run, the end of the run, its source and its turn."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
@@ -196,6 +214,8 @@ class WriteBatch:
         self.lengths = lengths_of(self.records)
         self.frames = encode_frames(self.records)
         self.records = []
+        if self.runs:
+            self.end_runs()
         if self.keys is not None:
             self.digests = join_digests(self.keys)
             self.keys = []

@@ -20,9 +20,9 @@ from asyncrec._records.writing.write_batch import (
     BATCH_BYTES,
     BATCH_RECORDS,
     KEY_BYTES,
+    BatchSource,
     JoinDigests,
     Key,
-    Positions,
     WriteBatch,
 )
 
@@ -95,12 +95,12 @@ class WriteQueue:
         record: bytes,
         ticket: int,
         key: Key | None = None,
-        source: str | None = None,
-        place: tuple[int, int] | None = None,
+        source: BatchSource | None = None,
+        position: int = 0,
     ) -> None:
         """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size.
 
-        ``place`` is the turn of its ``source``, and its position there.
+        With a ``source``, this is the record of the position.
         """
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
@@ -112,11 +112,9 @@ class WriteQueue:
                 batch.keys = [_NO_DIGEST] * len(records)
             batch.keys.append(_NO_DIGEST if key is None else key)
         if source is not batch.source:
-            batch.begin_run(source, 0 if place is None else place[0])
-        if place is not None and source is not None:
-            if batch.positions is None:
-                batch.positions = {}
-            batch.positions[source] = place
+            batch.begin_run(source)
+        if source is not None:
+            source.position = position  # only now: what was sealed before does not have it
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -134,14 +132,15 @@ class WriteQueue:
         step: int = 1,
         *,
         keys: list[Key] | None = None,
-        positions: Positions | None = None,
+        source: BatchSource | None = None,
+        position: int = 0,
     ) -> None:
         """Take records, at most BATCH_RECORDS; ``size`` is that of all their frames.
 
-        Their tickets are ``first``, ``first + step`` and so on. With ``positions`` they are all records of one
+        Their tickets are ``first``, ``first + step`` and so on. With a ``source`` they are all records of the
         position, and go into one batch, with these ``keys``.
         """
-        if positions is None and self._counted and not self.quota.fits(size, len(records)):
+        if source is None and self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
                 self.append(record, first + i * step)
             return
@@ -150,12 +149,10 @@ class WriteQueue:
             if batch.keys is None:
                 batch.keys = [_NO_DIGEST] * len(batch.records)
             batch.keys += [_NO_DIGEST] * len(records) if keys is None else keys
-        if positions is not None:
-            ((source, (turn, _)),) = positions.items()
-            batch.begin_run(source, turn)
-            batch.take_positions(positions)
-        elif batch.source is not None:
-            batch.begin_run(None, 0)
+        if source is not batch.source:
+            batch.begin_run(source)
+        if source is not None:
+            source.position = position  # only now: what was sealed before does not have it
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step

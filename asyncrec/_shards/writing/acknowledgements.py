@@ -14,6 +14,7 @@ import anyio
 
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._records.writing.writer import Level
+from asyncrec._shards.writing.job import Job
 
 _log = logging.getLogger("asyncrec.shards")
 
@@ -110,3 +111,12 @@ class Acknowledgements:
                         ticket,
                         extra={"path": self._path, "ticket": ticket, "seconds": _LONG_WAIT_SECONDS},
                     )
+
+
+def unreachable(job: Job, level: str) -> str:
+    """Say why flushing cannot reach a level."""
+    if level == "committed":
+        return "flush does not commit; call commit(), or leave the context"
+    if job.header.kind == "whole":
+        return f"a writer that replaces a data set publishes everything or nothing, so it cannot reach {level!r}"
+    return f"{level!r} requires a local disk, and {job.staging_folder.root} is not on one; pass spool="

@@ -17,7 +17,7 @@ from itertools import cycle
 import anyio
 
 from asyncrec._records.writing.levels import Levels
-from asyncrec._records.writing.write_batch import Positions, WriteBatch
+from asyncrec._records.writing.write_batch import BatchSource, Positions, WriteBatch
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._shards.manifest.loading import LoadedManifest
 from asyncrec._shards.manifest.progress import MOST_SOURCES, NO_POSITION
@@ -28,28 +28,25 @@ from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ArgumentValueError, ConflictError
 
 
-class Source:
+class Source(BatchSource):
     """A source whose records this writer takes.
 
     Attributes:
-        calls: those that take a position, and wait.
+        delays: why the next position may have to wait: calls that take one, and that the writer has no turn.
         lock: held, in the order of the calls, while a call that takes a position waits.
-        turn: the number of its turn; 0 before it has one, and when it is lost.
         since: the first turn that this writer has had without another owner between.
-        position: the last that was taken.
-        written: the last that was taken with a record; or what was stored, if none was.
         ticket: of the last record that was taken.
         lost: why the writer does not have it any more.
     """
 
-    __slots__ = ("calls", "lock", "lost", "position", "queue", "since", "ticket", "turn", "written")
+    __slots__ = ("delays", "lock", "lost", "queue", "since", "ticket")
 
-    def __init__(self, queue: WriteQueue) -> None:
+    def __init__(self, name: str, queue: WriteQueue) -> None:
+        super().__init__(name, NO_POSITION)
         self.queue = queue
-        self.calls = 0
+        self.delays = 1
         self.lock = anyio.Lock(fast_acquire=True)
-        self.turn = self.since = 0
-        self.position = self.written = NO_POSITION
+        self.since = 0
         self.ticket = 0
         self.lost: ConflictError | None = None
 
@@ -106,7 +103,7 @@ class SourceTurns:
                 f"{self._path}: a data set has at most {MOST_SOURCES:,} sources; a source is a partition of a "
                 "queue, not a message"
             )
-        found = self._sources[source] = Source(next(self._queues_in_turn))
+        found = self._sources[source] = Source(source, next(self._queues_in_turn))
         return found
 
     async def open(self, name: str, source: Source) -> None:
@@ -125,6 +122,7 @@ class SourceTurns:
         self._acknowledgements.check()
         source.turn = source.since = taken.turn
         source.position = source.written = taken.position
+        source.delays -= 1
 
     async def _take(self, job: Job, name: str, since: int | None = None) -> TakenSource:
         async with self._taking:
@@ -137,6 +135,7 @@ class SourceTurns:
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():
+            source.queue.seal()
             if source.turn and source.position > source.written:
                 turn, last = positions.get(name, stated.get(name, (0, NO_POSITION)))
                 if source.ticket == 0 or (turn == source.turn and last >= source.written):
@@ -153,7 +152,7 @@ class SourceTurns:
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
             for source in found.values():
-                source.calls += 1
+                source.delays += 1
                 stack.callback(_left, source)
                 await stack.enter_async_context(source.lock)
             for name, source in found.items():
@@ -222,6 +221,7 @@ class SourceTurns:
                 source.turn = turn
             else:
                 source.lost, source.turn = turn, 0
+                source.delays += 1
         job.manifest.progress.lift = self._lifted
         for queue in self._queues:
             queue.seal()
@@ -250,7 +250,7 @@ class SourceTurns:
 
 
 def _left(source: Source) -> None:
-    source.calls -= 1
+    source.delays -= 1
 
 
 def refuse(source: Source) -> None:

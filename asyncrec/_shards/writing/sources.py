@@ -20,7 +20,7 @@ from asyncrec._records.record_size import as_record, check_size
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, Key, WriteBatch, framed
-from asyncrec._shards.manifest.progress import MOST_POSITION, NO_POSITION
+from asyncrec._shards.manifest.progress import NO_POSITION
 from asyncrec._shards.ownership.sources import check_position, check_source
 from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
 from asyncrec._shards.writing.open_shards import OpenShards
@@ -51,30 +51,9 @@ class Sources:
         self._keys = keys
         self._encoder = encoder
         self._budget = shards.budget
-        self._most = min(max_record_bytes, BATCH_BYTES)  # what is longer is looked at alone
         self._intake = Intake(shards.budget, shards.check)
         self._turns = shards.sources
         self._source_of = self._turns.get
-
-    def write_now(self, record: Record, source: str | None, position: int | None, ticket: int) -> bool:
-        """Take one record without waiting, if nothing has to be looked at; returns whether that was done."""
-        found = self._source_of(source) if type(source) is str else None
-        if found is None or found.calls or not found.turn or type(position) is not int or type(record) is not bytes:
-            return False
-        budget = self._budget
-        used = budget.used + len(record) + FRAME_OVERHEAD
-        if (
-            used > budget.bound
-            or not found.position < position <= MOST_POSITION
-            or len(record) > self._most
-            or self._encoder is not None
-        ):
-            return False
-        budget.used = used
-        found.position = found.written = position
-        found.ticket = ticket
-        found.queue.append(record, ticket, None, source, (found.turn, position))
-        return True
 
     async def write(
         self,
@@ -112,7 +91,7 @@ class Sources:
         """Call this with a source that the writer has, behind the calls before it."""
         while True:
             found = self._source_of(source) or self._turns.begin(source)
-            found.calls += 1
+            found.delays += 1
             try:
                 async with found.lock:  # the order of the calls is that of the positions
                     if self._source_of(source) is not found:  # it was released meanwhile
@@ -123,7 +102,7 @@ class Sources:
                         await self._turns.open(source, found)
                     return await call(found)
             finally:
-                found.calls -= 1
+                found.delays -= 1
 
     async def _write(
         self, records: Iterable[Record], source: str, position: int, key: str | bytes | None, found: Source
@@ -132,10 +111,10 @@ class Sources:
             self.skipped += len(list(records))
             return found.ticket
         if taken := await self._taken(records, key):
-            await self._append(found, source, position, taken)
-        found.position = position
-        if found.position > found.written:
+            await self._append(found, position, taken)
+        else:
             self._turns.ahead[source] = found
+        found.position = position
         return found.ticket
 
     async def _taken(self, records: Iterable[Record], key: str | bytes | None) -> list[tuple[bytes, bytes | None]]:
@@ -165,7 +144,7 @@ class Sources:
                 seen.add(digest)
         return kept
 
-    async def _append(self, source: Source, name: str, position: int, taken: list[tuple[bytes, bytes | None]]) -> None:
+    async def _append(self, source: Source, position: int, taken: list[tuple[bytes, bytes | None]]) -> None:
         """Put records into the source's queue, all of them or, with an error, none."""
         budget = self._budget
         size = _size(taken)
@@ -187,11 +166,11 @@ class Sources:
             budget.give(size)
             raise
         # From here on nothing waits.
-        positions = {name: (source.turn, position)}
         self.skipped += len(taken) - len(kept)
         if len(kept) < len(taken):
             budget.give(size - _size(kept))
         if not kept:
+            self._turns.ahead[source.name] = source
             return
         if self._keys is not None:
             for _, digest in kept:
@@ -199,19 +178,25 @@ class Sources:
                     self._keys.add(digest)
         first = self._tickets(len(kept))
         source.ticket = first + len(kept) - 1
-        source.written = position
         if batches:
             now = anyio.current_time()
+            source.queue.seal()
+            source.position = position
             for batch in batches:
                 batch.first, batch.last, batch.time = first, first + batch.count - 1, now
                 batch.goes_on = batch is not batches[-1]
-                batch.begin_run(name, source.turn)
+                batch.begin_run(source)
                 first += batch.count
-            batches[-1].positions = positions
+            batches[-1].end_runs()
             source.queue.append_sealed(*batches)
         else:
             keys: list[Key] | None = [bytearray(each or NO_KEY) for _, each in kept] if keyed else None
-            source.queue.append_many(records, _size(kept), first, keys=keys, positions=positions)
+            source.queue.append_many(records, _size(kept), first, keys=keys, source=source, position=position)
+
+
+def no_source(name: str) -> Source | None:
+    """Find none: what a writer asks for a source that takes records at once, if all its records are encoded first."""
+    return None
 
 
 def _size(records: Iterable[tuple[bytes, bytes | None]]) -> int:

@@ -22,9 +22,11 @@ from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import BATCH_BYTES, Key, WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
+from asyncrec._shards.manifest.progress import MOST_POSITION
+from asyncrec._shards.writing.acknowledgements import unreachable
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.sources import Sources
+from asyncrec._shards.writing.sources import Sources, no_source
 from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
@@ -77,6 +79,7 @@ class ShardedWriter:
         self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
         self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder)
+        self._source_of = shards.sources.get if encoder is None else no_source  # a record is encoded first
 
     @property
     def last_ticket(self) -> int:
@@ -128,14 +131,16 @@ class ShardedWriter:
             OSError: a shard failed; every later call raises it again, chained.
         """
         if source is not None or position is not None:
-            if (
-                key is None
-                and partition is None
-                and self._sources.write_now(record, source, position, self._tickets + 1)
-            ):
-                self._tickets += 1
-                return self._tickets
-            return await self._sources.write([record], source, position, key=key, partition=partition)
+            found = self._source_of(source) if type(source) is str and key is None and partition is None else None
+            if found is None or found.delays or type(position) is not int or type(record) is not bytes:
+                return await self._sources.write([record], source, position, key=key, partition=partition)
+            used, limit = self._budget.used + len(record) + FRAME_OVERHEAD, self._longest
+            if used > self._budget.bound or len(record) > limit or not found.position < position <= MOST_POSITION:
+                return await self._sources.write([record], source, position)
+            self._budget.used = used
+            self._tickets = found.ticket = ticket = self._tickets + 1
+            found.queue.append(record, ticket, None, found, position)
+            return ticket
         if self._encoder is not None:
             record, key = await self._encoder.take(record, key)
         elif type(record) is not bytes:
@@ -272,7 +277,7 @@ class ShardedWriter:
             ValueError: ``require`` is a level that flushing cannot reach here.
         """
         if require == "committed" or (require == "spooled" and not self._shards.spools):
-            raise ArgumentValueError(f"{self.path}: {self._unreachable(require)}")
+            raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, require)}")
         self._shards.check()
         last = self._tickets
         await self._shards.flush()
@@ -317,7 +322,7 @@ class ShardedWriter:
                 raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
             await self._acknowledgements.committed(ticket)
         elif not self._shards.spools:
-            raise ArgumentValueError(f"{self.path}: {self._unreachable(level)}")
+            raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, level)}")
         else:
             while self._acknowledgements.level_of(ticket) == "buffered":
                 self._shards.check()
@@ -330,13 +335,6 @@ class ShardedWriter:
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _unreachable(self, level: str) -> str:
-        if level == "committed":
-            return "flush does not commit; call commit(), or leave the context"
-        if self._shards.job.header.kind == "whole":
-            return f"a writer that replaces a data set publishes everything or nothing, so it cannot reach {level!r}"
-        return f"{level!r} requires a local disk, and {self._shards.job.staging_folder.root} is not on one; pass spool="
 
     def _next_tickets(self, count: int) -> int:
         """Give out so many tickets; returns the first."""

@@ -129,6 +129,10 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a shard that was published is not written again", "flushed", 100),
         ("what was flushed of a committed shard is void", "flushed", 100),
         ("a fence stays where the writer may live", "flushed", 200),
+        ("the owner of a source ends before its next turn", "queues", 50),
+        ("the end of a log says how far its sources came", "queues", 50),
+        ("records of a lost source are dropped", "queues", 150),
+        ("a lost source is told before anything is acknowledged", "queues", 150),
     ],
 )
 def test_a_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:

@@ -135,6 +135,23 @@ async def test_a_position_torn_by_a_kill_is_not_there_at_all(tmp_path: Path, whe
     assert await progress_of(storage) == {"q": (1, 0)}
 
 
+async def test_a_large_first_message_torn_by_a_kill_is_gone(tmp_path: Path) -> None:
+    """Its first batch has records, and no position yet."""
+    storage = LocalStorage(tmp_path, chunk_size=1000)
+    process = Process(storage)
+    with suppress(Killed, StorageError):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, memory_limit=32 << 20) as writer:
+            await writer.write_many([b"0 %d" % n * 500 for n in range(4000)], source="q", position=0)
+            with anyio.fail_after(10):
+                while not any(journal.stat().st_size > 100_000 for journal in tmp_path.glob(".pages-*.tfrecord.*")):
+                    await anyio.lowlevel.checkpoint()
+            process.kill()
+            raise Killed
+    assert process.dead
+    await asyncrec.recover("pages", storage=storage)
+    assert (await stored(storage), await progress_of(storage)) == ({}, {})
+
+
 async def test_no_position_is_said_before_the_shard_in_front_is_committed(tmp_path: Path) -> None:
     """The first of two shards in a spool cannot be taken: then the second is not, either."""
     storage, spool = MemoryStorage(), tmp_path / "spool"
@@ -156,6 +173,21 @@ async def test_no_position_is_said_before_the_shard_in_front_is_committed(tmp_pa
     await asyncrec.recover(spool, to="pages", storage=storage)
     assert await stored(storage) == {b"%d" % position: 1 for position in range(5)}
     assert await progress_of(storage) == {"q": (1, 4)}
+
+
+async def test_a_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    """Its whole shards wait in the spool for a store that is down, each with its positions."""
+    with pytest.raises(StorageError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=Down(MemoryStorage()), spool=tmp_path, max_shard_records=2, exit_timeout=0.1
+        ) as writer:
+            for position in range(7):
+                await writer.write(b"%d" % position, source="q", position=position)
+            await writer.flush()
+            raise StorageError("the body fails")
+    held = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.exists()]
+    assert [path for path in held if str(tmp_path) in path] == []
+    assert len(list(tmp_path.glob("_progress/.*"))) == 4
 
 
 class Down(FlakyStorage):

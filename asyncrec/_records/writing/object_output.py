@@ -58,17 +58,22 @@ class SourcesOutput:
         self.positions: Positions = {}
         self._new: Positions = {}  # since the last note
         self._kept = kept
+        self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Take what the next batch has, behind so many records, before any of it is stored."""
-        if not self.positions and self._kept is not None:
+        """Take what the next batch has, behind so many records, before any of it is stored.
+
+        A batch whose last position goes on in the next has the records of a source, and no position of it yet.
+        """
+        if not self._is_begun and self._kept is not None:
+            self._is_begun = True
             await self._kept.begin(records)
         self.positions |= positions
         self._new |= positions
 
     async def note(self, records: int) -> None:
         """Write down how far they have come; behind the first position, also that records without one came."""
-        if self.positions and self._kept is not None:
+        if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
 
@@ -141,8 +146,8 @@ class ObjectOutput:
         Keys go before the records they belong to: no crash leaves a record without its key.
         """
         for batch in batches:
-            if batch.positions is not None:
-                await self.sources.take(batch.positions, self.records)
+            if batch.positions is not None or batch.goes_on:
+                await self.sources.take(batch.positions or {}, self.records)
             await self._write_keys(batch)
         if self._compression:
             begun = anyio.current_time()

@@ -100,6 +100,7 @@ class ShardPublisher:
             shard.published = sink.published
             shard.check()
             self._staged.move(key, "answer")
+            await shard.close_positions()
         except BaseException as error:
             await self._failed(shard, error)
             await self._leave_positions(shard)

@@ -118,6 +118,11 @@ class PositionsFile:
                 line = line[written:]
             self._disk.system.fsync(self._lock.fd)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a file."""
+        return bool(self._path)
+
     def close(self) -> None:
         """Let go of the file. Idempotent."""
         if self._lock is not None:
@@ -125,7 +130,7 @@ class PositionsFile:
 
     def remove(self) -> None:
         """Remove the file of a shard that is committed, or of which nothing is left."""
-        if self._lock is None:
+        if not self._path:
             return
         self.close()
         with mapped_errors("deleting", self._path), suppress(FileNotFoundError):
@@ -147,8 +152,10 @@ class PositionsKeeper:
 
     async def close(self) -> None:
         """Let go of the file, whatever becomes of the task."""
-        await self._folder.disk.surely_in_thread(self._file.close)
+        if self._file.is_begun:
+            await self._folder.disk.surely_in_thread(self._file.close)
 
     async def remove(self) -> None:
         """Remove the file, whatever becomes of the task."""
-        await self._folder.disk.surely_in_thread(self._file.remove)
+        if self._file.is_begun:
+            await self._folder.disk.surely_in_thread(self._file.remove)

@@ -178,7 +178,7 @@ def fenced(now: Writing, number: int, step: Do) -> Part:
 
 
 def waiting(now: Writing) -> Part:
-    """It acknowledges nothing until the log has an end. If none comes it fails, which is to stop here."""
+    """It acknowledges nothing until the log has an end. If none comes, it makes it as any process that ends a log."""
     ended_by, _ = yield Ask(questions.end_and_fence, (now.log,), decides=True)
     yield Become(told, (now, now.number, ())) if ended_by else Become(waiting, (now,))
     return ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import anyio
@@ -36,6 +38,12 @@ async def checkpoints(storage: Storage) -> list[str]:
     return [
         info.key async for info in storage.list_objects("_manifest/pages/~checkpoint-") if info.key.endswith("json")
     ]
+
+
+def manifests_read(store: Store) -> list[str]:
+    """The segments and checkpoints that were read. A look for silent writers reads begins of logs, which do not count."""
+    read = [key for what, key in store.asked if what in ("get", "open") and key.startswith("_manifest/")]
+    return [key for key in read if not key.endswith("-000000.jsonl")]
 
 
 async def records(storage: Storage) -> list[bytes]:
@@ -99,6 +107,50 @@ async def test_of_many_writers_at_once_few_merge() -> None:
     assert await checkpoints(storage) == ["_manifest/pages/~checkpoint-000001.json"]
     made = [key for operation, key in storage.operations if operation == "publish" and "~checkpoint-" in key]
     assert 2 <= len(made) < 15  # the data, and the pointer that names it; more, if some look at the same moment
+
+
+async def test_writers_that_began_beside_few_segments_read_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They commit many beside each other; a writer that opens beside these is the one that merges them."""
+    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
+    store = Store()
+    await commit(store, 5)
+    opened = anyio.Semaphore(0)
+    begin = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def write() -> None:
+            async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1) as writer:
+                opened.release()
+                await begin.wait()
+                for _ in range(30):
+                    await writer.write(b"one more")
+                    await writer.commit()
+                await anyio.sleep(2 * SOON)
+                assert manifests_read(store) == []
+
+        for _ in range(10):
+            tasks.start_soon(write)
+        for _ in range(10):
+            await opened.acquire()
+        store.asked.clear()
+        begin.set()
+    assert await checkpoints(store) == []
+
+
+async def test_behind_a_new_checkpoint_other_writers_only_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = count(1)
+    monkeypatch.setattr("secrets.randbelow", lambda most: next(moments) % most)
+    store = Store()
+    await commit(store, 120)
+    async with AsyncExitStack() as stack:
+        for _ in range(10):
+            await stack.enter_async_context(asyncrec.open_sharded_writer("pages", storage=store))
+        await anyio.sleep(SOON)
+        made = store.asked.index(("put", "_manifest/pages/~checkpoint-000001.json"))
+        del store.asked[:made]
+        assert store.asked.count(("list", "_manifest/pages/")) >= 9
+        assert set(manifests_read(store)) <= {"_manifest/pages/~latest.json"}  # by the maker of the checkpoint
+    assert await checkpoints(store) == ["_manifest/pages/~checkpoint-000001.json"]
 
 
 async def test_a_writer_of_many_shards_merges_again_and_again() -> None:

@@ -156,6 +156,29 @@ async def test_a_fence_without_an_end_is_waited_for() -> None:
     assert await stored(storage) == RECORDS
 
 
+@pytest.mark.parametrize("at", ["_flush/pages/w-", "_manifest/pages/w-"], ids=["at the fence", "at the end"])
+@pytest.mark.parametrize("open_shards", [1, 3])
+async def test_a_writer_ends_its_log_behind_a_fence(at: str, open_shards: int) -> None:
+    """The process that made the fence died before it had made the end, and no other process comes."""
+    storage = MemoryStorage()
+    options: dict[str, Any] = {"writer_id": "w", "dead_after": 100, "open_shards": open_shards}
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=30, **options) as writer:
+        await write(writer, RECORDS[:50])
+        await writer.flush()
+        await on_another_machine(storage)
+        other = mortal.Process(storage, at, done=at.startswith("_flush"))
+        with pytest.raises(StorageError):
+            await asyncrec.recover("pages", storage=other.storage, dead=["w"])
+        await write(writer, RECORDS[50:])
+        with anyio.fail_after(150):
+            assert await writer.flush() != "buffered"
+    assert await stored(storage) == RECORDS
+    assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+    assert len(await flush_entries(storage)) == 1  # the fence
+    orphans = (await tools.verify("pages", storage=storage)).orphans
+    assert [each for each in orphans if "w." not in each] == []  # of the process that died
+
+
 async def test_a_shard_whose_answer_is_lost_stays_if_it_was_taken_up() -> None:
     """The writer fails and ends: it deletes nothing that the end of its log names."""
     storage = MemoryStorage()

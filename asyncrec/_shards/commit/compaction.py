@@ -126,8 +126,8 @@ async def compact_manifest(
     if loaded is None or loaded.history.is_empty:
         raise ObjectNotFoundError(f"{path}: the data set has no manifest; pass its path as folder and name")
     listed, base, history = loaded
+    new = await loaded.count_uncovered()
     manifest = await merged(path, history)
-    new = await in_thread(listed.count_uncovered, base.covered)
     deleted: list[str] = []
     written = False
     due = new >= least and (bool(new) or await in_thread(_may_delete, base, listed, grace))
@@ -153,17 +153,20 @@ async def compact_manifest(
     )
 
 
-async def compact_unasked(folder: Storage, name: str, *, path: str, least: int, most_deleted: int) -> Compaction | None:
+async def compact_unasked(
+    folder: Storage, name: str, *, path: str, least: int, most_deleted: int, behind: int | None = None
+) -> Compaction | None:
     """Call `compact_manifest` if ``least`` segments or more are in no checkpoint; otherwise return `None`.
 
-    To find that out takes a list, and a read of the first lines of the newest checkpoint.
+    To find that out takes a list, and a read of the first lines of the newest checkpoint. If another checkpoint is the
+    newest than the one with the number ``behind``, the list is enough: another process has just merged.
 
     Raises:
         ManifestError: the manifest cannot be read.
         StorageError: the store failed, or refuses to delete: the checkpoint is there then.
     """
     listed = await list_manifest(folder, name)
-    if len(listed.segments) < least:
+    if len(listed.segments) < least or behind not in (None, listed.newest):
         return None
     covered = CoveredLogs()
     if listed.newest:

@@ -83,6 +83,11 @@ class LoadedManifest(NamedTuple):
     base: History
     history: History
 
+    async def count_uncovered(self) -> int:
+        """How many segments were listed that the checkpoint does not cover."""
+        little = self.history.is_little and len(self.listed.segments) <= _LITTLE_SEGMENTS
+        return await in_thread_unless(little, self.listed.count_uncovered, self.base.covered)
+
 
 async def load_history(folder: Storage, name: str) -> History:
     """Load all that was committed to a data set; for a closed writer, the closing segment stands for all.

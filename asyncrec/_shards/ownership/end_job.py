@@ -104,6 +104,19 @@ async def end_job(
     return answer
 
 
+async def end_fenced(folder: Storage, staging: Staging) -> None:
+    """End a rolling job of this process, whose flushes another one has fenced off, as that would have ended it.
+
+    Raises:
+        ConflictError: another process is ending it.
+        StorageError, ManifestError.
+    """
+    header = staging.header
+    taken = _Taken(folder, FoundJob(header), staging, Ending())
+    await taken.end(Verdict(dead=True, finishes="rolling"), dead=True)
+    await remove_mark(folder, header.name, header.writer)
+
+
 class _Taken:
     """A job of another process that this one has the lock of."""
 

@@ -7,10 +7,12 @@ something has to merge them. One naive way is that each reader does it that meet
 to write. Another is that each writer does it at its end. Suppose A, B and 998 others are started together and end
 together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints counts.
 
-So a writer looks after a random time of up to a minute, and then again behind one in a thousand of its shards, also
-after such a time. It merges only if more than a hundred segments are in no checkpoint, so mostly another writer has
-been faster. If it fails, nothing is lost: the next writer tries. Which of two checkpoints counts, and what may be
-deleted, is decided as for ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
+So a writer that met a hundred segments in no checkpoint as it opened merges them after a random time of up to a minute.
+It lists once more first: if a new checkpoint is there, another writer was faster, and it reads nothing. A writer that
+met few does not look then, because a thousand that begin together would all read what each of them commits in its first
+minute. Every writer looks behind one in a thousand of its shards, also after such a time. If it fails, nothing is lost:
+the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as for ``asyncrec compact``
+(`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations
@@ -102,22 +104,28 @@ async def _take_up_silent(job: Job, path: str) -> None:
 
 async def _make_checkpoints(job: Job, path: str) -> None:
     seen = 0
-    looks = True
+    segments, newest = job.uncovered
+    met_many = segments >= MANY_SEGMENTS
     while True:
         await anyio.sleep(DELAY_SECONDS * secrets.randbelow(1000) / 1000)
         shards = len(job.manifest.entries)
-        if looks or secrets.randbelow(SHARDS_FOR_A_LOOK) < shards - seen:
-            await _make_checkpoint(job, path)
-            looks = False
+        if met_many or secrets.randbelow(SHARDS_FOR_A_LOOK) < shards - seen:
+            await _make_checkpoint(job, path, behind=newest if met_many else None)
+            met_many = False
         seen = shards
 
 
-async def _make_checkpoint(job: Job, path: str) -> None:
-    """Merge if many segments are in no checkpoint. What fails is logged."""
+async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
+    """Merge if many segments are in no checkpoint, and none is newer than ``behind``. What fails is logged."""
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(
-            job.store, job.header.name, path=path, least=MANY_SEGMENTS, most_deleted=MOST_DELETED
+            job.store,
+            job.header.name,
+            path=path,
+            least=MANY_SEGMENTS,
+            most_deleted=MOST_DELETED,
+            behind=behind,
         )
     except Exception as error:
         _path_log.info(path, "no checkpoint was made: %s", error, writer=job.header.writer)

@@ -58,6 +58,7 @@ class Job:
         staging_folder: where its shards are written and published first: a spool, or else the store itself.
         spool: the staging folder, where it is a spool.
         before: the data set as it was when the job began; `None` where there was none.
+        uncovered: how many segments it found then that were in no checkpoint, and the number of the newest checkpoint.
         replaces: it makes its shards the whole data set.
         staging: what it keeps outside the store, by which another process ends it if this one dies.
         manifest: writes its segments.
@@ -75,6 +76,7 @@ class Job:
         *,
         mode: Mode,
         before: Manifest | None,
+        uncovered: tuple[int, int] = (0, 0),
         staging: Staging,
         claim: Claim | None,
         budget: ByteBudget,
@@ -85,6 +87,7 @@ class Job:
         self.staging_folder = staging_folder
         self.spool = staging_folder if isinstance(staging_folder, SpoolFolder) else None
         self.before = before
+        self.uncovered = uncovered
         self.staging = staging
         self.fates = Fates()
         flush_log = None
@@ -102,13 +105,12 @@ class Job:
             promised=self._is_promised,
             flush_log=flush_log,
         )
-        self.deadline = self.manifest.deadline
         self.publisher = ShardPublisher(
             store,
             header,
             budget=budget,
             clock=self.manifest.clock,
-            deadline=self.deadline,
+            deadline=self.manifest.deadline,
             fates=self.fates,
             staging=staging_folder,
         )
@@ -159,7 +161,7 @@ class Job:
                 self.header.name,
                 self.header.writer,
                 since=self.before.removals if self.before else 0,
-                deadline=self.deadline,
+                deadline=self.manifest.deadline,
             )
             now = await load_manifest(self.store, self.header.name, path=self.header.name)
             there = () if now is None else now.shards.paths()
@@ -195,7 +197,7 @@ class Job:
                 stack.push_async_callback(lambda: surely_in_thread(partial(mark.end, keep=not ended)))
             stack.push_async_callback(lambda: surely_in_thread(partial(self.staging.end, keep=not ended)))
             seconds = CLEAN_UP_SECONDS if self.shares == "none" else 2 * CLEAN_UP_SECONDS
-            with self.deadline.cleaning_up(seconds) as scope:
+            with self.manifest.deadline.cleaning_up(seconds) as scope:
                 try:
                     ended = await self._end()
                 except Exception as error:

@@ -24,7 +24,7 @@ from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import told_dead
 from asyncrec._shards.journal.staging import LocalStaging, Staging
-from asyncrec._shards.manifest.loading import find_history
+from asyncrec._shards.manifest.loading import find_history, load_listed
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
@@ -122,10 +122,10 @@ async def open_job(
             if marked:
                 with opening.asking():
                     await put_mark(folder, header)
-            before = await _before(folder, header, mode=mode, path=path)
+            before, uncovered = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
                 claim = await _claimed(folder, local, header, opening, mode=mode, take_over=take_over, path=path)
-                before = await _before(folder, header, mode=mode, path=path)
+                before, uncovered = await _before(folder, header, mode=mode, path=path)
             if header.stems:
                 await refuse_makers(folder, JobNames.of(header))
             own_names = header.num_shards is not None and (claim is None or not claim.plain)
@@ -155,6 +155,7 @@ async def open_job(
             owned if owned is not None else folder,
             mode=mode,
             before=before,
+            uncovered=uncovered,
             staging=staging,
             claim=claim,
             budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
@@ -258,15 +259,18 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:
-    """Load the data set as it is.
+async def _before(
+    folder: Storage, header: JobHeader, *, mode: Mode, path: str
+) -> tuple[Manifest | None, tuple[int, int]]:
+    """Load the data set as it is; with how many of its segments are in no checkpoint, and the newest one's number.
 
     Raises:
         ObjectExistsError: it is in the way, or the id was used before.
     """
-    history = await find_history(folder, header.name)
-    if history is None:
-        return None
+    loaded = await load_listed(folder, header.name)
+    if loaded is None:
+        return None, (0, 0)
+    history = loaded.history
     if header.writer in history.writers:
         raise ObjectExistsError(
             f"{path}: a writer with the id {header.writer} has already written to this data set or was abandoned; "
@@ -281,7 +285,7 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
         raise ObjectExistsError(f"{path}: a data set with this name already exists").with_remedy(
             _REPLACE, command=_RENAME
         )
-    return before
+    return before, (await loaded.count_uncovered(), history.checkpoint)
 
 
 def _refusal_of(error: BaseException) -> bool:

@@ -79,7 +79,7 @@ class OpenShards:
         """Go on with another job; the one before is over, and has committed the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
-        self._deadlines.append(job.deadline)
+        self._deadlines.append(job.manifest.deadline)
         if job.flush_log is not None:
             job.flush_log.room.on_full = self._flush_unasked
 

@@ -22,7 +22,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
     ``commits`` tells whether they are committed after the body failed, which may take ``exit_timeout`` seconds.
     """
     async with TaskScope() as scope:
-        with shards.job.deadline.applied():  # for the tasks that it starts
+        with shards.job.manifest.deadline.applied():  # for the tasks that it starts
             await shards.start(scope)
         finishing = False
         try:

@@ -13,7 +13,9 @@ the segment was not made by a recovery, a person has given A up: then A fails.
 
 B may also have ended A's log because it continues a source of A's. In its new log A takes its sources again. Records of
 a source that has another owner by then are left out, because that owner reads them again
-(`asyncrec._shards.writing.sources`).
+(`asyncrec._shards.writing.source_turns`).
+
+B may die between its fence and the end. Then A ends its log itself, once it has waited as long as B did, and goes on.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import maker_of, sequence_of
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.ownership.end_job import end_fenced
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_shards import OpenShards
@@ -40,8 +43,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageEr
 
 _path_log = PathLog("asyncrec.shards")
 
-# The process that has made a fence makes the end some requests later. If it died in between, another finds the writer
-# silent, as the first did.
+# For a store that is down.
 _PATIENCE, _PAUSE = 600.0, 1.0
 
 
@@ -180,10 +182,10 @@ class Succession:
                 if self._is_closed or ended is None or ended.settled.is_set():
                     continue
                 try:
-                    if (end := await _end_of(job)) is not None:
-                        if not end.is_given_up:
-                            await self._succeed(stack, job, end, ended.error)
-                        ended.end = end
+                    end = await _end_of(job)
+                    if not end.is_given_up:
+                        await self._succeed(stack, job, end, ended.error)
+                    ended.end = end
                 except Exception as failure:
                     ended.error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
                 finally:
@@ -200,7 +202,7 @@ class Succession:
             job.flush_log.room.close()
         shards.begin(new, earlier=end.entries)
         await stack.enter_async_context(tending(shards, recovers=False))
-        message = "the writer was taken for dead, and another process has ended its log; it goes on as %s: %s"
+        message = "the writer was taken for dead, and its log was ended; it goes on as %s: %s"
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
 
     async def _begun(self, stack: AsyncExitStack) -> Job:
@@ -220,17 +222,22 @@ class Succession:
         self._changed.set()
 
 
-async def _end_of(job: Job) -> _End | None:
-    """Find what ended a job's log; `None` if nothing has, which is a process that died behind its fence."""
+async def _end_of(job: Job) -> _End:
+    """Find what ended a job's log. If nothing has for too long, the process that made its fence has died: end it here.
+
+    Raises:
+        ConflictError, StorageError, ManifestError: it could not be ended.
+    """
     store, name, writer = job.store, job.header.name, job.header.writer
     begun = anyio.current_time()
     while True:
+        waited = anyio.current_time() - begun
         try:
             if (closing := await load_closing(store, name, writer)) is not None:
                 return await _End.of(job, closing)
-        except TransientStorageError:
-            if anyio.current_time() - begun > _PATIENCE:
+            if waited > job.header.silent_after:
+                await end_fenced(store, job.staging)
+        except (TransientStorageError, ConflictError):
+            if waited > max(_PATIENCE, 2 * job.header.silent_after):
                 raise
-        if anyio.current_time() - begun > _PATIENCE:
-            return None
         await anyio.sleep(_PAUSE)

@@ -41,7 +41,7 @@ async def checkpoints(storage: Storage) -> list[str]:
 
 
 def manifests_read(store: Store) -> list[str]:
-    """The segments and checkpoints that were read. A look for silent writers reads begins of logs, which do not count."""
+    """The segments and checkpoints that were read. A look for silent writers reads begins of logs: they do not count."""
     read = [key for what, key in store.asked if what in ("get", "open") and key.startswith("_manifest/")]
     return [key for key in read if not key.endswith("-000000.jsonl")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,25 @@ async def test_an_exit_says_that_records_were_dropped() -> None:
             async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
                 await write(second, "p", 1)
     assert raised.value.sources == ("p",)
+    assert await stored(storage) == messages(p=1, q=0)
+
+
+async def test_a_release_says_that_the_source_was_lost() -> None:
+    """The caller takes what it wrote for stored; once it was told, it lets go of what is left."""
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+        await write(first, "p", 0)
+        await write(first, "q", 0)
+        await first.flush()
+        await write(first, "p", 1)
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "p", 1)
+        with pytest.raises(ConflictError, match="has taken the source 'p'") as raised:
+            await first.release("p", "q")
+        assert raised.value.sources == ("p",)
+        assert first.progress == {}
+        await first.release("p", "q")
+        assert await first.commit() == "committed"
     assert await stored(storage) == messages(p=1, q=0)
 
 
@@ -250,6 +269,12 @@ async def test_older_turns_of_a_source_are_deleted() -> None:
     assert await stored(storage) == messages(p=4, q=0, r=0)
 
 
+async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
+    for writer in writers:
+        with suppress(ConflictError):
+            await writer.release(*sources)
+
+
 async def write_once(storage: Storage, source: str) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await write(writer, source, 0)
@@ -304,12 +329,8 @@ async def test_consumers_that_take_from_each_other_store_each_message_once(seed:
             except ConflictError as error:
                 if not error.sources:
                     raise
-                for name in error.sources:
-                    for each in writers:
-                        await each.release(name)
-        for source in "pqr":
-            for each in writers:
-                await each.release(source)
+                await let_go(writers, *error.sources)
+        await let_go(writers, *"pqr")
         for source in "pqr":
             await write(writers[0], source, *range(last[source] + 1))
         await writers[0].flush()

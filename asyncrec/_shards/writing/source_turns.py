@@ -37,9 +37,10 @@ class Source(BatchSource):
         since: the first turn that this writer has had without another owner between.
         ticket: of the last record that was taken.
         lost: why the writer does not have it any more.
+        is_told: whether a call has raised that.
     """
 
-    __slots__ = ("delays", "lock", "lost", "queue", "since", "ticket")
+    __slots__ = ("delays", "is_told", "lock", "lost", "queue", "since", "ticket")
 
     def __init__(self, name: str, queue: WriteQueue) -> None:
         super().__init__(name, NO_POSITION)
@@ -49,6 +50,7 @@ class Source(BatchSource):
         self.since = 0
         self.ticket = 0
         self.lost: ConflictError | None = None
+        self.is_told = False
 
 
 class SourceTurns:
@@ -147,7 +149,10 @@ class SourceTurns:
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
         """Commit what the writer has of these sources, and let go of their turns; the others are left out.
 
-        If it is cancelled, or raises an error, the writer still has those that it had not lost.
+        If it is cancelled, or raises another error, the writer still has those that it had not lost.
+
+        Raises:
+            ConflictError: another writer has some of them, which no call has told before. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
@@ -163,6 +168,7 @@ class SourceTurns:
                 await self._say(found)
             for name, source in found.items():
                 self._forget(name, source)
+        refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
         """Have the log say what positions without a record were taken, behind which nothing is open."""
@@ -192,12 +198,8 @@ class SourceTurns:
         Raises:
             ConflictError: it names the sources.
         """
-        lost = {name: source.lost for name, source in self._sources.items() if source.lost is not None}
-        if lost and (self._has_dropped or not if_dropped):
-            error = copy_for_reraise(next(iter(lost.values())))
-            assert isinstance(error, ConflictError), "it was copied"
-            error.sources = tuple(lost)
-            raise error
+        if self._has_dropped or not if_dropped:
+            refuse(*self._sources.values())
 
     async def take_again(self, job: Job) -> None:
         """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
@@ -253,7 +255,17 @@ def _left(source: Source) -> None:
     source.delays -= 1
 
 
-def refuse(source: Source) -> None:
-    """Raise why the writer does not have a source any more, if it has lost it."""
-    if source.lost is not None:
-        raise copy_for_reraise(source.lost)
+def refuse(*sources: Source) -> None:
+    """Raise why the writer does not have some of these sources any more, if it has lost them.
+
+    Raises:
+        ConflictError: it names them.
+    """
+    lost = [(source, source.lost) for source in sources if source.lost is not None]
+    if lost:
+        error = copy_for_reraise(lost[0][1])
+        assert isinstance(error, ConflictError), "it was copied"
+        error.sources = tuple(source.name for source, _ in lost)
+        for source, _ in lost:
+            source.is_told = True
+        raise error

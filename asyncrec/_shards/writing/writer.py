@@ -224,8 +224,9 @@ class ShardedWriter:
     async def release(self, *sources: str) -> None:
         """Commit everything written so far, and let go of these sources, so that another writer may continue them.
 
-        Release a source also after a call has raised `ConflictError` because another writer has it: until then each
-        call that acknowledges raises. Cancelled, or after an error, the writer still has what no other writer took.
+        If another writer has one of them, which no call has told yet, it raises `ConflictError`, and all are released.
+        Release a source also after another call has raised that: until then each call that acknowledges does. If it is
+        cancelled, or fails otherwise, the writer still has what no other writer took.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 

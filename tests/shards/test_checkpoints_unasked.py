@@ -41,7 +41,7 @@ async def checkpoints(storage: Storage) -> list[str]:
 
 
 def manifests_read(store: Store) -> list[str]:
-    """The segments and checkpoints that were read. A look for silent writers reads begins of logs: they do not count."""
+    """The segments and checkpoints that were read. Begins of logs do not count: looks for silent writers read them."""
     read = [key for what, key in store.asked if what in ("get", "open") and key.startswith("_manifest/")]
     return [key for key in read if not key.endswith("-000000.jsonl")]
 

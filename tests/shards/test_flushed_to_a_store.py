@@ -14,13 +14,11 @@ import asyncrec
 from asyncrec import tools
 from asyncrec.errors import (
     ArgumentValueError,
-    ConflictError,
     ManifestError,
     StorageError,
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
 
@@ -193,29 +191,6 @@ async def test_entries_that_come_late_are_void(again: bool) -> None:
     for key, data in kept.items() if again else ():
         await storage.put(key, data)
     assert await recovered(storage) == RECORDS
-
-
-async def test_a_writer_that_meets_a_fence_still_commits_what_it_holds() -> None:
-    """B fences the writer, and dies; nothing that was acknowledged is lost, and nothing is twice."""
-    storage = MemoryStorage()
-    with pytest.raises(ConflictError, match="has declared the writer w dead"):
-        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
-            await write(writer, RECORDS[:50])
-            await writer.flush()
-            mark = await storage.get("_manifest/pages/w-000000.jsonl")
-            await storage.put("_manifest/pages/w-000000.jsonl", mark.replace(b'"life":"', b'"life":"0'))
-            other = mortal.Process(storage, "_flush/pages/w-", done=True)
-            with pytest.raises(StorageError):
-                await asyncrec.recover("pages", storage=other.storage, dead=["w"])
-            await write(writer, RECORDS[50:])
-            await writer.flush()
-    found = await recovered(storage, **({"dead": ["w"]} if await marked(storage) else {}))
-    assert found[:50] == RECORDS[:50]
-    assert len(set(found)) == len(found)
-
-
-async def marked(storage: Storage) -> bool:
-    return bool([info async for info in storage.list_objects("_manifest/pages/w-000000")])
 
 
 async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:

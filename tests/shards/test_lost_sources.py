@@ -200,7 +200,8 @@ async def test_a_source_that_is_lost_is_not_taken_before_its_release() -> None:
         await first.release("p")
         assert await first.take("p") == 0, "the place to read on from"
         await write(first, "p", 1)
-        await second.release("p")
+        with pytest.raises(ConflictError, match="has taken the source"):
+            await second.release("p")
     assert await stored(storage) == messages(p=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,24 @@ async def test_a_key_is_found_in_records_that_are_not_checked(tmp_path: Path) ->
     async with asyncrec.open_dataset(path) as dataset:
         assert await dataset.find("http://a/1") == 0
         assert len(dataset) == 1
+
+
+async def test_schema_and_metadata_stand_once_in_a_log_that_is_open(tmp_path: Path) -> None:
+    """And once more in the segment that closes it, which is read instead of all others."""
+
+    def saying() -> dict[str, bool]:
+        segments = sorted((tmp_path / "_manifest/pages").glob("w-[0-9]*[1-9].jsonl"))
+        heads = {segment.stem: json.loads(segment.read_text().partition("\n")[0]) for segment in segments}
+        return {name: bool(head["schema"]) and head["metadata"] == {"run": 7} for name, head in heads.items()}
+
+    options: dict[str, Any] = {"schema": PAGE, "metadata": {"run": 7}, "writer_id": "w", "max_shard_records": 1}
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
+        for number in range(3):
+            await writer.write(page(number))
+            await writer.commit()
+        assert saying() == {"w-000001": True, "w-000002": False, "w-000003": False}
+        manifest = await asyncrec.read_manifest(tmp_path / "pages")
+        assert (manifest.schema, dict(manifest.metadata)) == (PAGE.to_json(), {"run": 7})
+    assert saying()["w-000004"]
+    manifest = await asyncrec.read_manifest(tmp_path / "pages")
+    assert (manifest.schema, dict(manifest.metadata)) == (PAGE.to_json(), {"run": 7})

@@ -99,8 +99,7 @@ class ManifestWriter:
         self.clock = CommitClock(after)
         self.deadline = Deadline()
         self.entries = list(committed)
-        self.records = sum(entry.records for entry in self.entries)
-        self.bytes = sum(entry.bytes for entry in self.entries)
+        self.records, self.bytes = sum(each.records for each in self.entries), sum(each.bytes for each in self.entries)
         self.closed = False
         self.progress = LogProgress()
         self._last = last
@@ -109,8 +108,7 @@ class ManifestWriter:
         self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is under way
         self._next = _Group()
         self._doubt: _Doubt | None = None
-        self._storage = storage
-        self._name = name
+        self._storage, self._name = storage, name
         self._path = join(storage.root, name)
         self._writer = writer
         self._schema = schema
@@ -254,7 +252,9 @@ class ManifestWriter:
             members["flushed"] = self._flush_log.ledger.last
         if said := self.progress.of(add, all=bool(members.get("closed"))):
             members["progress"] = {**members.get("progress", {}), **said}
-        return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
+        if not self._last or members.get("closed"):  # a reader of any segment has read one of these
+            members |= {"schema": self._schema, "metadata": self._metadata}
+        return Segment(writer=self._writer, time=time, add=add, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.

@@ -18,7 +18,7 @@ from typing import Any
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.commit.compaction import unnamed_runs
+from asyncrec._shards.commit.covered_objects import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.listed import list_manifest

@@ -10,8 +10,8 @@ deleted, and whatever was made of them. docs/design/2026-11-28-forgetting-record
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -146,12 +146,13 @@ class _Deleting:
         self._seen: set[str] = set()
 
     async def count(self) -> None:
-        async for shard, records in self._finder.find(self._selection, self._selection.shards):
-            if len(records):
-                self._report.records += len(records)
-                self._report.shards += 1
-                self._report.bytes += shard.size
-            self._advance(shard.size)
+        async with aclosing(self._finder.find(self._selection, self._selection.shards)) as found:
+            async for shard, records in found:
+                if len(records):
+                    self._report.records += len(records)
+                    self._report.shards += 1
+                    self._report.bytes += shard.size
+                self._advance(shard.size)
         self._finder.end()
 
     async def run(self) -> None:
@@ -186,15 +187,16 @@ class _Deleting:
             piece.clear()
 
         new = [shard for shard in self._selection.shards if shard.key not in self._seen]
-        async for shard, records in self._finder.find(self._selection, new):
-            if not len(records):
-                self._see(shard)
-                continue
-            assert shard.entry is not None, "a manifest lists it"
-            piece = pieces.setdefault((shard.entry.compression, shard.entry.index is not None), [])
-            piece.append((shard, records))
-            if len(piece) == _PIECE_SHARDS or sum(each.size for each, _ in piece) >= _PIECE_BYTES:
-                await rewrite(piece)
+        async with aclosing(self._finder.find(self._selection, new)) as found:
+            async for shard, records in found:
+                if not len(records):
+                    self._see(shard)
+                    continue
+                assert shard.entry is not None, "a manifest lists it"
+                piece = pieces.setdefault((shard.entry.compression, shard.entry.index is not None), [])
+                piece.append((shard, records))
+                if len(piece) == _PIECE_SHARDS or sum(each.size for each, _ in piece) >= _PIECE_BYTES:
+                    await rewrite(piece)
         for piece in filter(None, pieces.values()):
             await rewrite(piece)
 
@@ -257,14 +259,15 @@ async def _write_without(selection: Selection, job: Job, found: Found) -> ShardE
     if len(positions) == entry.records:
         return None
     async with AsyncExitStack() as stack:
-        batches = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None)
-        new = await write_shard(
-            job.publisher,
-            rewritten_name(entry.path, job.header.writer),
-            Supply(_without(batches, positions)),
-            Limits(),
-            compressed=bool(entry.compression),
-        )
+        records = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None)
+        async with aclosing(_without(records, positions)) as batches:
+            new = await write_shard(
+                job.publisher,
+                rewritten_name(entry.path, job.header.writer),
+                Supply(batches),
+                Limits(),
+                compressed=bool(entry.compression),
+            )
     if new.records + len(positions) != entry.records:
         raise DatasetError(
             f"{shard.display_path}: the shard has {new.records + len(positions):,} records, but the manifest says "
@@ -273,7 +276,7 @@ async def _write_without(selection: Selection, job: Job, found: Found) -> ShardE
     return replace(new, first=entry.first, last=entry.last, extra={**new.extra, SINCE: since_of(entry)})
 
 
-async def _without(batches: AsyncIterator[Batch], positions: NDArray[np.int64]) -> AsyncIterator[Batch]:
+async def _without(batches: AsyncIterator[Batch], positions: NDArray[np.int64]) -> AsyncGenerator[Batch]:
     """All records but those at these positions."""
     number = 0
     async for batch in batches:

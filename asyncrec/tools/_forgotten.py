@@ -7,7 +7,7 @@ can tell which records they have. For conditions, all records are read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -73,7 +73,7 @@ class ByKeys:
         """How many of the keys a record had that was found."""
         return int(self._found.sum())
 
-    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncIterator[Found]:
+    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
         """Yield all of these shards with what is to be deleted of them.
 
         Raises:
@@ -162,7 +162,7 @@ class ByConditions:
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
 
-    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncIterator[Found]:
+    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
         """Yield all of these shards with what is to be deleted of them; each is read through.
 
         Raises:

@@ -50,7 +50,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             closing = await load_closing(folder, name, holder) if holder else None
             if closing is not None and closing.removal == place:
                 raise ConflictError(
-                    f"{display_path}: the writer {holder} replaced this data set, or shards of it, first, at "
+                    f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
                     f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:

@@ -34,14 +34,14 @@ from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
-from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError
+from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._frames_reading import FramedRecords
-from asyncrec.tools._orphans import find_orphans
+from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, reselected, selected
 
@@ -163,17 +163,18 @@ class _Deleting:
         """
         behind = False
         for attempts_left in reversed(range(_ATTEMPTS)):
-            before = len(self._report.deletions)
+            before, failure = self._report.records, None
             try:
                 await self._go_through()
-            except ConflictError as error:  # planned anew, on what is there now
-                if error.ended or not attempts_left:
-                    raise
-            else:
-                if behind or before == len(self._report.deletions):
-                    break
-                behind = True
-            self._selection = await reselected(self._selection)
+            except (ConflictError, ObjectNotFoundError) as error:
+                failure = error
+            if failure is None and (behind or before == self._report.records):
+                break
+            behind = failure is None
+            old, self._selection = self._selection, await reselected(self._selection)
+            # Others have removed shards: the rest is planned anew, on what is there now.
+            if failure is not None and (not attempts_left or _removals(old) == _removals(self._selection)):
+                raise failure
         self._finder.end()
 
     async def _go_through(self) -> None:
@@ -251,6 +252,10 @@ class _Deleting:
         return [dataset.prefix + entry.path for entry in new]
 
 
+def _removals(selection: Selection) -> int:
+    return selection.datasets[0].manifest.removals
+
+
 async def _write_without(selection: Selection, job: Job, found: Found) -> ShardEntry | None:
     """Publish what is left of a shard, in its place; `None` if nothing is left."""
     shard, positions = found
@@ -301,7 +306,7 @@ async def _clear_up(selection: Selection, report: DeleteReport) -> None:
     folder, name, shards = dataset.folder, dataset.name, dataset.manifest.shards
     runs = await clean_runs(folder, name, path=selection.path)
     report.unfinished = [UnfinishedJob.of(job.header) for job in await find_jobs(folder, name)]
-    orphans = [orphan for orphan in await find_orphans(dataset, selection.base, min_age=0) if orphan.kind != "run"]
+    orphans = await find_unlisted(dataset, selection.base, min_age=0)
 
     def look() -> set[str]:
         """What was committed once, and is no longer in the data set: nobody makes such a name again."""

@@ -216,7 +216,10 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
         # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
-        there = await read_checkpoint(folder, key)
+        try:
+            there = await read_checkpoint(folder, key)
+        except ObjectNotFoundError as error:
+            raise ObjectExistsError(f"{folder.root}/{key}: another process was faster, and deleted it") from error
         if (there.identity, there.covered, len(there.shards), there.runs) != (
             history.identity,
             history.covered,

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from asyncrec.tools._dedupe import dedupe as dedupe
     from asyncrec.tools._delete import delete as delete
     from asyncrec.tools._delete_report import DeleteReport as DeleteReport
-    from asyncrec.tools._delete_report import Deletion as Deletion
     from asyncrec.tools._diff import DiffReport as DiffReport
     from asyncrec.tools._diff import diff as diff
     from asyncrec.tools._doctor import doctor as doctor
@@ -120,7 +119,7 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._uploads": "UploadsReport uploads",
         "asyncrec.tools._dedupe": "dedupe",
         "asyncrec.tools._delete": "delete",
-        "asyncrec.tools._delete_report": "DeleteReport Deletion",
+        "asyncrec.tools._delete_report": "DeleteReport",
         "asyncrec.tools._diff": "DiffReport diff",
         "asyncrec.tools._filter": "filter",
         "asyncrec.tools._keyed_records": "WriteReport",

@@ -5,7 +5,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     pages-00000-of-00008.tfrecord             a fixed shard (TensorFlow's own pattern)
     pages-<maker>-00000-of-00008.tfrecord     the same, where that name was taken: of a writer that replaces, say
     pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
-    pages-<maker>-000000.<id>.tfrecord        any of these, rewritten by the job <id>, which left records out
+    pages-<maker>-000000.<writer>.tfrecord    any of these, rewritten by the job <writer>, which left records out
     _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
     _keys/pages-<maker>-....tfrecord.keys     which record it is
     _progress/pages-<maker>-....progress      how far sources had come in a published shard that no commit names yet

@@ -119,7 +119,6 @@ async def delete(
             await _clear_up(await reselected(selection), report)
     if by_keys is not None:
         report.keys, report.keys_found = by_keys.count, by_keys.found
-    report.ended = datetime.now(UTC)
     return report
 
 

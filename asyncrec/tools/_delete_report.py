@@ -58,7 +58,7 @@ class DeleteReport:
         uncommitted: objects of the data set that no commit names, which were not looked at.
         unfinished: the jobs that have not ended. What they commit later was not looked at.
         out_of_reach: where else the records may be, in sentences.
-        begun, ended: when, in UTC.
+        begun: when the call began, in UTC: no record that was committed before is left.
     """
 
     path: str
@@ -75,7 +75,6 @@ class DeleteReport:
     unfinished: list[UnfinishedJob] = field(default_factory=list)
     out_of_reach: tuple[str, ...] = _OUT_OF_REACH
     begun: datetime
-    ended: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
         jobs = [
@@ -84,7 +83,7 @@ class DeleteReport:
         ]
         return json_of(
             self,
-            "path begun ended dry_run keys keys_found where records shards bytes deletions objects uncommitted "
+            "path begun dry_run keys keys_found where records shards bytes deletions objects uncommitted "
             "unfinished out_of_reach",
             unfinished=jobs,
         )

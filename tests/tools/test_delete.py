@@ -333,14 +333,6 @@ async def test_tail_shows_the_last_records_as_before(storage: Storage) -> None:
         assert [each.data async for some in tail for each in some] == [example(28), example(29)]
 
 
-async def test_progress_is_told(storage: Storage) -> None:
-    await write_pages(storage)
-    told: list[tuple[int, int | None]] = []
-    await delete(storage, "key 3", "key 15", progress=lambda done, total: told.append((done, total)))
-    assert told[-1][0] == told[-1][1]
-    assert told == sorted(told)
-
-
 def test_blocking_call_gives_the_same_report(tmp_path: Any) -> None:
     path = str(tmp_path / "pages")
     anyio.run(_write_at, path)

@@ -216,3 +216,26 @@ async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:
     assert sum((await found(storage)).values()) == 20
     await delete(storage)
     await check_gone(storage)
+
+
+async def test_what_a_dead_replacement_left_is_deleted_too() -> None:
+    """It committed, and died before it deleted the old shards, in which the records still are."""
+    storage = MemoryStorage()
+    await write(storage)
+    process = Process(storage)
+
+    async def die(operation: str, key: str) -> None:
+        if operation == "delete" and key.startswith("pages-"):
+            process.kill()
+
+    with suppress(StorageError):
+        await write(MetStorage(process.storage, before=die), 3, 11, mode="replace")
+    assert process.dead
+    assert len([info.key async for info in storage.list_objects("pages-")]) > 2
+    report = await delete(storage)
+    assert report.records == 0
+    contents = [await storage.get(info.key) async for info in storage.list_objects()]
+    assert not any(record in content for content in contents for record in DELETED)
+    assert report.objects != []
+    await asyncrec.recover("pages", storage=storage)
+    await check_gone(storage, Counter(b"record %d." % number for number in range(3, 11)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import anyio
@@ -57,8 +57,12 @@ async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
             deletion = Deletion(path, keys, world.loop.now)
             book.deletions.append(deletion)
             with contextlib.suppress(StorageError):  # there is no data set; the store failed; others were faster
-                await tools.delete(path, keys=sorted(keys))
+                report = await tools.delete(path, keys=sorted(keys))
                 deletion.ended = world.loop.now
+                if not report.unfinished and not report.uncommitted and not world.settings["late"]:
+                    for trace in _traces(world, path, filter(deletion.must_have, book.records)):
+                        if not trace.partition(":")[0].endswith(".run"):  # a compaction at work deletes it
+                            book.complain("a receipt names all that is left", f"{path}: {trace}")
                 await _look(world, deletion)
         await anyio.sleep(pause)
 
@@ -74,10 +78,13 @@ async def _look(world: Any, deletion: Deletion) -> None:
 
 def traces(world: Any, path: str) -> Iterator[str]:
     """Where something is left of a record that was deleted, in what is not compressed, or of its key."""
+    return _traces(world, path, [each for each in world.book.records if world.book.must_be_deleted(each)])
+
+
+def _traces(world: Any, path: str, records: Iterable[Record]) -> Iterator[str]:
     files = contents.tree(world, path.rpartition("/")[0])
-    book = world.book
-    gone: list[Record] = [each for each in book.records if each.run.target == path and book.must_be_deleted(each)]
-    stays = {record.key for record in book.records if record not in gone}
+    gone = [record for record in records if record.run.target == path]
+    stays = {record.key for record in world.book.records if record not in gone}
     for record in gone:
         wanted = [b"<<%d>>" % record.number]
         if record.key is not None and record.key not in stays:

@@ -98,6 +98,7 @@ async def compact_manifest(
     latest: bool = False,
     least: int = 0,
     most_deleted: int | None = None,
+    keys: bool = True,
 ) -> Compaction:
     """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
 
@@ -107,6 +108,7 @@ async def compact_manifest(
         latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
+        keys: make runs of keys; otherwise those stay of which all shards are still there.
 
     Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
 
@@ -129,7 +131,7 @@ async def compact_manifest(
     deleted: list[str] = []
     written = False
     due = new >= least and (bool(new) or await in_thread(_may_delete, base, listed, grace))
-    if due and (made := await _write(folder, name, history, manifest)) is not None:
+    if due and (made := await _write(folder, name, history, manifest, keys=keys)) is not None:
         written = True
         deleted = await delete_covered(folder, name, made, timedelta(seconds=grace), most=most_deleted)
     if due:
@@ -172,7 +174,7 @@ async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
         base, history = (each.commits["removal"].max(initial=0) for each in (loaded.base, loaded.history))
         if base == history:
             return await delete_stale_runs(folder, name, loaded.base)
-        await compact_manifest(folder, name, path=path)
+        await compact_manifest(folder, name, path=path, keys=False)  # the next compaction makes them anew
     raise ConflictError(f"{path}: other processes remove shards, one after the other; call this again")
 
 
@@ -204,14 +206,14 @@ def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
     return any(map(base.covered.may_go, listed.segments))
 
 
-async def _write(folder: Storage, name: str, history: History, manifest: Manifest) -> History | None:
+async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
     """Write a checkpoint, with its runs of keys, and take its number; `None` where somebody else had taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
     won = asked = False
     try:
-        history = replace(history, runs=await runs.make())
+        history = replace(history, runs=await (runs.make() if keys else runs.clean()))
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )

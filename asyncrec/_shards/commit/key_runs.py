@@ -62,6 +62,13 @@ class RunMaker:
         self._number = number
         self._shards = shards
 
+    async def clean(self) -> tuple[KeyRun, ...]:
+        """Return the runs that there are, without those that have keys of shards which are no longer there."""
+        if not await in_thread(lambda: bool(self._shards.keyed.any())):
+            return ()
+        there = await open_runs(self._folder, self._name, self._shards)
+        return tuple(each.run for each in there.runs if (each.rows >= 0).all())
+
     async def make(self) -> tuple[KeyRun, ...]:
         """Write what is new, and return all runs that the checkpoint is to name.
 

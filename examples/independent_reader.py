@@ -124,7 +124,7 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int
         table |= enumerate((dict(zip(line, row, strict=True)) for row in zip(*columns, strict=True)), len(table))
     check({kind: len(table) for kind, table in tables.items()} == end["rows"], f"{name}: it lacks rows")
     for row in [*tables["commits"].values(), *tables["shards"].values()]:
-        time = datetime(1970, 1, 1) + timedelta(microseconds=row.get("time", row.get("committed")))
+        time = datetime(1970, 1, 1) + timedelta(microseconds=row["time" if "time" in row else "committed"])
         row["time"] = time.isoformat(timespec="microseconds") + "Z"
     values = {number: row["value"] for number, row in tables["values"].items()} | {-1: None}
     for row in tables["commits"].values():

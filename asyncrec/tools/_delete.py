@@ -86,8 +86,9 @@ async def delete(
         jobs: how many shards are rewritten at once; at most 4.
 
     Raises:
-        TypeError, ValueError: neither keys nor conditions were passed, or both, or no record has the feature of a
-            condition; nothing was changed.
+        TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or no text, or no
+            record has the feature of a condition: nothing was changed. Or, without a schema, a record shows that a
+            feature cannot have the value of a condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
         FormatError: a shard is damaged, and stays as it is.
         ConflictError: other processes remove shards again and again, or one of them does not end.
@@ -98,6 +99,7 @@ async def delete(
         raise ArgumentValueError("keys and where cannot be combined; delete by one of them, and then by the other")
     if keys is None and not where:
         raise ArgumentValueError("neither keys nor a condition was passed, so there is nothing to delete")
+    begun = datetime.now(UTC)
     by_keys = None if keys is None else await in_thread(ByKeys, keys)
     options = None if storage_options is None else dict(storage_options)
     async with selected(path, storage=storage, storage_options=options) as selection:
@@ -107,9 +109,7 @@ async def delete(
                 "name"
             )
         finder = by_keys or ByConditions(Conditions(where, features_of(selection.schema), selection.path))
-        report = DeleteReport(
-            path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=datetime.now(UTC)
-        )
+        report = DeleteReport(path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=begun)
         deleting = _Deleting(selection, finder, report, Advance(progress, selection.bytes), jobs)
         if dry_run:
             await deleting.count()

@@ -28,8 +28,9 @@ CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
 PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays within the folder
 SIDECAR: Json = {"path": PATH, "bytes": COUNT, "crc32c": CRC, "format": (range(1, 2), 1)}
-SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "crc32c": CRC, "end_crc32c": CRC, "committed": TIME}
-SHARD |= {"compression": ("|GZIP|ZLIB", ""), "index": (SIDECAR, None), "keys": (SIDECAR, None), "largest": (COUNT, 0)}
+SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "committed": TIME, "since": (f"|{TIME}", "")}
+SHARD |= {"crc32c": CRC, "end_crc32c": CRC, "compression": ("|GZIP|ZLIB", ""), "largest": (COUNT, 0)}
+SHARD |= {"index": (SIDECAR, None), "keys": (SIDECAR, None)}
 HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False)}
 HEAD |= {"remove": (list, []), "schema": (dict, None), "metadata": (dict, {})}
 
@@ -123,8 +124,8 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int
         table |= enumerate((dict(zip(line, row, strict=True)) for row in zip(*columns, strict=True)), len(table))
     check({kind: len(table) for kind, table in tables.items()} == end["rows"], f"{name}: it lacks rows")
     for row in [*tables["commits"].values(), *tables["shards"].values()]:
-        time = datetime(1970, 1, 1) + timedelta(microseconds=row["time"] if "time" in row else row["committed"])
-        row["time"] = f"{time.isoformat(timespec='microseconds')}Z"
+        time = datetime(1970, 1, 1) + timedelta(microseconds=row["time" if "time" in row else "committed"])
+        row["time"] = time.isoformat(timespec="microseconds") + "Z"
     values = {number: row["value"] for number, row in tables["values"].items()} | {-1: None}
     for row in tables["commits"].values():
         row |= {"writer": tables["writers"][row["writer"]]["writer"], "closed": row["flags"] & 1 > 0, "remove": []}
@@ -238,7 +239,7 @@ def main(command: str, path: Path, *rest: str) -> None:
         keys = [key for shard in shards for key in keys_of(folder, shard)]
         for digest in [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in rest]:
             found = [place for place, key in zip(places, keys, strict=True) if key == digest]
-            told.append({"record": record_at(folder, *min(found, key=lambda place: place[0]["committed"]))})
+            told.append({"record": record_at(folder, *min(found, key=lambda p: p[0]["since"] or p[0]["committed"]))})
     for line in told:
         print(json.dumps(line, default=bytes.hex))
 

@@ -75,12 +75,15 @@ def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
-def test_the_promised_names_are_at_most_310() -> None:
+def test_the_promised_names_are_at_most_304() -> None:
     """Each is a page of the reference, and a promise. `compat` and `integrations` have the names of what they imitate;
     `storage.http` promises nothing.
+
+    300 until sources (`forget_source`) and the deletion of records (`tools.delete`, its receipt, `blocking.delete`):
+    what a person is obliged to delete needs a call of its own.
     """
     modules = [*LAZY, *(import_module(f"asyncrec.{name}") for name in ("blocking", "errors", "native"))]
-    assert sum(len(module.__all__) for module in modules) <= 310
+    assert sum(len(module.__all__) for module in modules) <= 304
 
 
 def test_what_backends_over_http_share_is_not_in_the_stable_module() -> None:

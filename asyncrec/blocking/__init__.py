@@ -48,6 +48,7 @@ from asyncrec.blocking._sampling import ClassBalancedSampler, Dataset, Interleav
 from asyncrec.blocking._shards import (
     ShardedWriter,
     compact,
+    delete,
     forget_source,
     list_shards,
     open_sharded_writer,
@@ -81,6 +82,7 @@ __all__ = [
     "Stream",
     "TupleReader",
     "compact",
+    "delete",
     "directory_check",
     "forget_source",
     "generate_dataset",

@@ -36,6 +36,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
 from asyncrec.tools import _compact as compacting
+from asyncrec.tools import _delete as deleting
 from asyncrec.tools import _forget_source as forgetting
 
 P = ParamSpec("P")
@@ -345,6 +346,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
 open_sharded_writer = _with_options(opening.open_sharded_writer)
 read_manifest = as_call(snapshot.read_manifest)
 compact = as_call(compacting.compact)
+delete = as_call(deleting.delete)
 forget_source = as_call(forgetting.forget_source)
 list_shards = as_call(listing.list_shards)
 recover = as_call(recovery.recover)

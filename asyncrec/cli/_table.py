@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "compact": "merge the manifest of a data set, so that it opens faster",
         "copy": "copy files and data sets between stores, verified",
         "reshard": "rewrite a data set with other shards: number, size, compression, order",
+        "delete": "delete records for good, by key or condition",
         "filter": "write the records that match conditions as a new data set",
         "merge": "join several data sets into a new one",
         "dedupe": "write a new data set without duplicate records",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from asyncrec.tools._count import CountReport as CountReport
     from asyncrec.tools._count import count as count
     from asyncrec.tools._dedupe import dedupe as dedupe
+    from asyncrec.tools._delete import delete as delete
+    from asyncrec.tools._delete_report import DeleteReport as DeleteReport
     from asyncrec.tools._diff import DiffReport as DiffReport
     from asyncrec.tools._diff import diff as diff
     from asyncrec.tools._doctor import doctor as doctor
@@ -118,6 +120,8 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._splits": "SplitsReport",
         "asyncrec.tools._uploads": "UploadsReport uploads",
         "asyncrec.tools._dedupe": "dedupe",
+        "asyncrec.tools._delete": "delete",
+        "asyncrec.tools._delete_report": "DeleteReport",
         "asyncrec.tools._diff": "DiffReport diff",
         "asyncrec.tools._filter": "filter",
         "asyncrec.tools._keyed_records": "WriteReport",

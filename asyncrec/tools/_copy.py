@@ -18,6 +18,7 @@ from asyncrec._shards.manifest.manifest import Manifest, carried_from
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.progress import newer
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
+from asyncrec._shards.manifest.shard_list import SINCE, in_order_of_commits
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.clearing import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -185,7 +186,13 @@ async def _copy_dataset(
 
         job.fates.asked = True
         await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)
-        await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing], carried=carried)
+        turns = await in_thread(in_order_of_commits, missing)
+        await job.commit([_committed(missing[at], job.manifest.clock.now()) for at in turns], carried=carried)
+
+
+def _committed(entry: ShardEntry, now: str) -> ShardEntry:
+    """The entry of a copied shard: of its records, too, the copy's commit is the first."""
+    return replace(entry, committed=now, extra={name: value for name, value in entry.extra.items() if name != SINCE})
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.commit.compaction import unnamed_runs
+from asyncrec._shards.commit.covered_objects import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.listed import list_manifest
@@ -99,7 +99,7 @@ _KINDS = (
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
     """What lies in the data set's folder under its names and is in no manifest."""
     return [
-        *await _find_shards(dataset, base, min_age=min_age),
+        *await find_unlisted(dataset, base, min_age=min_age),
         *await _find_runs(dataset, base, min_age=min_age),
     ]
 
@@ -128,7 +128,8 @@ async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> 
     ]
 
 
-async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
+async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
+    """The shards, indexes, keys and positions that are in no manifest."""
     folder, name = dataset.folder, dataset.name
     listed = dataset.manifest.shards
     shards: set[str] = set()

@@ -14,6 +14,7 @@ import anyio
 
 from asyncrec._arguments import Size
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._shards.manifest.names import original_of
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
@@ -38,7 +39,7 @@ class TailStream:
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
-        self._known = {shard.key for shard in selection.shards}
+        self._known = {original_of(shard.key) for shard in selection.shards}
         self._reading: tuple[RecordStream, _Places] | None = None
         self._skip = 0
         self._begun = False
@@ -80,8 +81,8 @@ class TailStream:
         self._skip = 0
         shards = self.selection.shards
         starts = [0, *accumulate(shard.entry.records for shard in shards if shard.entry is not None)]
-        new = [at for at, shard in enumerate(shards) if shard.key not in self._known]
-        self._known = {shard.key for shard in shards}
+        new = [at for at, shard in enumerate(shards) if original_of(shard.key) not in self._known]
+        self._known = {original_of(shard.key) for shard in shards}
         if new:
             self._read(new, starts)
 

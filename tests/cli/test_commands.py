@@ -57,6 +57,7 @@ READING: dict[str, list[str]] = {
     "recover": ["PATH"],
     "index": ["PATH", "--force"],
     "forget-source": ["PATH", "topic/3"],
+    "delete": ["PATH", "--key", "key 1", "--yes"],
     "compact": ["PATH"],
     "copy": ["PATH", "out/"],
     "reshard": ["PATH", "out/set"],

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import time
 from pathlib import Path
 
@@ -88,6 +89,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "index": (["data/plain.tfrecord"], "1 created"),
     "uploads": (["files"], "0 unfinished"),
     "doctor": (["doctored"], "exclusive creation"),
+    "delete": (["deleted/pages", "--key", "key 1", "--yes"], "1 record deleted, in 1 shard"),
     "compact": (["data/zipped", "--latest"], "segments into"),
     "copy": (["data/pages", "copied/pages"], "9 objects copied"),
     "reshard": (["data/pages", "new/pages", "--shuffle", "--seed", "3"], "30 records in 1 shard"),
@@ -102,6 +104,7 @@ def screens(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """All of them, run side by side."""
     folder = tmp_path_factory.mktemp("terminal")
     write_examples(folder)
+    shutil.copytree(folder / "data", folder / "deleted")
     (folder / "queue/_manifest/pages").mkdir(parents=True)
     segment = Segment(writer="c", time=format_time(0), closed=True, progress={"topic/3": (1, 917)})
     (folder / "queue/_manifest/pages/c-000001.jsonl").write_bytes(segment.encode())

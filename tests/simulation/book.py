@@ -136,12 +136,38 @@ class Run:
                     record.committed = now
 
 
+@dataclass(eq=False)
+class Deletion:
+    """The deletion of the records that have some keys.
+
+    Attributes:
+        asked: when it was called.
+        ended: when it ended well; `None` if it did not.
+    """
+
+    target: str
+    keys: frozenset[bytes]
+    asked: float
+    ended: float | None = None
+
+    def may_have(self, record: Record) -> bool:
+        """Whether it may have deleted a record."""
+        over = self.ended is not None and record.taken > self.ended
+        return record.run.target == self.target and record.key in self.keys and not over
+
+    def must_have(self, record: Record) -> bool:
+        """Whether it has deleted a record, which was committed before."""
+        committed = record.committed is not None and record.committed < self.asked
+        return self.ended is not None and committed and self.may_have(record)
+
+
 class Book:
     """Of one world."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.runs: list[Run] = []
+        self.deletions: list[Deletion] = []
         self.complaints: list[str] = []
 
     def complain(self, promise: str, detail: str) -> None:
@@ -180,6 +206,12 @@ class Book:
                 f"{', '.join(f'{n} {state}' for state, n in states.items()) or 'no records'} {run.error}"
             )
         return lines
+
+    def may_be_deleted(self, record: Record) -> bool:
+        return any(deletion.may_have(record) for deletion in self.deletions)
+
+    def must_be_deleted(self, record: Record) -> bool:
+        return any(deletion.must_have(record) for deletion in self.deletions)
 
     def of(self, target: str) -> list[Run]:
         return [run for run in self.runs if run.target == target]

@@ -47,11 +47,19 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
     keys_there = {book.records[number].key for number in counts}
     for run in runs:
         for record in run.records:
-            if record.number not in counts and _must_be_there(runs, run, record):
+            deleted = book.may_be_deleted(record)
+            if record.number not in counts and not deleted and _must_be_there(runs, run, record):
                 book.complain("what was acknowledged stays", f"{path}: {_describe(run, record)}")
             if record.number in counts and _must_be_gone(runs, run, record):
                 book.complain("what replaces is the whole data set", f"{path}: {_describe(run, record)} is still there")
-            unknown = record.state == "dropped" and run.outcome == "clean" and record.key not in keys_there
+            if record.number in counts and book.must_be_deleted(record):
+                book.complain("what was deleted is not found", f"{path}: {_describe(run, record)}")
+            unknown = (
+                record.state == "dropped"
+                and run.outcome == "clean"
+                and record.key not in keys_there
+                and not any(record.key in deletion.keys for deletion in book.deletions)
+            )
             if unknown and not _replaced(runs, run):
                 book.complain("what is dropped as known is there", f"{path}: key {record.key!r}")
     _all_or_nothing(book, path, runs, counts)
@@ -142,7 +150,11 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
         if not there:
             continue
         whole.append(run)
-        missing = [record for record in run.records if record.state == "taken" and record.number not in counts]
+        missing = [
+            record
+            for record in run.records
+            if record.state == "taken" and record.number not in counts and not book.may_be_deleted(record)
+        ]
         # Of a fixed set that died, `recover` keeps what a flush was for whose caller was told, or was about to be, and
         # as much of the rest as is whole. No flush was for less than the first.
         kept = run.first_flush if run.kind == "fixed" and not run.replaces and run.outcome != "clean" else None

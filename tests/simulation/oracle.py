@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 
-from . import contents, judgement, keyed, queues
+from . import contents, deleted, judgement, keyed, queues
 from .tooling import make
 
 __all__ = ["examine"]
@@ -62,6 +62,9 @@ async def examine(world: Any) -> None:
         await world.do(f"uploads {path}", _machine(path), partial(_tidy, path, path in datasets))
     manifests = {path: await _look(world, path, verified=False) for path in datasets}
     judgement.of_leftovers(world, manifests, list(spools))
+    for path in datasets:
+        for trace in deleted.traces(world, path):
+            world.book.complain("no byte of what was deleted is left", f"{path}: {trace}")
 
 
 async def _compact(world: Any, path: str) -> None:

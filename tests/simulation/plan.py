@@ -9,7 +9,19 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from . import cast, flushed, joint, keyed, operations, queues, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
+from . import (  # noqa: F401  # what registers itself
+    cast,
+    deleted,
+    flushed,
+    joint,
+    keyed,
+    operations,
+    queues,
+    reading,
+    sharing,
+    tooling,
+    writing,
+)
 
 __all__ = ["KNOWN_HOLES", "draw"]
 
@@ -64,7 +76,7 @@ def _spread_over_hosts(drawing: operations.Drawing) -> None:
     for process in drawing.plan["processes"]:
         kinds = {spec["kind"] for spec in process["operations"]}
         paths = [spec.get("options", {}).get("spool", spec.get("path", "")) for spec in process["operations"]]
-        whole = kinds <= {"sharded", "recover", "verify", "compact", "joint"}
+        whole = kinds <= {"sharded", "recover", "verify", "compact", "joint", "delete"}
         if whole and all(path.startswith("/m0/") and "-spool" not in path for path in paths):
             process["host"] = drawing.rng.choice(("m0", "m0b"))
 

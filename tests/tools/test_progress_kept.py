@@ -101,7 +101,12 @@ async def replace(storage: Storage) -> str:
     return "pages"
 
 
-@pytest.mark.parametrize("act", [compact, copy, reshard, dedupe, merge, replace], ids=lambda act: act.__name__)
+async def delete(storage: Storage) -> str:
+    await tools.delete("pages", keys=[f"key {number}" for number in range(5, 30)], storage=storage)
+    return "pages"
+
+
+@pytest.mark.parametrize("act", [compact, copy, reshard, dedupe, merge, replace, delete], ids=lambda act: act.__name__)
 async def test_progress_and_turns_survive(storage: Storage, act: Callable[[Storage], Awaitable[str]]) -> None:
     await write_sources(storage)
     name = await act(storage)

@@ -14,6 +14,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
+from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList, in_order_of_commits
@@ -148,7 +149,8 @@ class KeyIndex:
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
             try:
-                content = await self._folder.get(path)
+                with naming_lost_shards():
+                    content = await self._folder.get(path)
             except ObjectNotFoundError:
                 if shard.keys is not None:
                     raise

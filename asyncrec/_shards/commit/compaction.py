@@ -4,6 +4,7 @@ The data goes first, under a name of its maker's own; then a small object takes 
 Who had the same number in mind has lost, and takes its data away. So checkpoints form a chain, in which each covers all
 that those before it did, and whatever is deleted is in the newest. Times are the store's: from one checkpoint to
 another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
+`covered_objects` has what is deleted.
 """
 
 from __future__ import annotations
@@ -11,48 +12,44 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import anyio
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
+from asyncrec._shards.commit.covered_objects import delete_covered, delete_stale_runs
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.key_runs import RunMaker
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
     load_covered,
     load_listed,
-    load_runs,
     pointed_checkpoint,
     read_checkpoint,
-    read_pointer,
 )
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import (
     checkpoint_key,
     checkpoint_pointer_key,
     latest_key,
-    manifest_prefix,
     new_writer_id,
 )
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.errors import (
     ArgumentValueError,
+    ConflictError,
     IntegrityError,
-    ManifestError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -68,6 +65,7 @@ _path_log = PathLog("asyncrec.shards")
 
 # A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
 GRACE_SECONDS = 3600.0
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +98,7 @@ async def compact_manifest(
     latest: bool = False,
     least: int = 0,
     most_deleted: int | None = None,
+    keys: bool = True,
 ) -> Compaction:
     """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
 
@@ -109,6 +108,7 @@ async def compact_manifest(
         latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
+        keys: make runs of keys; otherwise those stay of which all shards are still there.
 
     Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
 
@@ -131,10 +131,13 @@ async def compact_manifest(
     deleted: list[str] = []
     written = False
     due = new >= least and (bool(new) or await in_thread(_may_delete, base, listed, grace))
-    if due and (made := await _write(folder, name, history, manifest)) is not None:
+    if due and (made := await _write(folder, name, history, manifest, keys=keys)) is not None:
         written = True
         deleted = await delete_covered(folder, name, made, timedelta(seconds=grace), most=most_deleted)
     if due:
+        listed = await list_manifest(folder, name)
+    if written and listed.runs and listed.removal > manifest.removals:  # by it, keys that were read may have to go
+        deleted += await clean_runs(folder, name, path=path)
         listed = await list_manifest(folder, name)
     checkpoint = None
     if listed.newest:
@@ -151,6 +154,28 @@ async def compact_manifest(
         deleted=tuple(deleted),
         latest=latest_key(name) if latest and checkpoint is not None else None,
     )
+
+
+async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
+    """See that no run of keys has keys of shards that were removed before this call. Returns the runs that it deleted.
+
+    The naive way is to delete the runs that are there. Suppose that D removes a shard while C, a compaction, has its
+    keys in memory; C writes a run of them behind D's look. So C lists behind its checkpoint, and calls this, too, if
+    there is a place in the log of removals that it does not know: either D sees C's run, or C sees D's place.
+
+    Raises:
+        ConflictError: others make one checkpoint after another.
+        ManifestError, StorageError: as `compact_manifest`.
+    """
+    for _ in range(_ATTEMPTS):
+        loaded = await load_listed(folder, name)
+        if loaded is None or not loaded.listed.runs:
+            return []
+        base, history = (each.commits["removal"].max(initial=0) for each in (loaded.base, loaded.history))
+        if base == history:
+            return await delete_stale_runs(folder, name, loaded.base)
+        await compact_manifest(folder, name, path=path, keys=False)  # the next compaction makes them anew
+    raise ConflictError(f"{path}: other processes remove shards, one after the other; call this again")
 
 
 async def compact_unasked(
@@ -184,19 +209,22 @@ def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
     return any(map(base.covered.may_go, listed.segments))
 
 
-async def _write(folder: Storage, name: str, history: History, manifest: Manifest) -> History | None:
+async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
     """Write a checkpoint, with its runs of keys, and take its number; `None` where somebody else had taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
     won = asked = False
     try:
-        history = replace(history, runs=await runs.make())
+        history = replace(history, runs=await (runs.make() if keys else runs.clean()))
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
         # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
-        there = await read_checkpoint(folder, key)
+        try:
+            there = await read_checkpoint(folder, key)
+        except ObjectNotFoundError as error:
+            raise ObjectExistsError(f"{folder.root}/{key}: another process was faster, and deleted it") from error
         if (there.identity, there.covered, len(there.shards), there.runs) != (
             history.identity,
             history.covered,
@@ -253,98 +281,3 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
         "records": manifest.records,
     }
     return json.dumps(pointer).encode() + b"\n"
-
-
-async def delete_covered(
-    folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
-) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` small objects.
-
-    Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
-    """
-    number = merged.checkpoint + 1
-    listed = await list_manifest(folder, name)
-    if number not in listed.pointers:  # a list that is late
-        return []
-    last = listed.pointers[number].modified - grace
-    keys: list[str] = []
-    old = [each for each, info in listed.pointers.items() if each < number and info.modified <= last]
-    with suppress(ObjectNotFoundError):  # another one deletes the same
-        if old:
-            maker = await pointed_checkpoint(folder, name, listed, max(old))
-            covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
-            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
-        keys = [*keys, *(manifest_prefix(name) + each for each in listed.old_turns(last))][:most]
-        await for_each(folder.delete, keys)
-        checkpoints = await _delete_checkpoints(folder, name, listed, last)
-        keys += checkpoints
-        unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
-        # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
-        runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
-        await for_each(folder.delete, runs)
-        keys += runs
-    return keys
-
-
-async def unnamed_runs(
-    folder: Storage, name: str, listed: ListedManifest, *, made: History | None = None, gone: Collection[str] = ()
-) -> list[str]:
-    """The listed runs of keys that no checkpoint names.
-
-    Args:
-        made: of which the newest checkpoint was made, with the runs that it names.
-        gone: checkpoints that are not there any more, though they are listed.
-
-    Raises:
-        ObjectNotFoundError: a checkpoint that is listed is gone: somebody else deletes.
-    """
-    if not listed.runs:
-        return []
-    named = set() if made is None else {run.name for run in made.runs}
-    for number, makers in listed.checkpoints.items():
-        for maker in makers if made is None or number != made.checkpoint + 1 else ():
-            if (key := checkpoint_key(name, number, maker)) not in gone:
-                try:
-                    named.update(run.name for run in await load_runs(folder, key))
-                except ManifestError as error:
-                    path = join(folder.root, name)
-                    _path_log.warning(path, "%s; this checkpoint may use any run of keys, so no run is deleted", error)
-                    return []
-    return [each for each in listed.runs if each not in named]
-
-
-def _may_go(prefix: str, listed: ListedManifest, long: CoveredLogs, now: CoveredLogs) -> list[str]:
-    return [prefix + each for each in listed.segments if each in long and now.may_go(each)]
-
-
-async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest, last: datetime) -> list[str]:
-    try:
-        pinned = await read_pointer(folder, latest_key(name))
-    except ObjectNotFoundError:
-        pinned = None
-    except ManifestError as error:
-        _log.warning(
-            "%s/%s; it may name any checkpoint, so no checkpoint is deleted until `asyncrec compact --latest` "
-            "writes it again",
-            folder.root,
-            error,
-            extra={"path": join(folder.root, name)},
-        )
-        return []
-    keys = []
-    for number in sorted({*listed.pointers, *listed.checkpoints}):
-        if number > listed.newest:
-            break  # who made it may win yet
-        makers = listed.checkpoints.get(number, {})
-        winner = (
-            await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
-        )
-        successor = min((each for each in listed.pointers if each > number), default=None)
-        over = successor is not None and listed.pointers[successor].modified <= last
-        stays = winner is not None and (not over or pinned == (number, winner))
-        keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
-        if number in listed.pointers and over and not stays:
-            keys.append(checkpoint_pointer_key(name, number))
-    for key in keys:  # in this order: a pointer without a checkpoint is found again, and not the other way round
-        await folder.delete(key)
-    return keys

@@ -1,9 +1,10 @@
 """`make_runs` writes the runs of keys for a checkpoint: of shards that are in none yet, and of small runs merged.
 
-A run stays as long as it has four times as many keys as all smaller ones and what is new together, and most of its
-shards are still in the data set. Everything else becomes one new run. So there are few (six hold a billion keys), and
-a key is written anew only when what it lies among has grown by a quarter. Keys that are new are sorted a million at a
-time; if there are more, these parts are runs themselves for as long as it takes to merge them.
+A run stays as long as it has four times as many keys as all smaller ones and what is new together, and all of its
+shards are still in the data set: no run keeps the key of a record that was deleted. Everything else becomes one new
+run. So there are few (six hold a billion keys), and a key is written anew only when what it lies among has grown by a
+quarter. Keys that are new are sorted a million at a time; if there are more, these parts are runs themselves for as
+long as it takes to merge them.
 
 What a run would say stands in the shards' own keys: a shard whose keys cannot be read is left out, and makes no
 compaction fail.
@@ -60,6 +61,13 @@ class RunMaker:
         self._name = name
         self._number = number
         self._shards = shards
+
+    async def clean(self) -> tuple[KeyRun, ...]:
+        """Return the runs that there are, without those that have keys of shards which are no longer there."""
+        if not await in_thread(lambda: bool(self._shards.keyed.any())):
+            return ()
+        there = await open_runs(self._folder, self._name, self._shards)
+        return tuple(each.run for each in there.runs if (each.rows >= 0).all())
 
     async def make(self) -> tuple[KeyRun, ...]:
         """Write what is new, and return all runs that the checkpoint is to name.
@@ -230,14 +238,14 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
     stay: list[OpenRun] = []
     for each in ordered:
         large = each.run.entries >= max(_RATIO * more, _LEAST_ENTRIES)
-        if large and 2 * int((each.rows >= 0).sum()) >= each.run.shards:
+        if large and (each.rows >= 0).all():
             stay.append(each)
         else:
             merged.append(each)
         more += each.run.entries
     if len(merged) == 1 and more == merged[0].run.entries + sum(each.run.entries for each in stay):
         [alone] = merged  # nothing is new, and nothing is beside it
-        if 2 * int((alone.rows >= 0).sum()) >= alone.run.shards:
+        if (alone.rows >= 0).all():
             return [*stay, alone], []
     return stay, merged
 

@@ -47,6 +47,7 @@ class JobHeader:
         url: of the data set, as the user gave it, without credentials; absolute where it is local.
         num_shards: of fixed names; `None` when they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
+        rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
@@ -61,6 +62,7 @@ class JobHeader:
     url: str
     num_shards: int | None = None
     stems: tuple[str, ...] = ()
+    rewrites: bool = False
     spool: bool = False
     index: bool = True
     compression: CompressionOptions = field(default_factory=CompressionOptions)
@@ -107,6 +109,7 @@ class JobHeader:
             and (self.num_shards is None or (type(self.num_shards) is int and 0 < self.num_shards <= MOST_SHARDS))
             and (self.kind != "fixed" or self.num_shards is not None)
             and all(isinstance(stem, str) and _STEM.fullmatch(stem) for stem in self.stems)
+            and type(self.rewrites) is bool
             and type(self.spool) is bool
             and type(self.index) is bool
             and type(self.detached) is bool

@@ -1,7 +1,8 @@
 """`JobNames`: the names of one job's shards, decided once, when it is known whether the plain ones are its own.
 
 A name holds its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
-where the job's claim says that they are its alone (`_shards.ownership.claims`).
+where the job's claim says that they are its alone (`_shards.ownership.claims`). What a job rewrites has its id at the
+end of its name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
+from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rewriter_of, rolling_shard_name, stem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class JobNames:
         num_shards: of fixed names; `None` when they roll.
         stems: of a copy, which keeps the names it finds.
         plain: the names without a maker are the job's own.
+        rewrites: the job rewrites shards, whose names begin with those of others.
     """
 
     name: str
@@ -29,11 +31,12 @@ class JobNames:
     num_shards: int | None
     stems: tuple[str, ...] = ()
     plain: bool = False
+    rewrites: bool = False
 
     @classmethod
     def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
         """The names of a header's job."""
-        return cls(header.name, header.writer, header.num_shards, header.stems, plain)
+        return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
         """Name the shard of this number."""
@@ -55,6 +58,8 @@ class JobNames:
         if found is None:
             return False
         maker, rolling = found
+        if rewriter_of(shard) is not None:
+            return maker == self.writer
         if rolling:
             return self.num_shards is None and (maker or "").partition(".")[0] == self.writer
         own = maker == self.writer or (maker is None and self.plain)

@@ -15,7 +15,7 @@ import anyio
 
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import run_number
-from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, segment_of, source_turn_of
+from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, removal_of, segment_of, source_turn_of
 from asyncrec.storage._base import ObjectInfo, Storage
 
 # How long a list may take that is believed, in seconds: half of `loading.LEAST_GRACE`.
@@ -32,6 +32,7 @@ class ListedManifest:
         checkpoints: of each number, by maker: one of them is the one.
         runs: of keys, by name, without the folder.
         turns: of sources, by name, without the folder.
+        removal: the highest place in the log of removals; 0 if there is none.
     """
 
     segments: dict[str, ObjectInfo] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class ListedManifest:
     checkpoints: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
     runs: dict[str, ObjectInfo] = field(default_factory=dict)
     turns: dict[str, ObjectInfo] = field(default_factory=dict)
+    removal: int = 0
 
     @property
     def newest(self) -> int:
@@ -85,6 +87,8 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
                 listed.segments[info.key[len(prefix) :]] = info
             elif found is None and source_turn_of(info.key[len(prefix) :]) is not None:
                 listed.turns[info.key[len(prefix) :]] = info
+            elif found is None:
+                listed.removal = max(listed.removal, removal_of(info.key[len(prefix) :]) or 0)
             elif found is not None and found[1] is None:
                 listed.pointers[found[0]] = info
             elif found is not None:

@@ -254,8 +254,9 @@ PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
     """Make the error for a shard that was not found, though the data set lists it."""
     told = ObjectNotFoundError(
-        f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or the data set was "
-        f"replaced after it was opened. To list every missing shard, run 'asyncrec verify'; {PUT_BACK}"
+        f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or after the data set was "
+        "opened, it was replaced, or records of it were deleted; then open it again. To list every missing shard, run "
+        f"'asyncrec verify'; {PUT_BACK}"
     )
     told.errno = error.errno
     return told

@@ -5,6 +5,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     pages-00000-of-00008.tfrecord             a fixed shard (TensorFlow's own pattern)
     pages-<maker>-00000-of-00008.tfrecord     the same, where that name was taken: of a writer that replaces, say
     pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
+    pages-<maker>-000000.<writer>.tfrecord    any of these, rewritten by the job <writer>, which left records out
     _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
     _keys/pages-<maker>-....tfrecord.keys     which record it is
     _progress/pages-<maker>-....progress      how far sources had come in a published shard that no commit names yet
@@ -36,12 +37,15 @@ from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
-# What follows a data set's name in that of a shard: the maker, and for a rolling shard its number.
+# What follows a data set's name in that of a shard: the maker, for a rolling shard its number, and who rewrote it.
 _SHARD = re.compile(
-    r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
+    r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))"
+    r"(?:\.([A-Za-z0-9][A-Za-z0-9_]{0,63}))?\.tfrecord"
 )
+_REWRITTEN = re.compile(r"(.*-[0-9]{5,})\.([A-Za-z0-9][A-Za-z0-9_]{0,63})\.tfrecord")
 _SEGMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl")
 _BEGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.]{0,63})-000000\.jsonl")
+_REMOVAL = re.compile(r"_removal-([0-9]{6,18})\.jsonl")
 _CLAIM = re.compile(r"_claim-([0-9]{6,18})\.json")
 _SOURCE_TURN = re.compile(r"_source-([0-9a-f]{16})-([0-9]{6,18})\.json")
 _FLUSH = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.frames")
@@ -58,6 +62,23 @@ def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") ->
 def rolling_shard_name(name: str, maker: str, sequence: int) -> str:
     """Name a rolling shard."""
     return f"{name}-{maker}-{sequence:06d}.tfrecord"
+
+
+def rewritten_name(shard: str, maker: str) -> str:
+    """Name what a job makes of a shard, in the place of it: their names sort alike."""
+    return f"{original_of(shard).removesuffix('.tfrecord')}.{maker}.tfrecord"
+
+
+def rewriter_of(shard: str) -> str | None:
+    """Tell from a shard's name the job that has rewritten it; `None` if it is as its first maker made it."""
+    match = _REWRITTEN.fullmatch(shard)
+    return None if match is None else match[2]
+
+
+def original_of(shard: str) -> str:
+    """Tell from a shard's name the name that it had before it was rewritten."""
+    match = _REWRITTEN.fullmatch(shard)
+    return shard if match is None else f"{match[1]}.tfrecord"
 
 
 def index_key(shard: str) -> str:
@@ -77,7 +98,7 @@ def progress_key(shard: str) -> str:
 
 def with_maker(name: str, shard: str, maker: str) -> str:
     """Put the maker into the name of a shard that has none: by the result its index and keys are named."""
-    if shard.startswith(f"{name}-{maker}-"):
+    if shard.startswith(f"{name}-{maker}-") or rewriter_of(shard) == maker:
         return shard
     return f"{name}-{maker}{shard[len(name) :]}"
 
@@ -98,6 +119,12 @@ def segment_of(file: str) -> tuple[str, int] | None:
 def removal_key(name: str, place: int) -> str:
     """Return where a place in the log of removals is."""
     return f"{manifest_prefix(name)}_removal-{place:06d}.jsonl"
+
+
+def removal_of(file: str) -> int | None:
+    """Tell from a file below `manifest_prefix` the number of a place in the log of removals; `None` if it is none."""
+    match = _REMOVAL.fullmatch(file)
+    return None if match is None else int(match[1])
 
 
 def checkpoint_pointer_key(name: str, number: int) -> str:
@@ -202,12 +229,13 @@ def is_data(key: str) -> bool:
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
     """Tell from a shard's name who made it for the data set ``name``, and whether it is a rolling one.
 
-    The maker is `None` for a plain fixed shard; `None` is returned for what has no name of a shard of this data set.
+    The maker is `None` for a plain fixed shard, and of a rewritten one it is who has rewritten it, which is no rolling
+    one; `None` is returned for what has no name of a shard of this data set.
     """
     match = _SHARD.fullmatch(shard[len(name) :])
     if not shard.startswith(name) or match is None or (match[2] and not match[1]):
         return None
-    return match[1], match[2] is not None
+    return (match[3], False) if match[3] else (match[1], match[2] is not None)
 
 
 def stem_of(name: str, shard: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
@@ -31,8 +32,10 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
             return not others[maker]
         return True
 
-    # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
-    begin = f"{name}-" if names.plain and names.num_shards is not None else f"{name}-{names.writer}"
+    # Only plain names, and those of rewritten shards, are anywhere among those of the data set: a large one is not
+    # listed for the sake of a few.
+    anywhere = names.rewrites or (names.plain and names.num_shards is not None)
+    begin = f"{name}-" if anywhere else f"{name}-{names.writer}"
     for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):
         async for info in folder.list_objects(f"{prefix}{begin}"):
             shard = info.key[len(prefix) : len(info.key) - len(suffix)]
@@ -46,8 +49,8 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
         return
     history = await load_history(folder, name)
     now = (await merged(name, history)).shards
-    for key in await in_thread(lambda: sorted({key for key in history.objects_of(removed) if not now.names(key)})):
-        await folder.delete(key)
+    keys = await in_thread(lambda: sorted({key for key in history.objects_of(removed) if not now.names(key)}))
+    await for_each(folder.delete, keys)
 
 
 async def is_another_data_set(folder: Storage, name: str) -> bool:

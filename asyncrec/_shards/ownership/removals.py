@@ -9,7 +9,6 @@ the second therefore sees the first's commit.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 
 import anyio
@@ -18,7 +17,7 @@ from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.remedies import recover_command
-from asyncrec._shards.manifest.names import manifest_prefix, removal_key
+from asyncrec._shards.manifest.names import manifest_prefix, removal_key, removal_of
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -51,8 +50,8 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             closing = await load_closing(folder, name, holder) if holder else None
             if closing is not None and closing.removal == place:
                 raise ConflictError(
-                    f"{display_path}: the writer {holder} replaced this data set first, at {closing.time}; no "
-                    "record of this writer is in it"
+                    f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
+                    f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:
                 with suppress(ConflictError):  # it lives, or nobody here can tell
@@ -79,9 +78,9 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
 
 
 async def _places(folder: Storage, name: str) -> set[int]:
-    prefix = f"{manifest_prefix(name)}_removal-"
-    keys = [info.key async for info in folder.list_objects(prefix)]
-    return {int(match[1]) for key in keys if (match := re.fullmatch(r"([0-9]{6,})\.jsonl", key[len(prefix) :]))}
+    prefix = manifest_prefix(name)
+    keys = [info.key[len(prefix) :] async for info in folder.list_objects(f"{prefix}_removal-")]
+    return {place for key in keys if (place := removal_of(key)) is not None}
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:

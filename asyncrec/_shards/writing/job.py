@@ -60,6 +60,7 @@ class Job:
         before: the data set as it was when the job began; `None` where there was none.
         uncovered: how many segments it found then that were in no checkpoint, and the number of the newest checkpoint.
         replaces: it makes its shards the whole data set.
+        removed: the shards that it removes; `None` until it asks for a place in the log of removals.
         staging: what it keeps outside the store, by which another process ends it if this one dies.
         manifest: writes its segments.
         publisher: publishes its shards.
@@ -119,7 +120,7 @@ class Job:
         self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim
         self.replaces = mode == "replace"
-        self._placed = False
+        self.removed: tuple[str, ...] | None = None
 
     @property
     def committed(self) -> bool:
@@ -141,21 +142,23 @@ class Job:
         *,
         metadata: Mapping[str, Any] | None = None,
         carried: Mapping[str, Any] | None = None,
+        removed: Sequence[str] = (),
     ) -> None:
         """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
 
         ``metadata`` is what only the end tells; it is added to the header's. ``carried`` is as for
-        `ManifestWriter.close`.
+        `ManifestWriter.close`. ``removed`` are the shards in whose place the entries are, if the job does not replace
+        all.
 
         Raises:
             ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
             StorageError: it is not committed; or nobody knows, and a note on the error says so.
         """
-        removed: tuple[str, ...] = ()
         place = None
-        if self.replaces:
-            removed = await in_thread(tuple, self.before.shards.paths()) if self.before is not None else ()
-            self._placed = True
+        if self.replaces and self.before is not None:
+            removed = await in_thread(tuple, self.before.shards.paths())
+        if self.replaces or removed:
+            self.removed = tuple(removed)
             place = await take_place(
                 self.store,
                 self.header.name,
@@ -172,7 +175,7 @@ class Job:
                 )
         await self.manifest.close(
             sorted(entries, key=lambda entry: entry.path),
-            remove=removed,
+            remove=self.removed or (),
             removal=place,
             metadata=metadata,
             carried=carried,
@@ -221,7 +224,6 @@ class Job:
         if not (committed or self.manifest.unsettled or self._is_promised()):
             await self.publisher.take_back("drop", "published")
         unsure = not committed and bool(await in_thread(fates.those, "sent", "doubtful"))
-        replaced = self.before.shards.paths() if committed and self.replaces and self.before is not None else ()
         return await end_own_job(
             self.store,
             self.staging,
@@ -235,9 +237,9 @@ class Job:
                 doubtful=marked and unsure,
                 # Elsewhere than on a disk, a request that was given up may still create what it asked for.
                 lingers=marked and self._claim is not None and fates.asked and not committed,
-                placed=self._placed,
+                placed=self.removed is not None,
                 shared=self.shares != "none",
-                replaced=await in_thread(set, replaced),
+                replaced=(self.removed or ()) if committed else (),
                 claim=None if self._claim is None else self._claim.number,
             ),
             bury=lambda listed: self.publisher.take_back("bury", "sent", "doubtful", besides=listed),

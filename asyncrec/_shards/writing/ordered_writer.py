@@ -63,6 +63,18 @@ class FramedBatch:
             FramedBatch(self.frames[at:], self.lengths[count:], keys[1]),
         )
 
+    def without(self, positions: NDArray[np.int64]) -> FramedBatch:
+        """Leave out the records at these positions, which ascend."""
+        ends = self._ends()
+        begins = [0, *ends[positions].tolist()]
+        stops = [*(ends - self.lengths - FRAME_OVERHEAD)[positions].tolist(), len(self.frames)]
+        kept = [self.frames[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
+        keys = None
+        if self.keys is not None:
+            digests = np.frombuffer(self.keys, np.uint8).reshape(-1, KEY_BYTES)
+            keys = np.delete(digests, positions, axis=0).tobytes()
+        return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
+
     def sealed(self) -> WriteBatch:
         """Make what is written of it."""
         return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
@@ -94,6 +106,13 @@ class KeyedBatch:
         """Cut behind ``count`` records."""
         keys = (None, None) if self.keys is None else (self.keys[:count], self.keys[count:])
         return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
+
+    def without(self, positions: NDArray[np.int64]) -> KeyedBatch:
+        """Leave out the records at these positions, which ascend."""
+        kept = np.delete(np.arange(len(self)), positions).tolist()
+        return KeyedBatch(
+            [self.records[at] for at in kept], None if self.keys is None else [self.keys[at] for at in kept]
+        )
 
 
 Batch: TypeAlias = "KeyedBatch | FramedBatch"

@@ -1,0 +1,136 @@
+"""What a checkpoint has covered is deleted: segments, older checkpoints, and runs of keys that no checkpoint names.
+
+Nothing goes that the newest checkpoint does not cover itself, and segments and checkpoints stay for the grace. So do
+turns of sources, of which the last one stays for good. Runs that have keys of removed shards go at once: a record was deleted, and so is what was made of its key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
+from asyncrec._shards.manifest.covered import CoveredLogs
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.key_run import run_number
+from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
+from asyncrec._shards.manifest.loading import load_covered, load_runs, pointed_checkpoint, read_pointer
+from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, manifest_prefix
+from asyncrec.errors import ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
+
+
+async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list[str]:
+    """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name; returns what was deleted.
+
+    Older checkpoints may name them, and open without them. Runs for a checkpoint that is still to come stay.
+    """
+    listed = await list_manifest(folder, name)
+    named = {run.name for run in newest.runs}
+    stale = [each for each in listed.runs if each not in named and (run_number(each) or 0) <= newest.checkpoint]
+    keys = [manifest_prefix(name) + each for each in stale]
+    await for_each(folder.delete, keys)
+    return keys
+
+
+async def delete_covered(
+    folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
+) -> list[str]:
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` small objects.
+
+    Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
+    """
+    number = merged.checkpoint + 1
+    listed = await list_manifest(folder, name)
+    if number not in listed.pointers:  # a list that is late
+        return []
+    last = listed.pointers[number].modified - grace
+    keys: list[str] = []
+    old = [each for each, info in listed.pointers.items() if each < number and info.modified <= last]
+    with suppress(ObjectNotFoundError):  # another one deletes the same
+        if old:
+            maker = await pointed_checkpoint(folder, name, listed, max(old))
+            covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
+            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
+        keys = [*keys, *(manifest_prefix(name) + each for each in listed.old_turns(last))][:most]
+        await for_each(folder.delete, keys)
+        checkpoints = await _delete_checkpoints(folder, name, listed, last)
+        keys += checkpoints
+        unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
+        # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
+        runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
+        await for_each(folder.delete, runs)
+        keys += runs
+    return keys
+
+
+async def unnamed_runs(
+    folder: Storage, name: str, listed: ListedManifest, *, made: History | None = None, gone: Collection[str] = ()
+) -> list[str]:
+    """The listed runs of keys that no checkpoint names.
+
+    Args:
+        made: of which the newest checkpoint was made, with the runs that it names.
+        gone: checkpoints that are not there any more, though they are listed.
+
+    Raises:
+        ObjectNotFoundError: a checkpoint that is listed is gone: somebody else deletes.
+    """
+    if not listed.runs:
+        return []
+    named = set() if made is None else {run.name for run in made.runs}
+    for number, makers in listed.checkpoints.items():
+        for maker in makers if made is None or number != made.checkpoint + 1 else ():
+            if (key := checkpoint_key(name, number, maker)) not in gone:
+                try:
+                    named.update(run.name for run in await load_runs(folder, key))
+                except ManifestError as error:
+                    path = join(folder.root, name)
+                    _path_log.warning(path, "%s; this checkpoint may use any run of keys, so no run is deleted", error)
+                    return []
+    return [each for each in listed.runs if each not in named]
+
+
+def _may_go(prefix: str, listed: ListedManifest, long: CoveredLogs, now: CoveredLogs) -> list[str]:
+    return [prefix + each for each in listed.segments if each in long and now.may_go(each)]
+
+
+async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest, last: datetime) -> list[str]:
+    try:
+        pinned = await read_pointer(folder, latest_key(name))
+    except ObjectNotFoundError:
+        pinned = None
+    except ManifestError as error:
+        _log.warning(
+            "%s/%s; it may name any checkpoint, so no checkpoint is deleted until `asyncrec compact --latest` "
+            "writes it again",
+            folder.root,
+            error,
+            extra={"path": join(folder.root, name)},
+        )
+        return []
+    keys = []
+    for number in sorted({*listed.pointers, *listed.checkpoints}):
+        if number > listed.newest:
+            break  # who made it may win yet
+        makers = listed.checkpoints.get(number, {})
+        winner = (
+            await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
+        )
+        successor = min((each for each in listed.pointers if each > number), default=None)
+        over = successor is not None and listed.pointers[successor].modified <= last
+        stays = winner is not None and (not over or pinned == (number, winner))
+        keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
+        if number in listed.pointers and over and not stays:
+            keys.append(checkpoint_pointer_key(name, number))
+    for key in keys:  # in this order: a pointer without a checkpoint is found again, and not the other way round
+        await folder.delete(key)
+    return keys

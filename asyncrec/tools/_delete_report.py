@@ -1,0 +1,89 @@
+"""`DeleteReport` is what `delete` did: a receipt, which holds no key and nothing of a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from asyncrec._shards.recovery.report import UnfinishedJob
+from asyncrec.tools._report_json import json_of
+
+_OUT_OF_REACH = (
+    "copies of the data set, backups, and files that were made of its records",
+    "earlier versions of objects, in a bucket that keeps versions",
+    "copies in memory, in downloads and in folders given as cache=, here and on other machines",
+    "records that no writer has committed yet: run the deletion again when those in 'unfinished' have ended",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """One step of `delete`: some shards were replaced, by one commit.
+
+    Attributes:
+        time: when it was committed, in UTC.
+        job: the id under which it was committed.
+        records: how many records it has removed.
+        shards: the shards that are no longer there.
+        bytes: the size of these shards.
+        written: the size of the shards in their place.
+    """
+
+    time: datetime
+    job: str
+    records: int
+    shards: tuple[str, ...]
+    bytes: int
+    written: int
+
+    def to_json(self) -> dict[str, Any]:
+        return json_of(self, "time job records bytes written shards")
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteReport:
+    """The result of `delete`: a receipt. It holds no key and nothing of a record.
+
+    Attributes:
+        keys: how many different keys were passed, and ``keys_found``: how many of them a record had.
+        where: the conditions.
+        dry_run: nothing was changed; ``records``, ``shards`` and ``bytes`` are what would be.
+        records: how many records were removed.
+        shards: how many shards had them, and were written anew.
+        bytes: the size of these shards.
+        deletions: the commits, in their order.
+        objects: all objects that were deleted: shards, indexes, keys, runs of keys; those that an earlier deletion had
+            left, too.
+        uncommitted: objects of the data set that no commit names, which were not looked at.
+        unfinished: the jobs that have not ended. What they commit later was not looked at.
+        out_of_reach: where else the records may be, in sentences.
+        begun: when the call began, in UTC: no record that was committed before is left.
+    """
+
+    path: str
+    keys: int = 0
+    keys_found: int = 0
+    where: list[str] = field(default_factory=list)
+    dry_run: bool = False
+    records: int = 0
+    shards: int = 0
+    bytes: int = 0
+    deletions: list[Deletion] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+    uncommitted: list[str] = field(default_factory=list)
+    unfinished: list[UnfinishedJob] = field(default_factory=list)
+    out_of_reach: tuple[str, ...] = _OUT_OF_REACH
+    begun: datetime
+
+    def to_json(self) -> dict[str, Any]:
+        jobs = [
+            {"id": job.id, "kind": job.kind, "host": job.host, "pid": job.pid, "spool": job.spool}
+            for job in self.unfinished
+        ]
+        return json_of(
+            self,
+            "path begun dry_run keys keys_found where records shards bytes deletions objects uncommitted "
+            "unfinished out_of_reach",
+            unfinished=jobs,
+        )

@@ -1,0 +1,196 @@
+"""Which records of a data set's shards are to be deleted: by their keys, or by conditions on what is in them.
+
+Keys are looked up in the runs that a checkpoint names, a block for each key, and for shards that are in no run in the
+shards' own keys, which are read some at a time. Whatever says the keys of a shard must be whole: of damaged keys nobody
+can tell which records they have. For conditions, all records are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.key_run import Entries
+from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, open_runs
+from asyncrec._shards.writing.keys import digest_of
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.tools._conditions import Conditions
+from asyncrec.tools._keyed_records import KeyedRecords
+from asyncrec.tools._selection import SelectedShard, Selection
+
+Found: TypeAlias = tuple[SelectedShard, NDArray[np.int64]]
+"""A shard, and the numbers of its records that are to be deleted, ascending; perhaps none."""
+
+# Keys of a shard that are read at once: 1 MiB.
+_AT_ONCE = 1 << 16
+# Shards whose keys are read at once.
+_READERS = 8
+# Blocks of a run that are read at once.
+_BLOCKS = 64
+
+
+class ByKeys:
+    """Finds the records that have one of some keys.
+
+    Attributes:
+        count: how many different keys they are.
+    """
+
+    def __init__(self, keys: Iterable[str | bytes]) -> None:
+        """Take the keys in. Blocks.
+
+        Raises:
+            TypeError: it is one key, or one of them is neither text nor bytes.
+            ValueError: there is none, or one is empty.
+        """
+        if isinstance(keys, str | bytes):
+            raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
+        digests = set()
+        for key in keys:
+            if not key and isinstance(key, str | bytes):
+                raise ArgumentValueError("a key is empty; check the list of keys")
+            digests.add(digest_of(key))
+        if not digests:
+            raise ArgumentValueError("no key was passed, so there is nothing to delete")
+        self.count = len(digests)
+        wanted = np.frombuffer(b"".join(sorted(digests)), "<u8").reshape(-1, 2)
+        self._wanted = wanted[np.lexsort((wanted[:, 1], wanted[:, 0]))]
+        self._found = np.zeros(len(wanted), np.bool_)
+
+    @property
+    def found(self) -> int:
+        """How many of the keys a record had that was found."""
+        return int(self._found.sum())
+
+    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
+        """Yield all of these shards with what is to be deleted of them.
+
+        Raises:
+            DatasetError: the keys of a shard are damaged.
+            StorageError: they cannot be read.
+        """
+        (dataset,) = selection.datasets
+        runs = await open_runs(dataset.folder, dataset.name, dataset.manifest.shards)
+        of_runs: dict[int, list[NDArray[np.int64]]] = {}
+        try:
+            for run in runs.runs:
+                for row, records in await self._in_run(run):
+                    of_runs.setdefault(row, []).append(records)
+        except UNFIT as error:
+            runs.told(selection.path, error)
+            of_runs = {}
+        rows = await in_thread(lambda: {shard.key: row for row, shard in enumerate(selection.shards)})
+        covered = runs.covered
+
+        async def look(shard: SelectedShard) -> NDArray[np.int64]:
+            if covered[row := rows[shard.key]]:
+                return np.sort(np.concatenate([_NONE, *of_runs.get(row, ())]))
+            return await self._in_shard(selection, shard)
+
+        for at in range(0, len(shards), _AT_ONCE):
+            some = shards[at : at + _AT_ONCE]
+            for shard, records in zip(some, await for_each(look, some, tasks=_READERS), strict=True):
+                yield shard, records
+
+    def end(self) -> None:
+        """Say that all shards were looked at."""
+
+    async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
+        """The shards, by their places, and the records in them, that have one of the keys by a run."""
+        blocks = {block for first in self._wanted[:, 0].tolist() for block in range(*run.tail.blocks_of(first))}
+        # Neighbouring blocks, which are read together.
+        parts = [[block for _, block in some] for _, some in groupby(enumerate(sorted(blocks)), lambda e: e[1] - e[0])]
+        ranges = [
+            (at, min(at + _BLOCKS, some[-1] + 1)) for some in parts for at in range(some[0], some[-1] + 1, _BLOCKS)
+        ]
+
+        async def look(part: tuple[int, int]) -> Entries:
+            entries = await run.part(*part)
+            return entries.take(await in_thread(self._matches, entries.digests))
+
+        found = Entries.joined([_NO_ENTRIES, *await for_each(look, ranges, tasks=_READERS)])
+        return [(row, found.records[found.shards == row]) for row in np.unique(found.shards).tolist()]
+
+    async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
+        """The records that have one of the keys by the shard's own file of them."""
+        keys = shard.entry.keys if shard.entry is not None else None
+        if shard.entry is None or keys is None:
+            return _NONE
+        found = [_NONE]
+        checksum = size = 0
+        async with ResumingSource(selection.storage, shard.folder + keys.path, read_ahead=0) as source:
+            while content := await receive_exactly(source, _AT_ONCE * KEY_BYTES):
+                checksum = await in_thread(crc32c, content, checksum)
+                if len(content) % KEY_BYTES == 0:
+                    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
+                    found.append(np.flatnonzero(await in_thread(self._matches, digests)) + size // KEY_BYTES)
+                size += len(content)
+        if size != KEY_BYTES * shard.entry.records or checksum != keys.crc32c:
+            raise DatasetError(
+                f"{shard.folder}{keys.path}: the keys do not match their size or checksum in the manifest, so it "
+                "cannot be told which records have the keys to delete. Run 'asyncrec verify' for details"
+            )
+        return np.concatenate(found)
+
+    def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of these digests are wanted. Blocks."""
+        wanted = self._wanted
+        begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
+        matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
+        for at in np.flatnonzero(matches).tolist():  # few: 64 bits are alike
+            first, last = int(begin[at]), int(wanted[:, 0].searchsorted(digests[at, 0], "right"))
+            same = np.flatnonzero(wanted[first:last, 1] == digests[at, 1])
+            matches[at] = bool(len(same))
+            self._found[first + same] = True
+        return matches
+
+
+class ByConditions:
+    """Finds the records for which all of some conditions hold."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+
+    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
+        """Yield all of these shards with what is to be deleted of them; each is read through.
+
+        Raises:
+            FormatError: a shard is damaged.
+            ValueError: as `Conditions.chosen`.
+        """
+        for shard in shards:
+            found, number = [_NONE], 0
+            async with AsyncExitStack() as stack:
+                alone = replace(selection, shards=(shard,))
+                async for batch in KeyedRecords(alone, stack, _silent, keyed=False):
+                    chosen = await in_thread(self._conditions.chosen, batch.records)
+                    found.append(np.array(chosen, np.int64) + number)
+                    number += len(batch.records)
+            yield shard, np.concatenate(found)
+
+    def end(self) -> None:
+        """Say that all shards were looked at.
+
+        Raises:
+            ValueError: there were records, and none has a feature of a condition.
+        """
+        self._conditions.end()
+
+
+def _silent(done: int, total: int | None) -> None:
+    """Nobody is told how far it is."""
+
+
+_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = Entries(np.empty((0, 2), np.uint64), _NONE, _NONE)

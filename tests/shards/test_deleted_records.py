@@ -1,0 +1,241 @@
+"""Records are deleted while processes die, and while others write, read, compact, replace and delete.
+
+At every moment each record that is not deleted is in the data set once; behind the delete, none that is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import AsyncRecError, ConflictError, StorageError
+from asyncrec.storage import MemoryStorage, Storage
+from asyncrec.storage._local.storage import LocalStorage
+
+from .met_storage import MetStorage
+from .mortal import Process
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+KEYS = ["1", "2", "11", "12"]
+DELETED = {b"canary %d." % number for number in (1, 2, 11, 12)}
+KEPT = Counter(b"record %d." % number for number in range(20) if str(number) not in KEYS)
+
+
+async def write(storage: Storage, first: int = 0, last: int = 20, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=5, **options) as writer:
+        for number in range(first, last):
+            word = b"canary" if str(number) in KEYS else b"record"
+            await writer.write(b"%b %d." % (word, number), key=f"{number}")
+
+
+async def delete(storage: Storage) -> tools.DeleteReport:
+    return await tools.delete("pages", keys=KEYS, storage=storage)
+
+
+async def found(storage: Storage) -> Counter[bytes]:
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        return Counter([record async for record in dataset])
+
+
+async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
+    """Nothing of what was deleted is left, and nothing of the job that has done it."""
+    keys = [info.key async for info in storage.list_objects()]
+    contents = {key: await storage.get(key) for key in keys}
+    digests = [hashlib.blake2b(key.encode(), digest_size=16).digest() for key in KEYS]
+    left = [key for key, content in contents.items() if any(each in content for each in (*DELETED, *digests))]
+    assert left == []
+    assert [key for key in keys if key.endswith("-000000.jsonl")] == []
+    verified = await tools.verify("pages", storage=storage, min_age=-60)
+    assert verified.ok
+    assert verified.orphans == []
+    assert await found(storage) == kept
+
+
+@pytest.mark.slow(but=["store-compacted"])
+@pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
+@pytest.mark.parametrize("kind", ["disk", "store"])
+async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str, compacted: bool) -> None:
+    """Killed at each of its requests, or changes of its disk; the next call does what is left."""
+    folders = (tmp_path / f"{number}" for number in itertools.count())
+    first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
+    await write(first)
+    if compacted:
+        await tools.compact("pages", storage=first)
+    before = {info.key: await first.get(info.key) async for info in first.list_objects()}
+    for step in itertools.count(0, 7 if kind == "disk" else 1):
+        storage = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
+        for key, content in before.items():
+            await storage.put(key, content)
+        process = Process(storage, after=step)
+        with suppress(AsyncRecError):
+            await delete(process.storage)
+        ended = process.after is None or process.after > 0
+        half = await found(storage)
+        assert half & KEPT == KEPT, step
+        assert set(half) <= {*KEPT, *DELETED}, step
+        assert max(half.values()) == 1, step
+        await delete(storage)
+        await check_gone(storage)
+        if ended:
+            assert step > 20
+            return
+
+
+async def compact(storage: Storage) -> None:
+    await tools.compact("pages", storage=storage)
+
+
+async def append(storage: Storage) -> None:
+    await write(storage, 20, 25, on_duplicate="write")
+
+
+async def delete_too(storage: Storage) -> None:
+    with suppress(ConflictError):  # it waits for one that waits for it
+        await delete(storage)
+
+
+class Meeting:
+    """Something is done once, before the request of this number.
+
+    Attributes:
+        storage: the store that is met.
+        done: whether it was done.
+    """
+
+    def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:
+        self.storage = MetStorage(storage, before=self._meet)
+        self.done = False
+        self._act = act
+        self._step = step
+
+    async def _meet(self, operation: str, key: str) -> None:
+        if len(self.storage.operations) + 1 >= self._step and not self.done:
+            self.done = True
+            await self._act(self.storage.beneath)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", [compact, append, delete_too], ids=lambda act: act.__name__)
+async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage], Awaitable[None]]) -> None:
+    kept = KEPT + Counter(b"record %d." % number for number in range(20, 25)) if act is append else KEPT
+    for step in itertools.count(1, 3):
+        storage = MemoryStorage()
+        await write(storage)
+        await compact(storage)
+        meeting = Meeting(storage, act, step)
+        with suppress(*([StorageError] if act is delete_too else [])):  # as here: it has waited for two minutes
+            await delete(meeting.storage)
+        if not meeting.done:
+            assert step > 40
+            return
+        if act is delete_too:
+            await delete(storage)
+        assert await found(storage) == kept, step
+        await check_gone(storage, kept)
+
+
+@pytest.mark.slow
+async def test_delete_at_any_request_of_a_compaction_leaves_no_key() -> None:
+    for step in itertools.count(1):
+        storage = MemoryStorage()
+        await write(storage)
+        meeting = Meeting(storage, delete_too, step)
+        await compact(meeting.storage)
+        if not meeting.done:
+            assert step > 15
+            return
+        await check_gone(storage)
+
+
+async def test_same_record_that_comes_meanwhile_is_deleted_too() -> None:
+    """A second writer commits the key behind the first look, and before the turn."""
+    storage = MemoryStorage()
+    await write(storage)
+    acted = False
+
+    async def meet(operation: str, key: str) -> None:
+        nonlocal acted
+        if "_removal-" in key and not acted:
+            acted = True
+            await write(storage, 0, 5, on_duplicate="write")
+
+    report = await tools.delete("pages", keys=KEYS, storage=MetStorage(storage, before=meet))
+    assert acted
+    assert report.records == 6
+    await check_gone(storage, KEPT + Counter(b"record %d." % number for number in (0, 3, 4)))
+
+
+async def test_writer_that_replaces_loses_to_a_delete_or_wins() -> None:
+    """Whoever commits first is there; no record comes back that was deleted."""
+    storage = MemoryStorage()
+    await write(storage)
+    with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
+            await writer.write(b"instead of all")
+            await delete(storage)
+    await check_gone(storage)
+
+    async def meet(operation: str, key: str) -> None:
+        if "_removal-" in key:
+            async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
+                await writer.write(b"instead of all", key="1")
+                met.before = no_more
+
+    async def no_more(operation: str, key: str) -> None:
+        return None
+
+    await write(storage, 0, 5, on_duplicate="write")
+    met = MetStorage(storage, before=meet)
+    report = await tools.delete("pages", keys=KEYS, storage=met)
+    assert report.records == 1
+    assert await found(storage) == Counter()
+
+
+async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:
+    storage = MemoryStorage()
+    await write(storage)
+    with anyio.CancelScope() as scope:
+
+        async def meet(operation: str, key: str) -> None:
+            if ".tfrecord" in key and operation == "publish":
+                scope.cancel()
+
+        await tools.delete("pages", keys=KEYS, storage=MetStorage(storage, before=meet))
+    assert scope.cancelled_caught
+    assert sum((await found(storage)).values()) == 20
+    await delete(storage)
+    await check_gone(storage)
+
+
+async def test_what_a_dead_replacement_left_is_deleted_too() -> None:
+    """It committed, and died before it deleted the old shards, in which the records still are."""
+    storage = MemoryStorage()
+    await write(storage)
+    process = Process(storage)
+
+    async def die(operation: str, key: str) -> None:
+        if operation == "delete" and key.startswith("pages-"):
+            process.kill()
+
+    with suppress(StorageError):
+        await write(MetStorage(process.storage, before=die), 3, 11, mode="replace")
+    assert process.dead
+    assert len([info.key async for info in storage.list_objects("pages-")]) > 2
+    report = await delete(storage)
+    assert report.records == 0
+    contents = [await storage.get(info.key) async for info in storage.list_objects()]
+    assert not any(record in content for content in contents for record in DELETED)
+    assert report.objects != []
+    await asyncrec.recover("pages", storage=storage)
+    await check_gone(storage, Counter(b"record %d." % number for number in range(3, 11)))

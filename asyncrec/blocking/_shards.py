@@ -35,9 +35,7 @@ from asyncrec.blocking._portal import Call
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
-from asyncrec.tools import _compact as compacting
-from asyncrec.tools import _delete as deleting
-from asyncrec.tools import _forget_source as forgetting
+from asyncrec.tools import _compact, _delete, _forget_source
 
 P = ParamSpec("P")
 
@@ -345,8 +343,8 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
 
 open_sharded_writer = _with_options(opening.open_sharded_writer)
 read_manifest = as_call(snapshot.read_manifest)
-compact = as_call(compacting.compact)
-delete = as_call(deleting.delete)
-forget_source = as_call(forgetting.forget_source)
+compact = as_call(_compact.compact)
+delete = as_call(_delete.delete)
+forget_source = as_call(_forget_source.forget_source)
 list_shards = as_call(listing.list_shards)
 recover = as_call(recovery.recover)

@@ -1,7 +1,8 @@
 """What a checkpoint has covered is deleted: segments, older checkpoints, and runs of keys that no checkpoint names.
 
 Nothing goes that the newest checkpoint does not cover itself, and segments and checkpoints stay for the grace. So do
-turns of sources, of which the last one stays for good. Runs that have keys of removed shards go at once: a record was deleted, and so is what was made of its key.
+turns of sources, of which the last one stays for good. Runs that have keys of removed shards go at once: a record was
+deleted, and so is what was made of its key.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -55,7 +54,8 @@ def delete(path: Path, numbers: Iterable[int]) -> None:
     before, began = moved(), time.perf_counter()
     report = blocking.delete(path, keys=[key_of(number) for number in numbers])
     seconds, after = time.perf_counter() - began, moved()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    # Not `getrusage`, which also has what the parent held when it started this process.
+    peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
     read, written = ((after[name] - before[name]) / MIB for name in ("rchar", "wchar"))
     print(
         f"{report.records:,} records of {report.shards:,} shards ({report.bytes / MIB:,.0f} MiB): {seconds:.1f} s, "

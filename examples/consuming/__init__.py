@@ -1,0 +1,1 @@
+"""What the example of a consumer has beside it."""

@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 
 # By their file names; one that is given with --only is run alone.
 MODULES = [
-    "mutations", "bombs", "kill", "lost_machines", "crawl", "frameworks", "power", "operations", "chaos", "endurance",
+    "mutations", "bombs", "kill", "lost_machines", "consumers", "crawl", "frameworks", "power", "operations", "chaos",
+    "endurance",
 ]  # fmt: skip
 
 

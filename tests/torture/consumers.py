@@ -30,7 +30,7 @@ from store_processes import Store
 
 CONSUMERS = 20
 # In one round, to one data set.
-_KILLS = 50
+_KILLS = 100
 # A round that makes no progress for so long hangs.
 _MOST_SECONDS = 180
 
@@ -44,6 +44,8 @@ class Round:
         self.problems: list[str] = []
         self.kills = 0
         self.broker = Remote(plan.address)
+        # To a store, a rebalance takes seconds.
+        self._at_once = (1, 2, 5, 10, 20) if plan.store is None else (5, 10, 20)
         self._numbers = 0
         self._running: dict[int, int] = {}  # the process of each consumer
         self._stopped: dict[int, float] = {}  # until when
@@ -59,7 +61,7 @@ class Round:
                 self.broker.ask("produce", self.rng.choice((0, 3, 20)))
                 self._wait()
                 self._stop_some()
-                for number in self._drawn(min(self.rng.choice((1, 2, 5, 10, 20)), self.plan.kills - self.kills)):
+                for number in self._drawn(min(self.rng.choice(self._at_once), self.plan.kills - self.kills)):
                     self._kill(number)
             self._fill_up()
             self._end()

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from consume_kafka import Consumption, source_of
 from consuming.fake_kafka import AIOKafkaConsumer, Broker, CommitFailedError, ConsumerRecord, TopicPartition
 
-PARTITIONS = {"orders": 16, "clicks": 8}
+PARTITIONS = {"orders": 14, "clicks": 8}
 
 
 @dataclass(frozen=True, kw_only=True)

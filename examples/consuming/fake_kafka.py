@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
-import anyio
 import anyio.lowlevel
 
 
@@ -79,8 +78,7 @@ class Broker:
         self._waiting.add(member)
         self._assigned = {}
         if self._members <= self._waiting:
-            members = sorted(self._members)
-            partitions = self._rng.sample(list(self.ends), len(self.ends))
+            members, partitions = sorted(self._members), self._rng.sample(list(self.ends), len(self.ends))
             self._assigned = {each: partitions[n :: len(members)] for n, each in enumerate(members)}
             self._generation, self._waiting = self._generation + 1, set()
             return self._generation, self._assigned[member]
@@ -133,12 +131,10 @@ class AIOKafkaConsumer:
 
     def __init__(self, *, bootstrap_servers: Any, client_id: str, heartbeat_interval_ms: int = 3000) -> None:
         self._call, self._member = bootstrap_servers.call, client_id
-        self._interval = heartbeat_interval_ms / 1000
-        self._generation = 0
+        self._interval, self._generation = heartbeat_interval_ms / 1000, 0
         self._positions: dict[TopicPartition, int] = {}
         self._listener: Any = None
-        self._rebalancing = anyio.Lock()
-        self._stack = AsyncExitStack()
+        self._rebalancing, self._stack = anyio.Lock(), AsyncExitStack()
 
     async def __aenter__(self) -> AIOKafkaConsumer:
         tasks = await self._stack.enter_async_context(anyio.create_task_group())
@@ -147,9 +143,11 @@ class AIOKafkaConsumer:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
-        with anyio.CancelScope(shield=True):
-            await self._call("evict", self._member)
+        try:
+            await self._stack.__aexit__(*error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._call("evict", self._member)
 
     def subscribe(self, topics: list[str], *, listener: Any) -> None:
         self._listener = listener

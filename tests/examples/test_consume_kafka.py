@@ -1,4 +1,4 @@
-"""The example of a consumer, and the stand-in for Kafka that it reads: messages come again, consumers come, go and die."""
+"""The example of a consumer, and the stand-in for Kafka that it reads: messages come again, consumers come and die."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ async def test_consumers_that_die_store_each_message_once(seed: int) -> None:
         mortal = Mortal(storage, requests)
         try:
             async with (
-                asyncrec.open_sharded_writer("pages", storage=mortal, max_shard_records=rng.choice((5, 1000))) as writer,
+                asyncrec.open_sharded_writer(
+                    "pages", storage=mortal, max_shard_records=rng.choice((5, 1000))
+                ) as writer,
                 AIOKafkaConsumer(bootstrap_servers=broker, client_id=name, heartbeat_interval_ms=100) as consumer,
             ):
                 consumption = Consumption(consumer, writer, records_of, patience=0.3)
@@ -180,8 +182,14 @@ async def test_the_stand_in_shares_partitions_among_its_consumers() -> None:
             assert first.assignment() | second.assignment() == set(broker.ends)
             assert not first.assignment() & second.assignment()
             assert watchers[0].calls[-2:] == [("revoked", set(broker.ends)), ("assigned", set(first.assignment()))]
+        with anyio.CancelScope() as scope:
+            async with AIOKafkaConsumer(bootstrap_servers=broker, client_id="c") as third:
+                third.subscribe(["t"], listener=watchers[1])
+                await anyio.sleep(10)
+                assert first.assignment() != set(broker.ends)
+                scope.cancel()
         await anyio.sleep(10)
-        assert first.assignment() == set(broker.ends)
+        assert first.assignment() == set(broker.ends), "one that is cancelled leaves, too"
 
 
 @pytest.mark.virtual_clock

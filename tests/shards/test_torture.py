@@ -15,7 +15,8 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("module", "rounds"), [("kill", 50), ("lost_machines", 40), ("crawl", 30), ("operations", 10), ("power", 50)]
+    ("module", "rounds"),
+    [("kill", 50), ("lost_machines", 40), ("consumers", 20), ("crawl", 30), ("operations", 10), ("power", 50)],
 )
 def test_nothing_is_lost(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]

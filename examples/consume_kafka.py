@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -57,7 +58,8 @@ class Consumption:
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         async with self._lock:
-            await self.writer.release(*map(source_of, self.assigned | self.reading))
+            with suppress(ConflictError):  # another consumer has some already, and reads behind what is stored
+                await self.writer.release(*map(source_of, self.assigned | self.reading))
             self.assigned.clear()
             self.reading.clear()
 

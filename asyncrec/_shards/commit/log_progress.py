@@ -14,6 +14,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import Positions
 from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, ShardEntry, parse_segment
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 
 Forget = Callable[[], Awaitable[None]]
@@ -60,11 +61,15 @@ class LogProgress:
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
     """Load what the segments of a log have said that no checkpoint covers: the process that ends it says it again."""
     prefix = manifest_prefix(name)
+    listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}
-    async for info in folder.list_objects(f"{prefix}{writer}-"):
-        if (segment_of(info.key[len(prefix) :]) or ("", 0))[0] == writer:
-            content = await folder.get(info.key, max_bytes=MAX_SEGMENT_BYTES)
-            segment = await in_thread(partial(parse_segment, content, name=info.key))
-            for source, (turn, position) in segment.progress.items():
-                stated[source] = max((turn, position), stated.get(source, (0, -1)))
+    for key in listed:
+        if (segment_of(key[len(prefix) :]) or ("", 0))[0] == writer:
+            try:
+                content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+            except ObjectNotFoundError:  # a checkpoint covers it by now
+                continue
+            segment = await in_thread(partial(parse_segment, content, name=key))
+            for source, reached in segment.progress.items():
+                stated[source] = max(reached, stated.get(source, reached))
     return stated

@@ -25,7 +25,6 @@ _DELETE = "docs/how-to/rotate-by-day.md for a data set; filter --where, to write
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
-    "delete": _DELETE,
     "export": "convert",
     "get": "cat --key, or cat --record",
     "grep": "filter --where",

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 # Where we know the distribution that brings a command.
 _PACKAGES = {"report": "asyncrec-report"}
 # For a whole data set there is no command: a page shows the lines that delete it.
-_DELETE = "docs/how-to/rotate-by-day.md for a data set; filter --where, to write a new one without the unwanted records"
+_DELETE = "docs/how-to/rotate-by-day.md for a data set; delete, for records"
 # What people type first, from other tools, and what does it here.
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
-    "delete": _DELETE,
     "export": "convert",
     "get": "cat --key, or cat --record",
     "grep": "filter --where",

@@ -68,7 +68,6 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
         ("stats", "info"),
         ("export", "convert"),
         ("get", "cat --key"),
-        ("delete", "docs/how-to/rotate-by-day.md"),
         ("rm", "docs/how-to/rotate-by-day.md"),
     ],
 )
@@ -79,7 +78,7 @@ def test_a_guessed_command_names_the_one_that_is_meant(run: Run, guess: str, mea
 
 
 def test_no_guessed_command_is_a_command(run: Run) -> None:
-    assert not [name for name in ("rm", "show", "stats", "list", "delete") if run(name, "--help").code == 0]
+    assert not [name for name in ("rm", "show", "stats", "list") if run(name, "--help").code == 0]
 
 
 def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:

@@ -165,8 +165,8 @@ def consume(plan: Plan, number: int, pipe: int) -> None:
     try:
         anyio.run(_consume, plan, number, backend=random.Random(f"{plan.seed} {number}").choice(("asyncio", "trio")))
     except BaseException as error:
-        # A zombie's last records were dropped: it is told so, and another consumer reads them again.
-        if not all(isinstance(leaf, ConflictError) and leaf.sources for leaf in _leaves(error)):
+        # At its end, a zombie is told that its last records were dropped: another consumer reads them again.
+        if not plan.end.exists() or not all(isinstance(leaf, ConflictError) and leaf.sources for leaf in _leaves(error)):
             _tell(plan, f"consumer {number} failed:\n{''.join(traceback.format_exception(error))}")
 
 

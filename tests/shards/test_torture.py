@@ -16,7 +16,7 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("module", "rounds"),
-    [("kill", 50), ("lost_machines", 40), ("consumers", 20), ("crawl", 30), ("operations", 10), ("power", 50)],
+    [("kill", 50), ("lost_machines", 40), ("consumers", 8), ("crawl", 30), ("operations", 10), ("power", 50)],
 )
 def test_nothing_is_lost(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]

@@ -28,11 +28,11 @@ CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
 PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays within the folder
 SIDECAR: Json = {"path": PATH, "bytes": COUNT, "crc32c": CRC, "format": (range(1, 2), 1)}
-SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "committed": TIME, "since": (f"|{TIME}", "")}
-SHARD |= {"crc32c": CRC, "end_crc32c": CRC, "compression": ("|GZIP|ZLIB", ""), "largest": (COUNT, 0)}
+SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "largest": (COUNT, 0), "committed": TIME}
+SHARD |= {"compression": ("|GZIP|ZLIB", ""), "since": (f"|{TIME}", ""), "crc32c": CRC, "end_crc32c": CRC}
 SHARD |= {"index": (SIDECAR, None), "keys": (SIDECAR, None)}
-HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False)}
-HEAD |= {"remove": (list, []), "schema": (dict, None), "metadata": (dict, {})}
+HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False), "remove": (list, [])}
+HEAD |= {"schema": (dict, None), "metadata": (dict, {})}
 
 
 def check(holds: object, reason: str) -> None:
@@ -240,8 +240,7 @@ def main(command: str, path: Path, *rest: str) -> None:
         for digest in [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in rest]:
             found = [place for place, key in zip(places, keys, strict=True) if key == digest]
             told.append({"record": record_at(folder, *min(found, key=lambda p: p[0]["since"] or p[0]["committed"]))})
-    for line in told:
-        print(json.dumps(line, default=bytes.hex))
+    sys.stdout.writelines(json.dumps(line, default=bytes.hex) + "\n" for line in told)
 
 
 if __name__ == "__main__":

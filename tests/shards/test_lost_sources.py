@@ -98,6 +98,9 @@ async def test_a_writer_goes_on_without_a_lost_source(compression: Any, open_sha
         await first.release("p")
         await first.wait(first.last_ticket, "spooled")
         assert await first.commit() == "committed"
+        with pytest.raises(ConflictError, match=r"call take\(\)"):
+            await write(first, "p", 15)
+        assert await first.take("p") == 14
         await write(first, "p", *range(10, 16))
         assert first.progress == {"p": 15, "q": 20}
     assert await stored(storage) == messages(p=15, q=20) + Counter(b"of no source %d" % n for n in range(10, 20))
@@ -227,6 +230,7 @@ async def test_a_position_of_many_records_is_dropped_whole() -> None:
         with pytest.raises(ConflictError, match="has taken the source"):
             await first.flush()
         await first.release("p")
+        assert await first.take("p") == 0
         await first.write_many(records, source="p", position=1)
     assert await stored(storage) == messages(p=0, q=1) + Counter(records)
 
@@ -322,7 +326,8 @@ async def test_consumers_that_take_from_each_other_store_each_message_once(seed:
                         owner[source] = writer
                     case _:
                         reader = owner[source] if rng.random() < 0.9 else writer
-                        known = reader.progress.get(source, (await progress(storage)).get(source, -1))
+                        known = await reader.take(source)
+                        known = -1 if known is None else known
                         begin = max(0, known + 1 - rng.randrange(3))
                         for position in range(begin, known + 1 + rng.randrange(1, 5)):
                             await write(reader, source, position)
@@ -333,6 +338,7 @@ async def test_consumers_that_take_from_each_other_store_each_message_once(seed:
                 await let_go(writers, *error.sources)
         await let_go(writers, *"pqr")
         for source in "pqr":
+            await writers[0].take(source)
             await write(writers[0], source, *range(last[source] + 1))
         await writers[0].flush()
     assert await stored(storage) == messages(**last)

@@ -160,15 +160,8 @@ async def _act(world: Any, run: Any, writer: Any, what: str, *arguments: Any) ->
 
 async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> None:
     """Read on from what is stored, or from some messages before."""
-    if source in writer.progress:
-        begin = writer.progress[source] + 1
-    else:
-        try:
-            stored = (await asyncrec.read_manifest(run.target)).progress
-        except asyncrec.ObjectNotFoundError:
-            stored = {}
-        begin = stored.get(source, -1) + 1
-    begin = max(0, begin - again)
+    last = await writer.take(source)
+    begin = max(0, (-1 if last is None else last) + 1 - again)
     for position in range(begin, begin + again + count):
         records = records_of(source, position)
         if not records:

@@ -59,6 +59,7 @@ class SourceTurns:
     Attributes:
         ahead: those whose last position may have had no record.
         get: returns a source by its name, or `None`.
+        to_take: sources that were lost and released: the caller asks for the position before it writes the next record.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SourceTurns:
         self._known: LoadedManifest | None = None
         self._has_dropped = False  # records, with a source that was lost
         self.get = self._sources.get
+        self.to_take: set[str] = set()
         coordinator.job.manifest.progress.lift = self._lifted
 
     @property
@@ -189,6 +191,8 @@ class SourceTurns:
 
     def _forget(self, name: str, source: Source) -> None:
         if self._sources.get(name) is source:
+            if source.lost is not None:
+                self.to_take.add(name)
             del self._sources[name]
             self.ahead.pop(name, None)
 

@@ -25,7 +25,7 @@ from asyncrec._shards.ownership.sources import check_position, check_source
 from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.source_turns import Source, refuse
-from asyncrec.errors import ArgumentValueError
+from asyncrec.errors import ArgumentValueError, ConflictError
 
 
 class Sources:
@@ -84,11 +84,15 @@ class Sources:
         async def position(found: Source) -> int:
             return found.position
 
-        last = await self._in_turn(check_source(source), position)
+        last = await self._in_turn(check_source(source), position, takes=True)
         return None if last == NO_POSITION else last
 
-    async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]]) -> int:
-        """Call this with a source that the writer has, behind the calls before it."""
+    async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
+        """Call this with a source that the writer has, behind the calls before it.
+
+        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes the message at
+        hand: those between what is stored and this one would be missing, and no later call would store them.
+        """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
             found.delays += 1
@@ -99,7 +103,13 @@ class Sources:
                     refuse(found)
                     if not found.turn:
                         self._shards.check()
+                        if source in self._turns.to_take and not takes:
+                            raise ConflictError(
+                                f"{self._shards.path}: another writer had the source {source!r} since this one; call "
+                                "take(), and read on behind the position that it returns"
+                            )
                         await self._turns.open(source, found)
+                        self._turns.to_take.discard(source)
                     return await call(found)
             finally:
                 found.delays -= 1

@@ -218,6 +218,7 @@ class ShardedWriter:
         """Take a source as its first write would, and return its last position, to read on behind it, or `None`.
 
         It raises `ConflictError` as `write` does. If this writer has the source already, only the position is returned.
+        A source that this writer had, and lost to another one, is taken by this alone, and not by a write.
         """
         return await self._sources.take(source)
 

@@ -65,7 +65,7 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
     _all_or_nothing(book, path, runs, counts)
     for problem in wrong_keys(world, shards):
         book.complain("a record has its key", f"{path}: {problem}")
-    _in_order(book, path, shards)
+    _in_order(book, shards, damaging=world.settings["damaging"] > 0)
 
 
 def of_endings(world: Any, path: str) -> None:
@@ -201,8 +201,11 @@ def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
     return wrong
 
 
-def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
-    """One task into one shard; with one shard open at a time, one task into all of them."""
+def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> None:
+    """One task into one shard; with one shard open at a time, one task into all of them.
+
+    What is made anew of a shard that the store has damaged comes behind the others of its log.
+    """
     last: dict[tuple[str, int, int], int] = {}
     for shard in sorted(shards, key=lambda shard: shard.path):
         for data in shard.records:
@@ -213,7 +216,8 @@ def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
             if record.run.kind == "whole" or record.state != "taken":
                 continue
             # The id of the log in which a writer goes on that was ended need not sort behind the first.
-            log = shard.path.rpartition("-")[0].partition(".")[0]
+            log = shard.path.rpartition("-")[0]
+            log = log if damaging else log.partition(".")[0]
             where = log if record.run.one_shard else shard.path
             place = (where, record.run.number, record.task)
             if record.ticket <= last.get(place, 0):

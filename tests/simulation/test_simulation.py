@@ -176,6 +176,7 @@ class _World:
 
     def __init__(self) -> None:
         self.book = book.Book()
+        self.settings = {"damaging": 0.0}
         self.power_cuts = 0
 
     def taken(self, count: int, *, level: str = "spooled", kind: str = "rolling") -> book.Run:

@@ -130,7 +130,7 @@ def raced(contender: str, writers: int, commits: int, every: float, options: arg
     folder, _ = work_folder()
     processes = 1 if contender == OURS else min(PROCESSES, writers)
     shares = [range(writers)[at::processes] for at in range(processes)]
-    tries = PEERS[contender].tries if contender in PEERS else r"_manifest/"
+    tries = PEERS[contender].tries if contender in PEERS else r"_manifest/.*race\d+-\d+\.jsonl$"
     with kept_s3(options.delay_ms / 1000) as url:
         place = Place(url, str(folder))
         firsts = [sum(len(share) for share in shares[:at]) for at in range(processes)]

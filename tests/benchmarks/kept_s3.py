@@ -7,15 +7,13 @@ and ``If-Match``, multipart uploads, GET with ranges, HEAD, ListObjectsV2, and d
 request takes effect as it is answered. Checksums are echoed, not computed. The store has one thread: if it is busy all
 the time (``cpu``), it is the limit of what was measured.
 
-``GET /?counts`` gives, as JSON and without a delay, what was asked since ``GET /?reset=TRIES``:
+``GET /?counts`` gives, as JSON and without a delay, what was asked since ``GET /?reset=TRIES``; ``GET /?delay=MS`` sets
+the delay:
 
 requests   by kind
-refused    answers of 412, by kind
 tries      puts of a key that has TRIES, a regular expression, in it
-depths     how many came one behind the end of the other: of "all", and for each mark in the head of requests (`MARK`)
+depths     how many came one behind the end of the other: of "all", and of each writer (`MARK`)
 cpu        seconds of the processor
-
-``GET /?delay=MS`` sets the delay.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
 from subprocess import PIPE, Popen
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-# A writer: its access key, or a part of the names that it writes.
+# A writer: its access key, or a part of the names that it puts.
 MARK = re.compile(r"race\d{4}")
-_CODES = {404: "NoSuchKey", 409: "NoSuchUpload", 412: "PreconditionFailed", 416: "InvalidRange", 501: "NotImplemented"}
-_DATE = formatdate(time.time(), usegmt=True)
+_CODES = {404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange", 501: "NotImplemented"}
 Answer = tuple[int, list[str], bytes]
 
 
@@ -49,12 +47,7 @@ class _Object:
     body: bytes
     etag: str
     headers: list[str]
-
-
-@dataclass
-class _Upload:
-    headers: list[str]
-    parts: dict[int, bytes] = field(default_factory=dict)
+    made: float = field(default_factory=time.time)
 
 
 @dataclass
@@ -75,39 +68,31 @@ class _Request:
             return "LIST" if "list-type" in self.query else "GET"
         return "PART" if "partNumber" in self.query else self.method
 
-    @property
-    def creates(self) -> bool:
-        """Whether it puts an object in its place."""
-        return self.kind == "PUT" or (self.method == "POST" and "uploadId" in self.query)
-
 
 class _Store:
     def __init__(self, delay: float) -> None:
         self.delay = delay
         self.objects: dict[str, _Object] = {}
         self.names: list[str] = []  # sorted
-        self.uploads: dict[str, _Upload] = {}
+        self.uploads: dict[str, tuple[list[str], dict[int, bytes]]] = {}  # headers, and the parts
         self.reset("$^")
 
     def reset(self, tries: str) -> None:
         """Counting begins anew."""
         self.requests: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
         self.pattern, self.tries = re.compile(tries), 0
         # By mark, and of all under "all": the depth of the deepest request that has ended.
         self.ended: dict[str, int] = {}
         self.cpu = time.process_time()
 
-    def counts(self) -> bytes:
+    def told(self, request: _Request) -> bytes:
+        """What the benchmark sets, and is told."""
         cpu = time.process_time() - self.cpu
-        said = {
-            "requests": self.requests,
-            "refused": self.refused,
-            "tries": self.tries,
-            "depths": self.ended,
-            "cpu": cpu,
-        }
-        return json.dumps(said).encode()
+        if "reset" in request.query:
+            self.reset(request.of("reset"))
+        if "delay" in request.query:
+            self.delay = float(request.of("delay")) / 1000
+        return json.dumps({"requests": self.requests, "tries": self.tries, "depths": self.ended, "cpu": cpu}).encode()
 
     def answer(self, request: _Request) -> Answer:
         match request.method:
@@ -116,16 +101,14 @@ class _Store:
             case "GET" | "HEAD":
                 return self.give(request)
             case "PUT" if "partNumber" in request.query:
-                upload = self.uploads.get(request.of("uploadId"))
-                if upload is None:
-                    return self.no(409)
-                upload.parts[int(request.of("partNumber"))] = request.body
+                _, parts = self.uploads[request.of("uploadId")]
+                parts[int(request.of("partNumber"))] = request.body
                 return 200, [f"ETag: {_etag(request.body)}", *_echoed(request)], b""
             case "PUT":
                 return self.put(request)
             case "POST" if "uploads" in request.query:
                 name = f"upload-{time.monotonic_ns()}"
-                self.uploads[name] = _Upload(_kept(request))
+                self.uploads[name] = (_kept(request), {})
                 return 200, [], _xml("InitiateMultipartUploadResult", Key=request.key, UploadId=name)
             case "POST" if "uploadId" in request.query:
                 return self.complete(request)
@@ -135,7 +118,9 @@ class _Store:
                     self.remove(unescape(key))
                 return 200, [], _xml("DeleteResult", "".join(_tag("Deleted", _tag("Key", key)) for key in keys))
             case "DELETE":
-                if self.uploads.pop(request.of("uploadId"), None) is None:
+                if "uploadId" in request.query:
+                    self.uploads.pop(request.of("uploadId"), None)
+                else:
                     self.remove(request.key)
                 return 204, [], b""
         return self.no(501)
@@ -160,15 +145,12 @@ class _Store:
         return 200, [f"ETag: {_etag(request.body)}", *_echoed(request)], b""
 
     def complete(self, request: _Request) -> Answer:
-        upload = self.uploads.get(request.of("uploadId"))
-        if upload is None:
-            return self.no(409)
         if self.refuses(request):
             return self.no(412)
-        del self.uploads[request.of("uploadId")]
-        body = b"".join(upload.parts[number] for number in sorted(upload.parts))
-        etag = f'"{hashlib.md5(body).hexdigest()}-{len(upload.parts)}"'
-        self.keep(request.key, _Object(body, etag, upload.headers))
+        headers, parts = self.uploads.pop(request.of("uploadId"))
+        body = b"".join(parts[number] for number in sorted(parts))
+        etag = f'{_etag(body)[:-1]}-{len(parts)}"'
+        self.keep(request.key, _Object(body, etag, headers))
         return 200, [], _xml("CompleteMultipartUploadResult", Key=escape(request.key), ETag=etag.replace('"', "&quot;"))
 
     def keep(self, key: str, made: _Object) -> None:
@@ -188,7 +170,12 @@ class _Store:
             return self.no(404)
         if "if-match" in request.headers and self.refuses(request):
             return self.no(412)
-        said = [f"ETag: {found.etag}", f"Last-Modified: {_DATE}", "Accept-Ranges: bytes", *found.headers]
+        said = [
+            f"ETag: {found.etag}",
+            f"Last-Modified: {formatdate(found.made, usegmt=True)}",
+            "Accept-Ranges: bytes",
+            *found.headers,
+        ]
         match = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("range", ""))
         if match is None:
             return 200, said, found.body
@@ -200,7 +187,6 @@ class _Store:
         return 206, [*said, f"Content-Range: bytes {start}-{end - 1}/{size}"], found.body[start:end]
 
     def listed(self, request: _Request) -> bytes:
-        """ListObjectsV2."""
         prefix, delimiter, most = request.of("prefix"), request.of("delimiter"), int(request.of("max-keys", "1000"))
         after = request.of("continuation-token") or request.of("start-after")
         show = quote if request.of("encoding-type") else escape
@@ -214,16 +200,14 @@ class _Store:
             head, found, _ = last[len(prefix) :].partition(delimiter) if delimiter else (last, "", "")
             if not found:
                 each = self.objects[last]
-                rows.append(
-                    f"<Contents><Key>{show(last)}</Key><Size>{len(each.body)}</Size><ETag>{escape(each.etag)}</ETag>"
-                    f"<LastModified>{_ISO}</LastModified><StorageClass>STANDARD</StorageClass></Contents>"
-                )
+                made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.made))
+                row = _tag("Key", show(last)) + _tag("Size", str(len(each.body))) + _tag("ETag", escape(each.etag))
+                rows.append(_tag("Contents", row + _tag("LastModified", made)))
                 at += 1
                 continue
-            folder = prefix + head + delimiter
-            if folder > after or not after.startswith(folder):
-                rows.append(f"<CommonPrefixes><Prefix>{show(folder)}</Prefix></CommonPrefixes>")
-            last = folder + "\U0010ffff"
+            last = prefix + head + delimiter
+            rows.append(f"<CommonPrefixes><Prefix>{show(last)}</Prefix></CommonPrefixes>")
+            last += "\U0010ffff"
             at = bisect.bisect_left(self.names, last)
         said = [_tag("IsTruncated", str(more).lower()), _tag("KeyCount", str(len(rows))), _tag("Prefix", show(prefix))]
         said += [_tag("MaxKeys", str(most)), *([_tag("NextContinuationToken", escape(last))] if more else [])]
@@ -236,9 +220,8 @@ class _Connection(asyncio.Protocol):
         self.held = bytearray()
         self.request: _Request | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+    def connection_made(self, transport: Any) -> None:
+        self.transport: asyncio.Transport = transport
 
     def data_received(self, data: bytes) -> None:
         self.held += data
@@ -267,43 +250,39 @@ class _Connection(asyncio.Protocol):
 
     def arrived(self, request: _Request) -> None:
         store = self.store
-        if "counts" in request.query:
-            self.reply((200, [], store.counts()), request)
-        elif "reset" in request.query:
-            store.reset(request.of("reset"))
-            self.reply((200, [], b""), request)
-        elif "delay" in request.query:
-            store.delay = float(request.of("delay")) / 1000
-            self.reply((200, [], b""), request)
+        if request.query.keys() & {"counts", "reset", "delay"}:
+            self.reply((200, [], store.told(request)), request)
         else:
             store.requests[request.kind] += 1
-            store.tries += request.creates and store.pattern.search(request.key) is not None
+            creates = request.kind == "PUT" or (request.method == "POST" and "uploadId" in request.query)
+            store.tries += creates and store.pattern.search(request.key) is not None
             ended = store.ended
             depths = {of: ended.get(of, 0) + 1 for of in {request.mark, "all"} - {""}}
             asyncio.get_running_loop().call_later(store.delay, self.answer, request, depths, ended)
 
     def answer(self, request: _Request, depths: dict[str, int], ended: dict[str, int]) -> None:
         said = self.store.answer(request)
-        self.store.refused[request.kind] += said[0] == 412
         for of, depth in depths.items():
             ended[of] = max(ended.get(of, 0), depth)
         self.reply(said, request)
 
     def reply(self, said: Answer, request: _Request) -> None:
         status, headers, body = said
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Date: {_DATE}", "x-amz-request-id: of-kept-s3"]
-        lines += [f"Content-Length: {len(body)}", *(["Content-Type: application/xml"] if body[:5] == b"<?xml" else [])]
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Date: {formatdate(usegmt=True)}"]
+        lines += [
+            "x-amz-request-id: of-kept-s3",
+            f"Content-Length: {len(body)}",
+            *(["Content-Type: application/xml"] if body[:5] == b"<?xml" else []),
+        ]
         head = "\r\n".join([*lines, *headers, "", ""]).encode("latin-1")
         self.transport.write(head if request.method == "HEAD" else head + body)
-
-
-_ISO = "2026-01-01T00:00:00.000Z"
 
 
 def _head(text: str) -> _Request:
     first, *lines = text.split("\r\n")
     method, target, _ = first.split(" ")
-    url, mark = urlsplit(target), MARK.search(text)
+    url = urlsplit(target)
+    mark = MARK.search("".join(lines)) or (None if method == "GET" else MARK.search(target))
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     key = unquote(url.path).lstrip("/").partition("/")[2]
     return _Request(method, key, parse_qs(url.query, keep_blank_values=True), headers, mark[0] if mark else "")

@@ -105,7 +105,7 @@ class Writers:
         """Whether every process says ``word`` within so many seconds."""
 
         def all_said() -> bool:
-            return sum(said[0] == word for said in self.said) == len(self.processes)
+            return [said[0] for said in self.said].count(word) == len(self.processes)
 
         with self.news:
             return self.news.wait_for(all_said, seconds)

@@ -190,7 +190,8 @@ class _Store:
         prefix, delimiter, most = request.of("prefix"), request.of("delimiter"), int(request.of("max-keys", "1000"))
         after = request.of("continuation-token") or request.of("start-after")
         show = quote if request.of("encoding-type") else escape
-        rows, last, more = [], "", False
+        rows: list[str] = []
+        last, more = "", False
         at = max(bisect.bisect_left(self.names, prefix), bisect.bisect_right(self.names, after))
         while at < len(self.names) and self.names[at].startswith(prefix):
             if len(rows) == most:

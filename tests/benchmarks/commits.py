@@ -247,7 +247,7 @@ def main() -> int:
             print(HEAD, flush=True)
         try:
             each = raced(name, writers, commits, every, options)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             print(f"  {name:12} FAILED: {error}", flush=True)
             bad |= name == OURS
             continue

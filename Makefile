@@ -73,7 +73,7 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, and zizmor for the wor
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
 
-bench: .venv-bench/.ready ## speed and memory beside others (a large download, once); ARGS=--quick, ARGS="--only s3", or gcs, azure, stores, formats, epoch
+bench: .venv-bench/.ready ## speed and memory beside others (a large download, once); ARGS=--quick, ARGS="--only s3", or gcs, azure, stores, formats, epoch, commits
 	@PYTHONPATH=tests/benchmarks .venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
 
 dist: $(DIST_READY) ## build sdists and wheels of all distributions into ./dist, and try them where nothing else is installed

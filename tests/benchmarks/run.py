@@ -40,6 +40,7 @@ PROGRAMS = {
     "stores": "stores.py",
     "formats": "formats_compared.py",
     "epoch": "epoch.py",
+    "commits": "commits.py",
 }
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is

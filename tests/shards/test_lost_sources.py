@@ -13,7 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -283,6 +283,34 @@ async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
 async def write_once(storage: Storage, source: str) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await write(writer, source, 0)
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_release_without_an_answer_gives_the_source_away(done: bool) -> None:
+    """Another writer may have seen it, and ends nothing. What this one writes then, it takes the source for anew."""
+    released = False
+
+    async def lose(operation: str, key: str) -> None:
+        if released and key.endswith("a-000002.jsonl"):
+            raise TransientStorageError("no answer")
+
+    storage = MetStorage(MemoryStorage(), **{"after" if done else "before": lose})
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first:
+        await write(first, "p", 0)
+        await first.commit()
+        released = True
+        with pytest.raises(StorageError):
+            await first.release("p")
+        assert first.progress == {}
+        released = False
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "p", 0, 1)
+            await second.commit()
+            with suppress(ConflictError):
+                await write(first, "p", 1, 2)
+                await first.commit()
+    found = await stored(storage)
+    assert found in (messages(p=1), messages(p=2))
 
 
 async def test_a_cancelled_release_keeps_the_source() -> None:

@@ -10,7 +10,7 @@ that they are safe. So each call that would acknowledge something raises, until 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import cycle
 
@@ -151,7 +151,8 @@ class SourceTurns:
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
         """Commit what the writer has of these sources, and let go of their turns; the others are left out.
 
-        If it is cancelled, or raises another error, the writer still has those that it had not lost.
+        If it is cancelled, or raises another error, before all is committed, the writer still has those that it had not
+        lost. From then on it has none of them, whatever becomes of the request: another writer may see that it let go.
 
         Raises:
             ConflictError: another writer has some of them, which no call has told before. All are released.
@@ -165,25 +166,28 @@ class SourceTurns:
             for name, source in found.items():
                 if not source.turn:
                     self._forget(name, source)
-            if any(self._sources.get(name) is source for name, source in found.items()):
+            if any(source.turn for source in found.values()):
                 await commit(max(source.ticket for source in found.values()))
-                await self._say(found)
+            reached = {name: (source.turn, source.position) for name, source in found.items() if source.turn}
             for name, source in found.items():
                 self._forget(name, source)
+            if reached:
+                turns = {name: turn for name, (turn, _) in reached.items()}
+                told = {name: pair for name, pair in reached.items() if pair[1] != NO_POSITION}
+                try:
+                    await self._coordinator.job.manifest.say(releases=turns, progress=told)
+                except ConflictError as error:
+                    if not error.ended:  # with its log all its turns have ended
+                        raise
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
         """Have the log say what positions without a record were taken, behind which nothing is open."""
-        if self.ahead:
-            await self._say({})
-
-    async def _say(self, released: Mapping[str, Source]) -> None:
-        while True:
+        while self.ahead:
             job = self._coordinator.job
-            turns = {name: each.turn for name, each in released.items() if each.turn}
             try:
-                if turns or job.manifest.progress.of(()):
-                    await job.manifest.say(releases=turns)
+                if job.manifest.progress.of(()):
+                    await job.manifest.say()
                 return
             except ConflictError as error:
                 if await self._coordinator.go_on(job, None, Levels(), error) is None:

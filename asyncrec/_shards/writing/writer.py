@@ -226,8 +226,8 @@ class ShardedWriter:
         """Commit everything written so far, and let go of these sources, so that another writer may continue them.
 
         If another writer has one of them, which no call has told yet, it raises `ConflictError`, and all are released.
-        Release a source also after another call has raised that: until then each call that acknowledges does. If it is
-        cancelled, or fails otherwise, the writer still has what no other writer took.
+        Release a source also after another call has raised that: until then each call that acknowledges does. Cancelled
+        or failed otherwise, it may have released them, or not yet: what it has not, is still in ``progress``.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 

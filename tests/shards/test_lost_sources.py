@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -274,12 +273,6 @@ async def test_older_turns_of_a_source_are_deleted() -> None:
     assert await stored(storage) == messages(p=4, q=0, r=0)
 
 
-async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
-    for writer in writers:
-        with suppress(ConflictError):
-            await writer.release(*sources)
-
-
 async def write_once(storage: Storage, source: str) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await write(writer, source, 0)
@@ -323,52 +316,3 @@ async def test_a_cancelled_release_keeps_the_source() -> None:
         assert first.progress == {"p": 0}
         await write(first, "p", 1)
     assert await stored(storage) == messages(p=1)
-
-
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
-async def test_consumers_that_take_from_each_other_store_each_message_once(seed: int) -> None:
-    """Each reads on from what it knows, or from some messages before; a zombie goes on until it is told."""
-    rng = random.Random(seed)
-    storage = MemoryStorage()
-    last = dict.fromkeys("pqr", -1)
-    async with AsyncExitStack() as stack:
-        writers = [
-            await stack.enter_async_context(
-                asyncrec.open_sharded_writer("pages", storage=storage, compression=rng.choice(["", "GZIP"]), **SMALL)
-            )
-            for _ in range(3)
-        ]
-        owner = dict.fromkeys("pqr", writers[0])
-        for _ in range(150):
-            writer = rng.choice(writers)
-            source = rng.choice("pqr")
-            try:
-                match rng.randrange(10):
-                    case 0:
-                        await writer.flush()
-                    case 1:
-                        await writer.commit()
-                    case 2:
-                        await writer.release(source)
-                    case 3:
-                        owner[source] = writer
-                    case _:
-                        reader = owner[source] if rng.random() < 0.9 else writer
-                        known = await reader.take(source)
-                        known = -1 if known is None else known
-                        begin = max(0, known + 1 - rng.randrange(3))
-                        for position in range(begin, known + 1 + rng.randrange(1, 5)):
-                            await write(reader, source, position)
-                            last[source] = max(last[source], position)
-            except ConflictError as error:
-                if not error.sources:
-                    raise
-                await let_go(writers, *error.sources)
-        await let_go(writers, *"pqr")
-        for source in "pqr":
-            await writers[0].take(source)
-            await write(writers[0], source, *range(last[source] + 1))
-        await writers[0].flush()
-    assert await stored(storage) == messages(**last)
-    assert await progress(storage) == {source: end for source, end in last.items() if end >= 0}
-    assert (await tools.verify("pages", storage=storage)).ok

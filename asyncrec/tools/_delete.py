@@ -68,8 +68,8 @@ async def delete(
     """Delete the records of a data set that have one of some keys, or for which every condition holds.
 
     It deletes all records of a key, from everything that was committed when the call began, or later but before its
-    last commit. Whoever opens the data set behind that finds none of them, and no byte of them is left in its shards,
-    indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written
+    last commit. A reader that opens the data set behind that finds none of them, and no byte of them is left in its
+    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written
     again, but a writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
@@ -308,7 +308,7 @@ async def _clear_up(selection: Selection, report: DeleteReport) -> None:
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
 
     def look() -> set[str]:
-        """What was committed once, and is no longer in the data set: nobody makes such a name again."""
+        """What was committed once, and is no longer in the data set: such a name is never made again."""
         left = {orphan.key for orphan in orphans if orphan.owner is None and shards.history.rows_naming(orphan.key)}
         return {key for key in left.union(shards.history.objects_of(left)) if not shards.names(key)}
 

@@ -1,8 +1,8 @@
 """Which records of a data set's shards are to be deleted: by their keys, or by conditions on what is in them.
 
 Keys are looked up in the runs that a checkpoint names, a block for each key, and for shards that are in no run in the
-shards' own keys, which are read some at a time. Whatever says the keys of a shard must be whole: of damaged keys nobody
-can tell which records they have. For conditions, all records are read.
+shards' own keys, which are read some at a time. The keys of a shard must be whole: damaged keys do
+not tell which records they belong to. For conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ByKeys:
 
         Raises:
             TypeError: it is one key, or one of them is neither text nor bytes.
-            ValueError: there is none, or one is empty.
+            ValueError: no key was passed, or one is empty.
         """
         if isinstance(keys, str | bytes):
             raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
@@ -189,7 +189,7 @@ class ByConditions:
 
 
 def _silent(done: int, total: int | None) -> None:
-    """Nobody is told how far it is."""
+    """Report no progress."""
 
 
 _NONE = np.empty(0, np.int64)

@@ -61,7 +61,7 @@ class SourcesOutput:
         self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Take what the next batch has, behind so many records, before any of it is stored.
+        """Take the positions of the next batch, which comes behind ``records`` records, before the batch is stored.
 
         A batch whose last position goes on in the next has the records of a source, and no position of it yet.
         """

@@ -39,7 +39,7 @@ OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _path_log = PathLog("asyncrec.shards")
 
-# Entries that are told to the log before others run: each takes two microseconds.
+# Entries that are logged before other tasks run: each takes two microseconds.
 _TOLD_AT_ONCE = 250
 _ATTEMPTS = 100
 
@@ -226,7 +226,7 @@ class ManifestWriter:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
 
         Raises:
-            StorageError: it has not, and will not; or nobody knows. `recover` finds out what was promised.
+            StorageError: it has not, and will not; or that is not known. `recover` finds out what was promised.
         """
         if self._promised():
             raise error

@@ -123,7 +123,7 @@ class Shard:
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Write down how far the sources had come where no disk says it; whoever commits the shard must know it."""
+        """Write down how far the sources had come if no disk says it: a process that commits the shard needs it."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)
@@ -137,7 +137,7 @@ class Shard:
             await self._staging.delete(self._positions_key)
 
     async def close_positions(self) -> None:
-        """Leave what was written down on a disk to whoever recovers it."""
+        """Leave what was written down on a disk to the process that recovers it."""
         if self._keeper is not None:
             await self._keeper.close()
 

@@ -12,8 +12,8 @@ of the records, all of it compressed where the shards are. ``bytes`` and ``crc32
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
 ``positions`` are those of the sources of the records, each with its turn, since the section of the shard before; absent
-if there are none. It is null if the records of a position go on in the next section: such a section is read only if one
-comes behind it that ends such records.
+if it has no source. It is null if the records of a position go on in the next section: such a section is read only if
+one comes behind it that ends such records.
 
 A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
 so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md). Its line is filled up with

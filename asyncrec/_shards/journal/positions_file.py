@@ -4,7 +4,7 @@ A consumer reads a queue, and each record says the position that it came from. A
 naive way is a file with the last position: suppose it reaches the disk before the records do, or behind them, and the
 process dies. Then a message is lost, or comes twice. So there is a line for each flush, which says how many records
 come before it; recovery takes the last line whose records are all there, and cuts the journal behind them. What it cuts
-was acknowledged to nobody, and comes again.
+was acknowledged to no caller, and comes again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
@@ -38,7 +38,7 @@ def positions_line(records: int, positions: Positions) -> bytes:
 
 
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
-    """Read what a shard of which so many records are there has of its sources.
+    """Read the positions of a shard that has ``records`` whole records.
 
     Returns up to which record that is, and the positions; `None` if no line is whole, so that no record of a source had
     been stored. A line that was torn is the last.

@@ -101,7 +101,7 @@ class JournalReader:
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
-            if self.records == self._most:  # what is damaged behind them is told all the same
+            if self.records == self._most:  # damage behind the last of them is reported, too
                 if decoder.error is not None:
                     break
                 continue

@@ -21,7 +21,7 @@ place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` 
 and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
 ``flags`` of shards are; those of commits are 1 for a writer's last, and 2 where it was given up. ``removal`` is a place
 in the log of removals. A source's ``turn`` is 0 if it has no progress, and ``released`` if no turn was given back; the
-end does not count the sources if there are none. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
+end counts sources only if the data set has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
 and checksum.
 
 It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those

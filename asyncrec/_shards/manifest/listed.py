@@ -32,7 +32,7 @@ class ListedManifest:
         checkpoints: of each number, by maker: one of them is the one.
         runs: of keys, by name, without the folder.
         turns: of sources, by name, without the folder.
-        removal: the highest place in the log of removals; 0 if there is none.
+        removal: the highest place in the log of removals; 0 if no place is taken.
     """
 
     segments: dict[str, ObjectInfo] = field(default_factory=dict)

@@ -122,7 +122,7 @@ def removal_key(name: str, place: int) -> str:
 
 
 def removal_of(file: str) -> int | None:
-    """Tell from a file below `manifest_prefix` the number of a place in the log of removals; `None` if it is none."""
+    """Tell from a file below `manifest_prefix` the number of a place in the log of removals; `None` if it is no place."""
     match = _REMOVAL.fullmatch(file)
     return None if match is None else int(match[1])
 

@@ -20,7 +20,7 @@ class Journals:
     """The journals of one job that this process has taken. Its methods block."""
 
     def __init__(self, files: JobFiles, header: JobHeader, ending: Ending) -> None:
-        """``ending`` is told what was not whole."""
+        """``ending`` collects what was not whole."""
         self._files = files
         self._header = header
         self._ending = ending
@@ -32,7 +32,7 @@ class Journals:
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, most=most)
 
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
-        """Read how far sources had come in a shard of so many records; in its journal by default.
+        """Read how far sources had come in a shard with ``records`` records; by default, in its journal.
 
         Returns behind which record it is to be cut, and the positions; `None` if it has none.
         """

@@ -258,7 +258,7 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Find the last turn and its owner, then what is stored. No owner: the turn is a copy's, or there is none.
+        """Find the last turn and its owner, then what is stored. Without an owner, it is a copy's, or not there.
 
         Raises:
             ManifestError: the turn cannot be read, or is another source's.

@@ -71,7 +71,7 @@ class CommitCoordinator:
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
-        with suppress(StorageError):  # what stays belongs to a committed shard: nobody reads it
+        with suppress(StorageError):  # what stays belongs to a committed shard, and is not read
             await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 

@@ -43,7 +43,7 @@ class Sources:
         keys: KeySet | None,
         encoder: RecordEncoder | None,
     ) -> None:
-        """``tickets`` gives the first of so many tickets."""
+        """``tickets`` gives out a number of tickets, and returns the first."""
         self.skipped = 0
         self._shards = shards
         self._tickets = tickets

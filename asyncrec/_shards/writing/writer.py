@@ -339,7 +339,7 @@ class ShardedWriter:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
-        """Give out so many tickets; returns the first."""
+        """Give out ``count`` tickets; returns the first."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
 

@@ -69,8 +69,8 @@ async def delete(
 
     It deletes all records of a key, from everything that was committed when the call began, or later but before its
     last commit. A reader that opens the data set behind that finds none of them, and no byte of them is left in its
-    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written
-    again, but a writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
+    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
+    written again, but a writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
     fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that

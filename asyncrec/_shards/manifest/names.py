@@ -122,7 +122,7 @@ def removal_key(name: str, place: int) -> str:
 
 
 def removal_of(file: str) -> int | None:
-    """Tell from a file below `manifest_prefix` the number of a place in the log of removals; `None` if it is no place."""
+    """Return the place in the log of removals that a file below `manifest_prefix` is; `None` if it is another file."""
     match = _REMOVAL.fullmatch(file)
     return None if match is None else int(match[1])
 

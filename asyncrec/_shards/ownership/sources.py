@@ -258,7 +258,7 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Find the last turn and its owner, then what is stored. Without an owner, it is a copy's, or not there.
+        """Find the last turn and its owner, then what is stored. A turn without an owner is a copy's, or 0.
 
         Raises:
             ManifestError: the turn cannot be read, or is another source's.

@@ -15,13 +15,14 @@ WINDOW = 8 << 20
 
 
 class CountingBucket(MemoryStorage):
-    """A bucket; `requests` counts what it was asked, by kind."""
+    """A bucket; `requests` counts what it was asked, by kind, and `read` has the keys that were read."""
 
     read_ahead = 2 * WINDOW
 
     def __init__(self, *, part_bytes: int = WINDOW) -> None:
         super().__init__(chunk_size=part_bytes)
         self.requests = Requests()
+        self.read: list[str] = []
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -40,6 +41,7 @@ class CountingBucket(MemoryStorage):
     @asynccontextmanager
     async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
         self.requests["GetObject"] += 1
+        self.read.append(key)
         async with super().open_source(key, **options) as source:
             yield source
 

@@ -1,15 +1,16 @@
-"""What is asked as a data set is opened beside a thousand writers that flush to the store."""
+"""What is asked as a data set is opened: beside a thousand writers that flush to the store, and behind many commits."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import anyio
 import pytest
 
 import asyncrec
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import begin_key, flush_key
+from asyncrec._shards.manifest.names import begin_key, flush_key, manifest_prefix, segment_of
 
 from .paper import PAGE
 from .store import CountingBucket
@@ -74,3 +75,37 @@ async def test_opening_beside_writers_that_flush_asks_no_more_lists(
         await opening(store)
         asked.append(store.requests["ListObjectsV2"] - before)
     assert asked[1] <= asked[0] + looks * LOOK, asked
+
+
+# A day of 1,000 writers has 100,000 commits, which takes minutes. So does a day of these, of fewer writers.
+DAY_WRITERS, DAY_COMMITS = 20, 100
+
+
+async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writers make the checkpoints. The commits of the last hours, which no checkpoint covers, come on top."""
+    monkeypatch.setattr("secrets.randbelow", Random(7).randrange)
+    store = CountingBucket()
+
+    over = anyio.Event()
+
+    async def crawl(number: int) -> None:
+        await anyio.sleep(86_400 / DAY_COMMITS * number / DAY_WRITERS)
+        async with asyncrec.open_sharded_writer("pages", storage=store) as writer:
+            for _ in range(DAY_COMMITS):
+                await writer.write(b"record")
+                await writer.commit()
+                await anyio.sleep(86_400 / DAY_COMMITS)
+            await over.wait()
+
+    async with anyio.create_task_group() as crawls:
+        for number in range(DAY_WRITERS):
+            crawls.start_soon(crawl, number)
+        await anyio.sleep(2 * 86_400)
+        before, read_before = store.requests.copy(), len(store.read)
+        async with asyncrec.open_dataset("pages", storage=store) as dataset:
+            assert len(dataset) == DAY_WRITERS * DAY_COMMITS
+        asked, read = store.requests - before, store.read[read_before:]
+        over.set()
+    segments = sum(segment_of(key.removeprefix(manifest_prefix("pages"))) is not None for key in read)
+    assert segments < DAY_WRITERS * DAY_COMMITS / 2
+    assert asked.total() - segments <= 15

@@ -103,13 +103,18 @@ def _lines(path: str) -> list[bytes]:
     """The lines of a file.
 
     Raises:
-        UsageError: one of them is empty.
+        UsageError: one of them is empty, or the file cannot be read.
     """
     if path == STANDARD:
         content = sys.stdin.buffer.read()
     else:
-        with open(path, "rb") as file:
-            content = file.read()
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise UsageError(
+                f"--keys-from {path}: {error.strerror}; pass a file with one key in each line, or - for stdin"
+            ) from error
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
     if lines[-1] == b"":
         del lines[-1]

@@ -12,7 +12,7 @@ reads its own records of a window, nearby ones together.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -55,6 +55,32 @@ class StreamStats:
     held: int
 
 
+class ShuffledBatches(Batches[list[bytes]]):
+    """The batches of a stream. The last ones can be given back, if all of them are of this epoch."""
+
+    def __init__(
+        self,
+        take: Callable[[], Awaitable[list[bytes]]],
+        counted: WorkerBatches,
+        state_at: Callable[[tuple[int, int]], dict[str, Any]],
+    ) -> None:
+        super().__init__(take)
+        self._counted = counted
+        self._state_at = state_at
+
+    def goes_on(self) -> bool:
+        """Return whether this epoch has another batch."""
+        return self._counted.goes_on
+
+    def state_before(self, unused: int) -> dict[str, Any]:
+        """Return what ``state_dict`` was before the last ``unused`` batches."""
+        return self._state_at(self._counted.place_before(unused))
+
+    def give_back(self, unused: Sequence[list[bytes]]) -> None:
+        """Give back the last batches: whatever is taken next, of any size, begins with their records."""
+        self._counted.give_back(unused)
+
+
 class ShuffledStream:
     """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. One task uses it.
 
@@ -88,8 +114,6 @@ class ShuffledStream:
         self._damage = DamageByShard()
         self._ahead: ReadAheadItems[bytes | None] = ReadAheadItems(path=dataset.manifest.path, what="stream")
         self._records = self._ahead.items  # `None`: damaged
-        self._given = 0
-        self._lost = 0
         self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
@@ -109,7 +133,7 @@ class ShuffledStream:
         if self._records and batches.batch_size == 1 and batches.goes_on and (record := self._records[0]) is not None:
             self._records.popleft()
             batches.took()
-            self._given += 1
+            batches.returned += 1
             return record
         while True:
             for only in await self._take(1):
@@ -121,7 +145,8 @@ class ShuffledStream:
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
         are counted again from the current position.
         """
-        return Batches(partial(self._take, whole_number(batch_size, "batch_size", least=1)))
+        take = partial(self._take, whole_number(batch_size, "batch_size", least=1))
+        return ShuffledBatches(take, self._batches, self._state_at)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch given out, as JSON of a few hundred bytes.
@@ -129,14 +154,16 @@ class ShuffledStream:
         It is the same for all workers after equally many batches. It may be loaded with another number of workers, and
         with another batch size. Of files without a manifest it also says which version each is, in some 100 bytes.
         """
-        batches = self._batches
-        epoch, position = batches.place
+        return self._state_at(self._batches.place)
+
+    def _state_at(self, place: tuple[int, int]) -> dict[str, Any]:
+        epoch, position = place
         return ordered_state(
             _KIND,
             self._identity(self._order),
             self._dataset.versions.packed,
-            first_epoch=batches.first_epoch,
-            num_repeat=batches.num_repeat,
+            first_epoch=self._batches.first_epoch,
+            num_repeat=self._batches.num_repeat,
             epoch=epoch,
             position=position,
         )
@@ -150,7 +177,7 @@ class ShuffledStream:
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: a record was already returned.
         """
-        if self._given or self._batches.batch_size:
+        if self._batches.returned or self._batches.batch_size:
             raise RuntimeError(
                 "load_state_dict must be called before iterating; create a new stream with dataset.shuffled()"
             )
@@ -176,7 +203,7 @@ class ShuffledStream:
 
     def stats(self) -> StreamStats:
         epoch, position = self._batches.place
-        return StreamStats(self._given - self._lost, epoch, position, len(self._records))
+        return StreamStats(self._batches.returned, epoch, position, len(self._records))
 
     async def _take(self, size: int) -> list[bytes]:
         """This worker's next batch."""
@@ -189,11 +216,10 @@ class ShuffledStream:
         count = batch[1] - batch[0]
         await self._ahead.wait_for(count)
         self._batches.took()
-        self._given += count
         take = self._records.popleft
         taken: list[Any] = [take() for _ in range(count)]
         records = [record for record in taken if record is not None] if self._skips else taken
-        self._lost += count - len(records)
+        self._batches.returned += len(records)
         return records
 
     async def _count_batches(self, size: int) -> None:

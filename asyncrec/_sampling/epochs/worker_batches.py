@@ -11,7 +11,7 @@ depend on n. So the ranks get equally many, and of the workers of one rank some 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,6 +52,7 @@ class WorkerBatches:
         first_epoch, num_repeat: which epochs there are.
         batch_size: records in a batch; 0 before the first `count_batches`.
         rounds: how many batches this worker gets of this epoch from where they are counted.
+        returned: how many records were given out, which the stream counts.
 
     Raises:
         ValueError: an argument out of its range.
@@ -77,13 +78,19 @@ class WorkerBatches:
         self.rounds = 0
         self._done = 0  # of those
         self.batch_size = 0
+        self.returned = 0
 
     @property
     def place(self) -> tuple[int, int]:
         """Epoch and position at which all workers stand after as many batches as this one has had."""
-        if self.batch_size and self._done and self._done == self.rounds:
+        return self.place_before(0)
+
+    def place_before(self, unused: int) -> tuple[int, int]:
+        """Return what `place` was before the last ``unused`` batches, which are all of this epoch."""
+        done = self._done - unused
+        if self.batch_size and done and done == self.rounds:
             return self._epoch + 1, 0
-        return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
+        return self._epoch, min(self._count, self._start + done * self._workers * self.batch_size)
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
         """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
@@ -143,6 +150,12 @@ class WorkerBatches:
     def took(self, batches: int = 1) -> None:
         """Note how many batches of this epoch were given out."""
         self._done += batches
+
+    def give_back(self, unused: Sequence[Sequence[object]]) -> None:
+        """Note that the last batches, all of this epoch, were not used. `count_batches` has to follow."""
+        self._epoch, self._start = self.place_before(len(unused))
+        self.returned -= sum(map(len, unused))
+        self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
         """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""

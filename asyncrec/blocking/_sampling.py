@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -20,6 +20,7 @@ from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of, with_parameters_of
 from asyncrec.blocking._records import Examples
+from asyncrec.blocking._shuffled import ShuffledStream
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
@@ -106,10 +107,10 @@ class Dataset(Handle[dataset.Dataset]):
         return self._owner.call(self._value.locate, index)
 
     @with_parameters_of(dataset.Dataset.shuffled)
-    def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
+    def shuffled(self, **options: Any) -> Opened[ShuffledStream]:
         """See `asyncrec.Dataset.shuffled`, which has the same arguments."""
-        return _stream(
-            lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK, "shuffled"
+        return Opened(
+            ShuffledStream, lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), "shuffled"
         )
 
 
@@ -120,7 +121,7 @@ def as_stream(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk, func.__name__)
+        return Opened(partial(Stream, chunk=chunk), lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)
 
     return opened
 
@@ -137,16 +138,13 @@ def _of_dataset(
                 f"{func.__name__} takes a Dataset from asyncrec.blocking.open_dataset, not {public_type(dataset)}"
             )
         owner = owner_of(dataset)
-        return _stream(
-            lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1, func.__name__
+        return Opened(
+            partial(Stream, chunk=1),
+            lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner),
+            func.__name__,
         )
 
     return opened
-
-
-def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int, what: str) -> Opened[Stream[Any]]:
-    worker = options.get("worker", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_, what)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.epochs.shuffled_stream import ShuffledBatches
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.blocking._owner import Handle, Owner
-from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -26,9 +23,6 @@ T_co = TypeVar("T_co", covariant=True)
 # Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
 # Of one batch for training, so that no more is held than would be anyway.
 CHUNK = 256
-# Batches that cross together: a call's cost is then a tenth of a microsecond for each record, and a MiB more is held.
-_GROUP = 1024
-_GROUP_BYTES = 1 << 20
 
 
 class Puller(Generic[T]):
@@ -42,14 +36,11 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Return the next items, ``count`` of them until the end. An error comes after every item before it.
+        """Give the next items, ``count`` of them until the end. An error comes after every item before it.
 
         ``before`` is called on the loop before the first of them is taken from the source.
         """
         self._owner.call_inside(self._fetch, count, before)
-        return self._take(count)
-
-    def _take(self, count: int) -> list[T]:
         taken = list(islice(self._arrived, count))
         for _ in taken:
             self._arrived.popleft()
@@ -58,53 +49,16 @@ class Puller(Generic[T]):
             raise error
         return taken
 
-    async def _fetch(
-        self, count: int, before: Callable[[], None] | None, goes_on: Callable[[], bool] = lambda: True
-    ) -> None:
+    async def _fetch(self, count: int, before: Callable[[], None] | None) -> None:
         if before is not None and not self._arrived:
             before()
         try:
             while len(self._arrived) < count and not self._done and self._error is None:
                 self._arrived.append(await anext(self._source))
-                if not goes_on():
-                    break
         except StopAsyncIteration:
             self._done = True
         except Exception as error:
             self._error = error
-
-
-class BatchPuller(Puller[list[bytes]]):
-    """A reader of the batches of a shuffled stream. Small ones cross together, up to 1,024 records and a MiB.
-
-    A group ends with its epoch, so that the batches which were not taken can be given back.
-    """
-
-    def __init__(self, owner: Owner[Any], batches: ShuffledBatches, size: int) -> None:
-        super().__init__(owner, batches)
-        self._batches = batches
-        self.size = size
-        self._bytes = 0  # of the group that is being fetched
-
-    def pull_one(self) -> list[list[bytes]]:
-        """Return the next batch in a list, which is empty at the end."""
-        if not self._arrived:
-            self._bytes = 0
-            self._owner.call_inside(self._fetch, max(1, _GROUP // self.size), None, self._has_room)
-        return self._take(1)
-
-    def _has_room(self) -> bool:
-        self._bytes += sum(map(len, self._arrived[-1]))
-        return self._bytes < _GROUP_BYTES and self._batches.goes_on()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the stream behind the last batch that was taken."""
-        return self._owner.call_sync(lambda: self._batches.state_before(len(self._arrived)))
-
-    def give_back(self) -> None:
-        """Give back what has crossed and was not taken: whatever is read next begins with it."""
-        if self._arrived:
-            self._owner.call_sync(self._batches.give_back, list(self._arrived))
 
 
 class RecordLists(OfOneProcess, Iterator[list[bytes]]):
@@ -160,16 +114,14 @@ class Stream(Handle[Any], Iterator[T]):
     out.
     """
 
-    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, worker: tuple[int, int], chunk: int) -> None:
+    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, chunk: int) -> None:
         super().__init__(owner, value)
-        self._worker = list(worker)
         self._chunk = chunk
         self._items = Puller(owner, aiter(value))
         self._current: Sequence[T] = ()
         self._given = 0
         self._before: dict[str, Any] | None = None
         self._skip = 0
-        self._batches: BatchPuller | None = None
 
     def __next__(self) -> T:
         if self._given == len(self._current):
@@ -187,10 +139,7 @@ class Stream(Handle[Any], Iterator[T]):
                 "this stream was iterated record by record and has already read ahead; continue record by record, "
                 "or iterate over the batches of a new stream"
             )
-        batches = self._value.batches(batch_size)
-        if isinstance(batches, ShuffledBatches):
-            return _Lists(partial(self._pull_batch, batch_size))
-        return _Lists(Puller(self._owner, batches).pull)
+        return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last record or batch given out, as JSON. See the stream's own."""
@@ -198,28 +147,20 @@ class Stream(Handle[Any], Iterator[T]):
             before, stream = self._before, self._value
             if isinstance(stream, OpensShards):
                 before = self._owner.call_sync(stream.with_versions, before)
-            return {**before, "list_position": self._given, "list_shard": self._worker}
+            return {**before, "list_position": self._given}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
-        if self._batches is not None:
-            return self._batches.state_dict()
         state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
-        return {**state, "list_position": self._skip, "list_shard": self._worker} if self._skip else state
+        return {**state, "list_position": self._skip} if self._skip else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from this state. Call it before iterating.
 
         Raises:
-            ValueError: the state is of another stream; or one of several workers took it between the records of a list,
-                and it is loaded into another worker.
+            ValueError: the state is of another stream.
         """
         values = StateValues(state)
         skip = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
-        if skip and values.plain("list_shard") != self._worker:
-            raise ArgumentValueError(
-                "the state was taken between the records of a batch, by another worker or with another number of "
-                "workers; to resume with another number, take the state between batches"
-            )
         self._owner.call_inside(self._load, dict(state))
         self._skip = skip
 
@@ -245,23 +186,10 @@ class Stream(Handle[Any], Iterator[T]):
         Raises:
             StopIteration: there is none.
         """
-        self._leave_batches()
         self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
         self._skip = 0
         if not self._current:
             raise StopIteration
-
-    def _pull_batch(self, size: int) -> list[list[Any]]:
-        """Return the next batch of a shuffled stream in a list, which is empty at the end."""
-        if self._batches is None or self._batches.size != size:
-            self._leave_batches()
-            self._batches = BatchPuller(self._owner, self._value.batches(size), size)
-        return self._batches.pull_one()
-
-    def _leave_batches(self) -> None:
-        if self._batches is not None:
-            self._batches.give_back()
-            self._batches = None
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)
@@ -276,13 +204,11 @@ class Stream(Handle[Any], Iterator[T]):
 
 
 class _Lists(OfOneProcess, Iterator[list[T]]):
-    """An iterator over what ``pull`` returns in a list, which is empty at the end."""
-
-    def __init__(self, pull: Callable[[], list[list[T]]]) -> None:
+    def __init__(self, puller: Puller[list[T]]) -> None:
         super().__init__()
-        self._pull = pull
+        self._puller = puller
 
     def __next__(self) -> list[T]:
-        for items in self._pull():
+        for items in self._puller.pull():
             return items
         raise StopIteration

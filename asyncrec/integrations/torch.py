@@ -268,8 +268,6 @@ class ShuffledDataset(StreamDataset):
         """
         with ExitStack() as stack:
             self._shuffled(stack)[1].load_state_dict(state)
-        if state.get("list_position"):
-            raise ArgumentValueError("the state was taken in the middle of a batch; take it between batches")
         place = state["first_epoch"], state["epoch"], state["position"]
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 

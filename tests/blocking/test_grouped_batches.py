@@ -70,11 +70,12 @@ def test_batches_and_states_are_those_of_async_streams(
     assert len(taken) > 2
 
 
+@pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("given", [0, 1, 5, 31, 32, 62, 63])
-def test_another_number_of_workers_goes_on_after_any_batch(dataset: str, given: int) -> None:
+def test_another_number_of_workers_goes_on_after_any_batch(dataset: str, given: int, size: int) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=1, on_corrupt="skip") as stream:
-            batches = stream.batches(16)
+            batches = stream.batches(size)
             before = [record for batch in islice(batches, given) for record in batch]
             state = json.loads(json.dumps(stream.state_dict()))
             rest = [record for batch in batches for record in batch]
@@ -93,12 +94,13 @@ def records_of(stream: blocking.Stream[bytes], size: int, count: int) -> Iterato
         yield from batch
 
 
-def test_single_records_go_on_after_any_batch(dataset: str) -> None:
+def test_records_and_batches_go_on_after_each_other(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=1, on_corrupt="skip") as stream:
             everything = list(stream)
         with numbers.shuffled(seed=1, on_corrupt="skip") as stream:
-            taken = [*records_of(stream, 8, 3), *records_of(stream, 8, 2)]
+            taken = [*records_of(stream, 8, 3), *records_of(stream, 8, 2), *islice(stream, 5)]
+            taken += [*records_of(stream, 3, 2), next(stream), *records_of(stream, 1, 9)]
             assert stream.stats().records >= len(taken)
             taken += stream
             assert stream.stats().records == len(everything)

@@ -128,17 +128,8 @@ def test_a_shard_of_which_nothing_was_read_may_be_replaced(given: int, tmp_path:
     assert everything.count(b"new") == 3
 
 
-def test_a_state_within_a_list_is_refused_by_another_worker(dataset: str) -> None:
-    with blocking.open_dataset(dataset) as numbers:
-        with numbers.shuffled(worker=(0, 2)) as stream:
-            next(stream)
-            state = stream.state_dict()
-        with numbers.shuffled(worker=(0, 4)) as stream, pytest.raises(ValueError, match="between batches"):
-            stream.load_state_dict(state)
-
-
 def test_batches_after_single_records_are_refused_while_some_are_held(dataset: str) -> None:
-    with blocking.open_dataset(dataset) as numbers, numbers.shuffled() as stream:
+    with blocking.interleave(blocking.list_shards(dataset)) as stream:
         next(stream)
         with pytest.raises(RuntimeError, match="record by record"):
             stream.batches(10)

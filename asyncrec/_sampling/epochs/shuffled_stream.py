@@ -12,11 +12,12 @@ reads its own records of a window, nearby ones together.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ from asyncrec._sampling.parameters import check_seed, new_seed, whole_number, wo
 from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
+
+T = TypeVar("T")
 
 _path_log = PathLog("asyncrec.sampling")
 
@@ -56,29 +59,64 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream. The last ones can be given back, if all of them are of this epoch."""
+    """The batches of a stream, of one size, one by one or in groups. Those taken last can be given back."""
 
     def __init__(
         self,
-        take: Callable[[], Awaitable[list[bytes]]],
+        size: int,
+        *,
+        ready: Callable[[int], Awaitable[None]],
+        pop: Callable[[], list[bytes]],
         counted: WorkerBatches,
+        records: deque[bytes | None],
         state_at: Callable[[tuple[int, int]], dict[str, Any]],
     ) -> None:
-        super().__init__(take)
+        super().__init__(self._take)
+        self._size = size
+        self._ready = ready
+        self._pop = pop
         self._counted = counted
+        self._records = records
         self._state_at = state_at
 
-    def goes_on(self) -> bool:
-        """Return whether this epoch has another batch."""
-        return self._counted.goes_on
+    async def _take(self) -> list[bytes]:
+        await self._ready(self._size)
+        return self._pop()
+
+    async def take_group(self, most: int, most_bytes: int) -> list[Any]:
+        """Return the next batch, and those behind it that have been read, as far as they are of the same epoch.
+
+        They have at most ``most`` records of ``most_bytes`` together, if they are several. Instead of a batch of one
+        record there is that record, or `None` if it is damaged and is skipped.
+
+        Raises:
+            StopAsyncIteration: there is no other batch.
+        """
+        await self._ready(self._size)
+        count = min(most, len(self._records)) // self._size
+        held = sum(map(len, filter(None, islice(self._records, count * self._size))))
+        if held > most_bytes:
+            count = count * most_bytes // held
+        count = max(1, min(count, self._counted.left))
+        if self._size > 1:
+            return [self._pop() for _ in range(count)]
+        taken = [self._records.popleft() for _ in range(count)]
+        self._counted.took(count)
+        self._counted.returned += len(_whole(taken))
+        return taken
 
     def state_before(self, unused: int) -> dict[str, Any]:
-        """Return what ``state_dict`` was before the last ``unused`` batches."""
+        """Return what ``state_dict`` was before the last ``unused`` batches, which are all of this epoch."""
         return self._state_at(self._counted.place_before(unused))
 
-    def give_back(self, unused: Sequence[list[bytes]]) -> None:
-        """Give back the last batches: whatever is taken next, of any size, begins with their records."""
-        self._counted.give_back(unused)
+    def give_back(self, unused: Sequence[Any]) -> None:
+        """Give back the last batches, all of this epoch: what is taken next, of any size, begins with them."""
+        records = len(_whole(unused)) if self._size == 1 else sum(map(len, unused))
+        self._counted.give_back(len(unused), records=records)
+
+
+def _whole(records: Sequence[T | None]) -> list[T]:
+    return [record for record in records if record is not None]
 
 
 class ShuffledStream:
@@ -130,23 +168,30 @@ class ShuffledStream:
 
     async def __anext__(self) -> bytes:
         batches = self._batches
-        if self._records and batches.batch_size == 1 and batches.goes_on and (record := self._records[0]) is not None:
+        if self._records and batches.batch_size == 1 and batches.left and (record := self._records[0]) is not None:
             self._records.popleft()
             batches.took()
             batches.returned += 1
             return record
         while True:
-            for only in await self._take(1):
+            await self._ready(1)
+            for only in self._pop():
                 return only
 
-    def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
+    def batches(self, batch_size: int) -> ShuffledBatches:
         """Iterate over lists of ``batch_size`` records.
 
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
         are counted again from the current position.
         """
-        take = partial(self._take, whole_number(batch_size, "batch_size", least=1))
-        return ShuffledBatches(take, self._batches, self._state_at)
+        return ShuffledBatches(
+            whole_number(batch_size, "batch_size", least=1),
+            ready=self._ready,
+            pop=self._pop,
+            counted=self._batches,
+            records=self._records,
+            state_at=self._state_at,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch given out, as JSON of a few hundred bytes.
@@ -205,20 +250,28 @@ class ShuffledStream:
         epoch, position = self._batches.place
         return StreamStats(self._batches.returned, epoch, position, len(self._records))
 
-    async def _take(self, size: int) -> list[bytes]:
-        """This worker's next batch."""
+    async def _ready(self, size: int) -> None:
+        """Have this worker's next batch read.
+
+        Raises:
+            StopAsyncIteration: there is no other.
+        """
         self._ahead.check_open()
         if size != self._batches.batch_size:
             await self._count_batches(size)
         batch = self._batches.batch()
         if batch is None:
             raise StopAsyncIteration
-        count = batch[1] - batch[0]
-        await self._ahead.wait_for(count)
-        self._batches.took()
+        await self._ahead.wait_for(batch[1] - batch[0])
+
+    def _pop(self) -> list[bytes]:
+        """Take this worker's next batch, which has been read."""
+        batch = self._batches.batch()
+        assert batch is not None, "it has been read"
         take = self._records.popleft
-        taken: list[Any] = [take() for _ in range(count)]
-        records = [record for record in taken if record is not None] if self._skips else taken
+        taken: list[Any] = [take() for _ in range(batch[1] - batch[0])]
+        records = _whole(taken) if self._skips else taken
+        self._batches.took()
         self._batches.returned += len(records)
         return records
 
@@ -229,25 +282,24 @@ class ShuffledStream:
         ranges = self._batches.ranges(self._order.window)
         windows = self._order.windows(ranges, batch_size=size, worker=self._worker)
         tasks = _TASKS if self._dataset.folder.read_ahead else 1
-        if self._plan.mode == "global" and tasks > 1:
-            self._tell_cost()
+        if self._plan.mode == "global" and tasks > 1 and not self._told:
+            self._told = True
+            _tell_cost(self._dataset.manifest.path, len(self._dataset))
         self._ahead.begin(lambda scope: WindowsAhead(scope, windows, self._read, tasks=tasks))
-
-    def _tell_cost(self) -> None:
-        """Say once what a permutation of single records costs in a store: most are a request of their own."""
-        if self._told:
-            return
-        self._told = True
-        _path_log.warning(
-            self._dataset.manifest.path,
-            'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '
-            'records, and stores charge for requests; mode="block" requests about 4 MiB at a time, and cache= '
-            "requests each shard only once",
-            f"{len(self._dataset):,}",
-            records=len(self._dataset),
-        )
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[Any]:
         if self._skips:
             return await self._dataset.get_whole(numbers, self._damage)
         return await self._dataset.get_many(numbers)
+
+
+def _tell_cost(path: str, records: int) -> None:
+    """Say what a permutation of single records costs in a store: most are a request of their own."""
+    _path_log.warning(
+        path,
+        'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '
+        'records, and stores charge for requests; mode="block" requests about 4 MiB at a time, and cache= '
+        "requests each shard only once",
+        f"{records:,}",
+        records=records,
+    )

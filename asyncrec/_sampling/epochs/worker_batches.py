@@ -11,7 +11,7 @@ depend on n. So the ranks get equally many, and of the workers of one rank some 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,13 +134,13 @@ class WorkerBatches:
         self._epoch, self._start, self.batch_size, self._done = epoch, start, size, 0
 
     @property
-    def goes_on(self) -> bool:
-        """Whether this epoch has another batch for this worker."""
-        return self._done < self.rounds
+    def left(self) -> int:
+        """How many batches of this epoch are left for this worker."""
+        return self.rounds - self._done
 
     def batch(self) -> tuple[int, int] | None:
         """The positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
-        while not self.goes_on:
+        while not self.left:
             if not self._has(self._epoch + 1):
                 return None
             self._epoch, self._start, self._done = self._epoch + 1, 0, 0
@@ -151,10 +151,10 @@ class WorkerBatches:
         """Note how many batches of this epoch were given out."""
         self._done += batches
 
-    def give_back(self, unused: Sequence[Sequence[object]]) -> None:
+    def give_back(self, unused: int, *, records: int) -> None:
         """Note that the last batches, all of this epoch, were not used. `count_batches` has to follow."""
-        self._epoch, self._start = self.place_before(len(unused))
-        self.returned -= sum(map(len, unused))
+        self._epoch, self._start = self.place_before(unused)
+        self.returned -= records
         self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:

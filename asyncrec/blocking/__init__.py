@@ -19,8 +19,7 @@ A call to that thread and back costs about 60 microseconds, so records are moved
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and leaves the ``with`` as any other exception does.
 - After a fork the child starts its own event loop. Objects that were opened before the fork raise RuntimeError there.
 - An object that is dropped closes itself, as on an exception, with a ResourceWarning; so does an object that is still
-  open when Python
-  ends, which waits for every non-daemon thread that used this module.
+  open when Python ends, which waits for every non-daemon thread that used this module.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _BYTES = 1 << 20
 
 
 class ShuffledStream(Stream[bytes]):
-    """A shuffled stream of records or of batches, iterated with ``for``, by one thread at a time."""
+    """`asyncrec.ShuffledStream`, iterated with ``for``, record by record or in `batches`. For one thread at a time."""
 
     def __init__(self, owner: Owner[Any], value: shuffled_stream.ShuffledStream) -> None:
         super().__init__(owner, value, chunk=1)

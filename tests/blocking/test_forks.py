@@ -92,7 +92,7 @@ class Trying:
         return self.it
     def __exit__(self, *error):
         if error[0] is None:
-            FOUND.add(type(self.it).__name__)
+            FOUND.update(base.__name__ for base in type(self.it).__mro__ if hasattr(blocking, base.__name__))
             try_all(self.it)
             tried(f"leaving {type(self.it).__name__}", lambda: self.opening.__exit__(None, None, None))
             leave = KeyError("left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta, tzinfo
 from random import Random
 
 import anyio
@@ -81,11 +82,19 @@ async def test_opening_beside_writers_that_flush_asks_no_more_lists(
 DAY_WRITERS, DAY_COMMITS = 20, 100
 
 
+class VirtualTime(datetime):
+    """The time of the loop's clock: what was merged an hour ago may be deleted."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> VirtualTime:
+        return cls(2026, 11, 28, tzinfo=tz) + timedelta(seconds=anyio.current_time())
+
+
 async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writers make the checkpoints. The commits of the last hours, which no checkpoint covers, come on top."""
     monkeypatch.setattr("secrets.randbelow", Random(7).randrange)
+    monkeypatch.setattr("asyncrec.storage._memory.datetime", VirtualTime)
     store = CountingBucket()
-
     over = anyio.Event()
 
     async def crawl(number: int) -> None:

@@ -64,7 +64,7 @@ class RecordView:
         known = (schema or {}).get("features")
         if only is not None and isinstance(known, Mapping) and not (schema or {}).get("allow_extra"):
             for name in sorted(only - set(known)):
-                from asyncrec.tools._conditions import unknown_feature
+                from asyncrec.example._by_name import unknown_feature
 
                 raise unknown_feature(name, known, path)
         return Printer(self.format, schema=schema, only=only, whole=self.whole)

@@ -60,7 +60,7 @@ async def dedupe(
             others.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
-        temporary_folder: holds 40 bytes a record, or 72 with ``"newest-by=..."``, if that is more than 64 MiB.
+        temporary_folder: holds 40 bytes a record, or 73 with ``"newest-by=..."``, if that is more than 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.
 

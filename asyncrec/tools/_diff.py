@@ -13,11 +13,12 @@ from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.random_access.row_table import Rows
 from asyncrec._shards.writing.keys import digest_of
+from asyncrec.example._by_name import features_in, values_of
 from asyncrec.example._wire import NONE
 from asyncrec.storage._base import Storage
-from asyncrec.tools._conditions import values_of
-from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by, features_in
+from asyncrec.tools._identity import CONTENT, KEY, Identities, check_by
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of

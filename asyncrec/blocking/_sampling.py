@@ -98,7 +98,7 @@ class Dataset(Handle[dataset.Dataset]):
         """See `asyncrec.Dataset.find`."""
         self._owner.check()
         keys = self._value.keys
-        return keys.look_up(key) if keys.are_read else self._owner.call(self._value.find, key)
+        return int(keys.look_up(key)[0]) if keys.are_read else self._owner.call(self._value.find, key)
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""

@@ -187,7 +187,7 @@ class Dataset:
     async def find(self, key: str | bytes) -> int:
         """Return the number of the record with this ``key``. Like `get_by_key`, but it does not read the record."""
         self.lookup.check_open()
-        return await self.keys.find(key)
+        return int((await self.keys.versions(key))[0])
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
         """Return where a record is stored: its shard, offset, size and member.

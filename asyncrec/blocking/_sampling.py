@@ -14,7 +14,7 @@ from asyncrec._sampling.balanced_sampler import sampler as balanced_sampler
 from asyncrec._sampling.interleave import stream
 from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.parameters import public_type
-from asyncrec._sampling.random_access import dataset
+from asyncrec._sampling.random_access import dataset, opening
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
@@ -73,6 +73,11 @@ class Dataset(Handle[dataset.Dataset]):
         return self._value.progress
 
     @property
+    def newest(self) -> str | None:
+        """See `asyncrec.Dataset.newest`."""
+        return self._value.newest
+
+    @property
     def schema(self) -> Schema | None:
         """The schema in the manifest; `None` if no writer passed one."""
         return self._value.schema
@@ -92,13 +97,19 @@ class Dataset(Handle[dataset.Dataset]):
 
     def get_by_key(self, key: str | bytes) -> bytes:
         """See `asyncrec.Dataset.get_by_key`."""
-        return self.get(self.find(key))
+        return self.get(self.find(key)) if self.newest is None else self._owner.call(self._value.get_by_key, key)
 
     def find(self, key: str | bytes) -> int:
         """See `asyncrec.Dataset.find`."""
         self._owner.check()
         keys = self._value.keys
-        return int(keys.look_up(key)[0]) if keys.are_read else self._owner.call(self._value.find, key)
+        here = keys.are_read and self.newest is None
+        return int(keys.look_up(key)[0]) if here else self._owner.call(self._value.find, key)
+
+    def history(self, key: str | bytes) -> list[bytes]:
+        """See `asyncrec.Dataset.history`."""
+        self._owner.check()
+        return self._owner.call(self._value.history, key)
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""
@@ -149,7 +160,7 @@ def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: 
     return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_, what)
 
 
-open_dataset = as_context(dataset.open_dataset, Dataset)
+open_dataset = as_context(opening.open_dataset, Dataset)
 interleave = as_stream(stream.interleave, chunk=CHUNK)
 # What is given is a batch already, so that each is taken over alone.
 InterleaveSampler = as_stream(interleave_sampler.InterleaveSampler, chunk=1)

@@ -93,6 +93,8 @@ class ShuffledStream:
         self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
+        self._ahead.check_new()
+        self._batches.recount(await self._order.choose(self._damage if self._skips else None))
         await self._ahead.__aenter__()
         return self
 
@@ -163,6 +165,7 @@ class ShuffledStream:
         epoch, position = values.whole("epoch"), values.whole("position")
         run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
         self._batches.go_on(epoch, position, run)
+        order.chosen = self._order.chosen
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
@@ -217,8 +220,8 @@ class ShuffledStream:
             'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '
             'records, and stores charge for requests; mode="block" requests about 4 MiB at a time, and cache= '
             "requests each shard only once",
-            f"{len(self._dataset):,}",
-            records=len(self._dataset),
+            f"{self._batches.count:,}",
+            records=self._batches.count,
         )
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[Any]:

@@ -73,11 +73,6 @@ class Dataset(Handle[dataset.Dataset]):
         return self._value.progress
 
     @property
-    def newest(self) -> str | None:
-        """See `asyncrec.Dataset.newest`."""
-        return self._value.newest
-
-    @property
     def schema(self) -> Schema | None:
         """The schema in the manifest; `None` if no writer passed one."""
         return self._value.schema
@@ -97,13 +92,13 @@ class Dataset(Handle[dataset.Dataset]):
 
     def get_by_key(self, key: str | bytes) -> bytes:
         """See `asyncrec.Dataset.get_by_key`."""
-        return self.get(self.find(key)) if self.newest is None else self._owner.call(self._value.get_by_key, key)
+        return self.get(self.find(key)) if self._value.newest is None else self._owner.call(self._value.get_by_key, key)
 
     def find(self, key: str | bytes) -> int:
         """See `asyncrec.Dataset.find`."""
         self._owner.check()
         keys = self._value.keys
-        here = keys.are_read and self.newest is None
+        here = keys.are_read and self._value.newest is None
         return int(keys.look_up(key)[0]) if here else self._owner.call(self._value.find, key)
 
     def history(self, key: str | bytes) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from asyncrec.cli._values import opened
 if TYPE_CHECKING:
     from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
+    from asyncrec.tools._selection import Selection
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
@@ -29,6 +30,17 @@ Features = Annotated[
     list[str] | None,
     typer.Option(
         "--feature", metavar="NAME", help="Show only this feature. Can be repeated.", autocompletion=complete_feature
+    ),
+]
+Newest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
+            "number or a text."
+        ),
+        autocompletion=complete_feature,
     ),
 ]
 Wheres = Annotated[
@@ -109,12 +121,14 @@ def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
         printer.show(found)
 
 
-def show_record(
-    path: str, view: RecordView, *, record: int | None, key: str | None, storage_option: list[str] | None
+def show_found(
+    path: str,
+    view: RecordView,
+    find: Callable[[Selection], Awaitable[Sequence[FoundRecord]]],
+    *,
+    storage_option: list[str] | None,
 ) -> None:
-    """Show one record, by its number or its key."""
-
-    from asyncrec.tools._cat import record_of
+    """Show the records that ``find`` gives of what is selected."""
     from asyncrec.tools._selection import selected
 
     view.printer()
@@ -122,7 +136,7 @@ def show_record(
     async def run() -> None:
         async with selected(path, **opened(path, storage_option)) as selection:
             printer = view.printer(path, selection.schema)
-            printer.show(await record_of(selection, record=record, key=key))
+            show_all(printer, await find(selection))
             printer.end(path)
 
     run_async(run)

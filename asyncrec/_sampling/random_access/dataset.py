@@ -70,7 +70,6 @@ class Dataset:
         manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
         progress: of each source the last position whose records are committed; see `Manifest.progress`.
         cache: the local cache, if there is one; its ``downloads`` counts the pieces that were brought there.
-        newest: the feature by which the newest version of a key is told, as it was passed to `open_dataset`.
     """
 
     def __init__(self, folder: Storage, name: str, manifest: Manifest, *, newest: str | None = None) -> None:
@@ -99,7 +98,8 @@ class Dataset:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.manifest.path}: {len(self):,} records in {len(self.manifest.shards):,} shards>"
+        newest = "" if self.newest is None else f", the newest by {self.newest!r}"
+        return f"<Dataset {self.manifest.path}: {len(self):,} records in {len(self.manifest.shards):,} shards{newest}>"
 
     @property
     def schema(self) -> Schema | None:

@@ -180,9 +180,7 @@ class ShuffledDataset(StreamDataset):
         batch_size: records in a batch.
         transform: called with each list of records, in the worker.
         newest: as for `asyncrec.open_dataset`: only the newest version of each key. It is looked for once, here.
-        storage_options: options for the backend.
-        cache, cache_bytes: a local folder that all workers and ranks of this machine read through, and its bound; see
-            `asyncrec.open_dataset`.
+        storage_options, cache, cache_bytes: as for `asyncrec.open_dataset`; all workers and ranks share the cache.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker``, ``epoch`` and ``seed=None``.
 
     Raises: as `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
@@ -207,8 +205,9 @@ class ShuffledDataset(StreamDataset):
         self._batch_size = whole_number(batch_size, "batch_size", least=1)
         reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
         self._shuffling = {"num_repeat": 1, "uneven": "drop", **shuffling}
-        past_damage = shuffling.get("on_corrupt") == "skip"
-        self._snapshot = Snapshot(path, {"newest": newest, **reading}, past_damage=past_damage)
+        self._snapshot = Snapshot(
+            path, {"newest": newest, **reading}, past_damage=shuffling.get("on_corrupt") == "skip"
+        )
         with ExitStack() as stack:
             stream = self._shuffled(stack, worker=(0, 2))  # with seed=None each would draw another order
             self._beginning = stream.state_dict()  # it says what the order depends on
@@ -318,9 +317,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
         transform: called with each record, in the worker.
-        newest: as for `asyncrec.open_dataset`: the records are the newest version of each key, counted from 0.
-        storage_options: options for the backend.
-        cache, cache_bytes: as for `ShuffledDataset`.
+        newest, storage_options, cache, cache_bytes: as for `ShuffledDataset`.
     """
 
     def __init__(
@@ -334,15 +331,14 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         cache_bytes: Size = CACHE_BYTES,
     ) -> None:
         self._transform = transform
-        reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
-        self._records = SnapshotRecords(path, newest=newest, **reading)
+        kept: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes}
+        self._records = SnapshotRecords(path, newest=newest, storage_options=storage_options, **kept)
 
     def __len__(self) -> int:
         return self._records.count
 
     def __getitem__(self, index: int) -> Any:
-        (item,) = self.__getitems__([index])
-        return item
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""

@@ -215,20 +215,19 @@ def _rows_of(keys: Keys) -> Rows:
 
 def _repeated(rows: Rows) -> Rows:
     """Those of rows whose key comes more than once; each record once."""
-    if not len(rows):
-        return rows
     rows = rows[np.argsort(rows["high"], kind="stable")]
-    same = rows["high"][1:] == rows["high"][:-1]
-    rows = rows[_in_pairs(same)]  # few are left
+    rows = rows[_in_pairs(rows, rows["high"][1:] == rows["high"][:-1])]  # few are left
     rows = rows[np.lexsort((rows["number"], rows["low"], rows["high"]))]
-    again = _alike(rows) & (rows["number"][1:] == rows["number"][:-1])
-    rows = rows[np.append(True, ~again)[: len(rows)]]
-    return rows[_in_pairs(_alike(rows))]
+    again = np.zeros(len(rows), np.bool_)
+    again[1:] = _alike(rows) & (rows["number"][1:] == rows["number"][:-1])
+    rows = rows[~again]
+    return rows[_in_pairs(rows, _alike(rows))]
 
 
-def _in_pairs(same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which rows are like the one before or behind; ``same`` says of each but the last whether the next is like it."""
-    found = np.append(same, False)
+    found = np.zeros(len(rows), np.bool_)
+    found[:-1] |= same
     found[1:] |= same
     return found
 

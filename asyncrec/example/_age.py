@@ -85,14 +85,14 @@ class Age:
         # The length behind it: of "a" and "a\0", which NumPy takes for the same, the shorter one is less.
         return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
 
-    def end(self) -> None:
-        """Say that all records were looked at.
+    def end(self, among: str = "") -> None:
+        """Say that all records were looked at, or all ``among`` them that matter.
 
         Raises:
             ValueError: without a schema, none of them had the feature.
         """
         if self._known is None and self.name not in self._seen:
-            raise unknown_feature(self.name, self._seen, self._path)
+            raise unknown_feature(self.name, self._seen, f"{self._path}{among}")
 
 
 def _check_declared(name: str, schema: Mapping[str, Any] | None, path: str) -> None:

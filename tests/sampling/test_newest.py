@@ -44,9 +44,9 @@ def commits(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 async def made(drawn: list[dict[str, Any]], storage: Storage | None = None) -> Site:
-    """The data set of these commits; a key and a date are there in any case."""
+    """The data set of these commits; a key that comes again, with a date, is there in any case."""
     site = Site(MemoryStorage() if storage is None else storage)
-    await site.commit([Page("a", 0), Page("b", 1)], "0")
+    await site.commit([Page("a", 0), Page("b", 1), Page("a", -2)], "0")
     for commit in copy.deepcopy(drawn):
         compacted = commit.pop("compacted")
         await site.commit(commit.pop("pages"), commit.pop("writer"), **commit)
@@ -248,7 +248,7 @@ async def test_without_a_schema_the_records_say_what_features_there_are() -> Non
     site = Site(MemoryStorage())
     await site.commit([Page("a", 1), Page("a", 2), Page("b", None)], "w")
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="dat") as dataset:
-        with pytest.raises(ValueError, match="no feature 'dat'; the features are date, n"):
+        with pytest.raises(ValueError, match=r"among the 2 records .* there is no feature 'dat'; the features are date"):
             async with dataset.shuffled():
                 pass
     await site.commit([Page("a", b"x")], "v")

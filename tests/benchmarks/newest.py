@@ -70,8 +70,8 @@ async def read(path: Path, newest: str | None, again: int) -> None:
     read, written = ((after[name] - before[name]) / MIB for name in ("rchar", "wchar"))
     print(
         f"newest={newest!r}: {count:,} of {len(dataset):,} records; entered in {entered:.1f} s ({cpu:.1f} s of CPU), "
-        f"the first batch at {first:.1f} s; read {read:,.0f} MiB, wrote {written:,.0f} MiB; peak {held:,} MiB, {opened:,} "
-        f"before; a look-up by key behind it {looked:.1f} s, peak {peak():,} MiB",
+        f"the first batch at {first:.1f} s; read {read:,.0f} MiB, wrote {written:,.0f} MiB; peak {held:,} MiB, "
+        f"{opened:,} before; a look-up by key behind it {looked:.1f} s, peak {peak():,} MiB",
         flush=True,
     )
 

@@ -25,8 +25,8 @@ Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 
 # A request to a far store takes as long as receiving this number of bytes.
 _REQUEST = 512 << 10
-# Keys of several shards that are worked on at once: 24 MiB.
-_AT_ONCE = 1 << 20
+# Keys of several shards that are worked on at once: 6 MiB, a few times over.
+_AT_ONCE = 1 << 18
 # Of a key, so much is shown.
 _LONGEST = 200
 

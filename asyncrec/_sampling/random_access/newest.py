@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TypeVar
 
 import anyio
 import numpy as np
@@ -29,8 +28,6 @@ from asyncrec._sampling.record_set import RecordSet, clear
 from asyncrec.errors import DatasetError
 from asyncrec.example._age import AGE_BYTES, Age
 from asyncrec.example._by_name import features_in
-
-T = TypeVar("T")
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
@@ -130,11 +127,10 @@ class NewestVersions:
         with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
             async with aclosing(self._keys.all()) as parts:
                 async for keys in parts:
-                    await in_thread(_add, table, _rows_of, keys)
+                    await in_thread(_add, table, keys)
             if not table.count and len(self._dataset):
                 raise no_keys(self._dataset.manifest.path)
-            async for rows in _each(table.groups()):
-                await in_thread(_add, same, _repeated, rows)
+            await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
 
     async def _find_ages(self, same: RowTable, aged: RowTable, damage: DamageByShard | None) -> None:
         """Read the records with these keys, some at a time, in their order."""
@@ -150,8 +146,9 @@ class NewestVersions:
             async with adding:
                 await in_thread(aged.add, found)
 
-        async for rows in _each(same.groups()):
-            rows = await in_thread(_by_number, rows)
+        groups = same.groups()
+        while (group := await in_thread(next, groups, None)) is not None:
+            rows = await in_thread(_by_number, group)
             parts = (rows[at : at + self._step] for at in range(0, len(rows), self._step))
             await concurrently(read, parts, tasks=_TASKS)
         if aged.count:
@@ -160,8 +157,7 @@ class NewestVersions:
     async def _choose(self, aged: RowTable) -> RecordSet:
         size = len(self._dataset)
         bits = np.full(-(-size // 8), 255, np.uint8)
-        async for rows in _each(aged.groups()):
-            await in_thread(self._clear_older, bits, rows)
+        await _for_each(aged.groups(), lambda rows: self._clear_older(bits, rows))
         return await in_thread(RecordSet, size, bits)
 
     def _aged(self, rows: Rows, records: Sequence[bytes | None]) -> Rows:
@@ -198,19 +194,28 @@ def no_keys(path: str) -> DatasetError:
     ).with_remedy("to give a record a key, pass key= to writer.write", command="")
 
 
-def _add(table: RowTable, rows_of: Callable[[T], Rows], given: T) -> None:
-    table.add(rows_of(given))
+async def _for_each(groups: Iterator[Rows], work: Callable[[Rows], None]) -> None:
+    """Work on all groups in a thread, one at a time, so that a cancellation waits for one at most."""
+
+    def work_on_next() -> bool:
+        rows = next(groups, None)
+        if rows is not None:
+            work(rows)
+        return rows is not None
+
+    while await in_thread(work_on_next):
+        pass
 
 
 def _by_number(rows: Rows) -> Rows:
     return rows[np.argsort(rows["number"])]
 
 
-def _rows_of(keys: Keys) -> Rows:
+def _add(table: RowTable, keys: Keys) -> None:
     rows = np.empty(len(keys.numbers), _ROW)
     rows["high"], rows["low"] = keys.digests[:, 0], keys.digests[:, 1]
     rows["number"] = keys.numbers
-    return rows
+    table.add(rows)
 
 
 def _repeated(rows: Rows) -> Rows:
@@ -236,8 +241,3 @@ def _alike(rows: Rows) -> NDArray[np.bool_]:
     """Whether each of sorted rows but the last has the key of the next."""
     same: NDArray[np.bool_] = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     return same
-
-
-async def _each(groups: Iterator[Rows]) -> AsyncGenerator[Rows]:
-    while (rows := await in_thread(next, groups, None)) is not None:
-        yield rows

@@ -22,6 +22,10 @@ from asyncrec.storage._cached import expect
 Numbers: TypeAlias = NDArray[np.int64]
 
 
+# Files that are read at once. Each thread that reads one keeps some memory for itself, so a disk is read by few.
+_TASKS, _TASKS_NEAR = 32, 4
+
+
 class Keys(NamedTuple):
     """The keys of some records: uint64 (n, 2), the digests, and int64 (n,), the records' numbers."""
 
@@ -70,7 +74,9 @@ class KeyFiles:
                 )
             return content
 
-        return await in_thread(self._keyed, rows, await for_each(read, rows))
+        return await in_thread(
+            self._keyed, rows, await for_each(read, rows, tasks=_TASKS if self._folder.read_ahead else _TASKS_NEAR)
+        )
 
     def _keyed(self, rows: Sequence[int], contents: list[bytes]) -> Keys:
         digests = np.frombuffer(b"".join(contents), dtype="<u8").reshape(-1, 2)

@@ -31,8 +31,8 @@ from asyncrec.example._by_name import features_in
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
-# Of each of two tables that there are at a time, held before rows go to files: the keys of 1.4 million records.
-_MEMORY = 32 << 20
+# Of each of two tables that there are at a time, held before rows go to files: the keys of 700,000 records.
+_MEMORY = 16 << 20
 # Steps of records that are read at once.
 _TASKS = 4
 

@@ -44,8 +44,8 @@ async def open_dataset(
             the last committed is the newest; a record without the feature is the oldest; a record without a key has no
             other versions. Then the data set gives the newest version of each key (see `Dataset`). The first look-up
             of a key reads as without ``newest``, and each one all versions of its key; a stream first reads all keys,
-            and the records whose key comes more than once, and keeps a bit for each record. For that it needs temporary
-            files of up to 120 bytes a record if there are millions of keys.
+            and the records whose key comes more than once, and keeps a bit for each record. If there are millions of
+            keys, that takes temporary files: 24 bytes a key, and 81 for each record whose key comes more than once.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.

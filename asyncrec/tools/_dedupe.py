@@ -79,7 +79,7 @@ async def dedupe(
         source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
         total = 2 * selection.bytes
-        with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
+        async with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))
             dropped = await in_thread(_dropped, identities, count, keep, selection)
         made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}

@@ -109,7 +109,7 @@ async def diff(
         by = by or (KEY if has_keys(one) and has_keys(other) else CONTENT)
         report = DiffReport(first=one.path, second=other.path, by=by, same_schema=one.schema == other.schema)
         total = one.bytes + other.bytes
-        with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
+        async with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
             report.first_records = await identities.read(one, 0, lambda done, _: progress(done, total))
             report.second_records = await identities.read(other, 1, lambda done, _: progress(one.bytes + done, total))
             await in_thread(_compare, identities, report)

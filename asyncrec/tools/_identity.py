@@ -45,7 +45,7 @@ def check_by(by: str) -> None:
 
 
 class Identities:
-    """A table of the records that were read. A context: its files are gone at the end. Its methods block.
+    """A table of the records that were read. An async context: its files are gone at the end. Its methods block.
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
@@ -70,11 +70,11 @@ class Identities:
         self._rows = RowTable(self._row, by_digest, memory=_MEMORY, folder=temporary_folder)
         self._seen: set[str] = set()
 
-    def __enter__(self) -> Identities:
+    async def __aenter__(self) -> Identities:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._rows.__exit__(*error)
+    async def __aexit__(self, *error: object) -> None:
+        await self._rows.__aexit__(*error)
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
         """Take in all records of a selection; returns how many there are.

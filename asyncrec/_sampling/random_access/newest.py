@@ -116,15 +116,17 @@ class NewestVersions:
 
     async def _find(self, damage: DamageByShard | None) -> RecordSet:
         size = len(self._dataset)
-        with RowTable(_ROW, lambda rows: rows["number"] * BUCKETS // max(1, size), memory=_MEMORY, folder=None) as same:
+        async with RowTable(
+            _ROW, lambda rows: rows["number"] * BUCKETS // max(1, size), memory=_MEMORY, folder=None
+        ) as same:
             await self._find_same(same)
-            with RowTable(_AGED_ROW, by_digest, memory=_MEMORY, folder=None) as aged:
+            async with RowTable(_AGED_ROW, by_digest, memory=_MEMORY, folder=None) as aged:
                 await self._find_ages(same, aged, damage)
                 return await self._choose(aged)
 
     async def _find_same(self, same: RowTable) -> None:
         """Find the keys that come more than once, with their records."""
-        with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
+        async with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
             async with aclosing(self._keys.all()) as parts:
                 async for keys in parts:
                     await in_thread(_add, table, keys)

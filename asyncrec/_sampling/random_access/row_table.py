@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.tasks import surely_in_thread
+
 Rows = NDArray[Any]
 
 BUCKETS = 256
@@ -26,7 +28,9 @@ def by_digest(rows: Rows) -> NDArray[np.int64]:
 
 
 class RowTable:
-    """A table of rows. A context: its files are gone at the end. All methods block.
+    """A table of rows. An async context: its files are gone at the end. All methods block.
+
+    The rows of one bucket are in memory together: those of one key, if there are millions, too.
 
     Args:
         dtype: of a row.
@@ -50,12 +54,12 @@ class RowTable:
         self._size = 0
         self._files: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> RowTable:
+    async def __aenter__(self) -> RowTable:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._files is not None:
-            self._files.cleanup()
+            await surely_in_thread(self._files.cleanup)
 
     def add(self, rows: Rows) -> None:
         """Take in rows."""

@@ -42,21 +42,8 @@ class RecordSet:
         counts = _COUNTS[self._bits].sum(axis=1, dtype=np.int64)
         self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
-    @classmethod
-    def without(cls, size: int, left_out: Numbers) -> RecordSet:
-        """All of ``size`` records but these."""
-        bits = np.full(-(-size // 8), 255, np.uint8)
-        clear(bits, left_out)
-        return cls(size, bits)
-
     def __len__(self) -> int:
         return int(self._before[-1])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordSet) and self.size == other.size and bool((self._bits == other._bits).all())
-
-    def __hash__(self) -> int:
-        return hash((self.size, len(self)))
 
     def has(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Whether each of these records is in the set."""
@@ -100,8 +87,13 @@ class RecordSet:
         return numbers
 
 
+def all_bits(size: int) -> NDArray[np.uint8]:
+    """The bits of a set of all records, to `clear` some of."""
+    return np.full(-(-size // 8), 255, np.uint8)
+
+
 def clear(bits: NDArray[np.uint8], numbers: Numbers) -> None:
-    """Clear the bits of these records."""
+    """Take these records out of a set."""
     np.bitwise_and.at(bits, numbers >> 3, np.invert(np.left_shift(1, numbers & 7)).astype(np.uint8))
 
 

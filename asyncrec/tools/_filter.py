@@ -17,7 +17,15 @@ from asyncrec._sampling.record_set import RecordSet
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
+from asyncrec.tools._keyed_records import (
+    KeptCompression,
+    KeyedRecords,
+    NewTarget,
+    WriteReport,
+    in_set,
+    picked,
+    write_chosen,
+)
 from asyncrec.tools._newest import newest_records
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
@@ -82,10 +90,7 @@ async def filter(  # noqa: A001  # as the command is called
 
 async def _chosen(records: KeyedRecords, newest: RecordSet | None, conditions: Conditions) -> AsyncIterator[KeyedBatch]:
     async for each in records:
-        batch = each
-        if newest is not None:
-            first = records.given - len(each.records)
-            batch = picked(each, (newest.between(first, records.given) - first).tolist())
+        batch = each if newest is None else in_set(each, records.given, newest)
         positions = await in_thread(conditions.chosen, batch.records)
         if positions:
             yield picked(batch, positions)

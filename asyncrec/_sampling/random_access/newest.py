@@ -24,7 +24,7 @@ from asyncrec._sampling.random_access.in_order import step_of
 from asyncrec._sampling.random_access.key_files import Keys, Numbers
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.row_table import BUCKETS, Rows, RowTable, by_digest
-from asyncrec._sampling.record_set import RecordSet, clear
+from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 from asyncrec.errors import DatasetError
 from asyncrec.example._age import AGE_BYTES, Age
 from asyncrec.example._by_name import features_in
@@ -109,6 +109,8 @@ class NewestVersions:
             if self._past_damage is None:
                 met = DamageByShard()
                 self._past_damage = await self._find(met), met
+                if not met.listed():
+                    self._found = self._past_damage[0]
         found, met = self._past_damage
         for each in met.listed():
             damage.add(each.path, [each.damage])
@@ -158,7 +160,7 @@ class NewestVersions:
 
     async def _choose(self, aged: RowTable) -> RecordSet:
         size = len(self._dataset)
-        bits = np.full(-(-size // 8), 255, np.uint8)
+        bits = all_bits(size)
         await _for_each(aged.groups(), lambda rows: self._clear_older(bits, rows))
         return await in_thread(RecordSet, size, bits)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -86,6 +87,26 @@ async def test_look_ups_and_iterations_give_the_newest(drawn: list[dict[str, Any
         for key in {page.key for page in site.records if page.key is not None}:
             assert [number_of(record) for record in await dataset.history(key)] == site.history(key)
             assert number_of(await dataset.get_by_key(key)) == site.history(key)[0]
+
+
+@PROPERTY
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.builds(Page, st.sampled_from("xyz"), INTS), max_size=3))))
+async def test_of_equals_the_last_committed_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
+    """Of writers that are open side by side, whose shards have names that say when they were opened."""
+    site = Site(MemoryStorage())
+    await site.commit([Page("x", -9), Page("x", -8)], "0")
+    async with AsyncExitStack() as stack:
+        writers = {}
+        for name in "cab":
+            opening = asyncrec.open_sharded_writer("pages", storage=site.storage, writer_id=name, on_duplicate="write")
+            writers[name] = await stack.enter_async_context(opening)
+        for name, pages in steps:
+            await site.write(writers[name], pages)
+            await writers[name].commit()
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        for key in {page.key for page in site.records}:
+            assert [number_of(record) for record in await dataset.history(str(key))] == site.dated(str(key))
+        assert {number_of(record) async for record in dataset} == site.newest()
 
 
 @PROPERTY

@@ -37,10 +37,14 @@ class Site:
             "pages", storage=self.storage, writer_id=writer, max_shard_records=per_shard, on_duplicate="write",
             compression=compression,
         ) as opened:  # fmt: skip
-            for page in pages:
-                dated = {} if page.date is None else {"date": page.date}
-                await opened.write(asyncrec.encode_example({"n": len(self.records), **dated}), key=page.key)
-                self.records.append(page)
+            await self.write(opened, pages)
+
+    async def write(self, writer: asyncrec.ShardedWriter, pages: list[Page]) -> None:
+        """Write pages, which are to be committed before any others are written."""
+        for page in pages:
+            dated = {} if page.date is None else {"date": page.date}
+            await writer.write(asyncrec.encode_example({"n": len(self.records), **dated}), key=page.key)
+            self.records.append(page)
 
     async def compact(self) -> None:
         """Make a checkpoint, which has runs of the keys."""

@@ -87,7 +87,9 @@ async def test_a_look_up_reads_the_versions_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-async def test_a_run_that_is_damaged_changes_nothing(compact: bool) -> None:
+async def test_a_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some of its keys were given before the damage was met."""
+    monkeypatch.setattr("asyncrec._shards.manifest.key_runs._STEP_BLOCKS", 1)
     storage = Far()
     site = await crawled(storage, compact=True)
     [run] = [info.key async for info in storage.list_objects("_manifest/pages/~keys-")]
@@ -98,6 +100,18 @@ async def test_a_run_that_is_damaged_changes_nothing(compact: bool) -> None:
         await site.compact()
     async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
         assert {number_of(record) async for record in dataset} == site.newest()
+
+
+@pytest.mark.parametrize("dates", [[None] * 8, [3, 5, None, 5, 5, 4, 5, 1], [7, 1, 1, 1, 1, 1, 1, 1]])
+async def test_versions_that_are_read_in_steps_are_compared_with_each_other(
+    dates: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec._sampling.random_access.in_order._STEP_RECORDS", 3)
+    site = Site(MemoryStorage())
+    await site.commit([Page("a", date) for date in dates] + [Page("b", 1)], "w", per_shard=100)
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        assert number_of(await dataset.get_by_key("a")) == site.dated("a")[-1]
+        assert [number_of(record) for record in await dataset.history("a")] == site.dated("a")
 
 
 async def test_tasks_that_need_it_at_once_find_it_once() -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from asyncrec.cli._options import Debug, Input, Json, StorageOptions
-from asyncrec.cli._show_records import Features, Format, Newest, RecordView, Wheres, show_found, show_records
+from asyncrec.cli._show_records import Features, Format, Newest, RecordView, Wheres, show_record, show_records
 from asyncrec.errors import UsageError
-
-if TYPE_CHECKING:
-    from asyncrec.tools._head import FoundRecord
-    from asyncrec.tools._selection import Selection
 
 
 def command(
@@ -60,15 +55,15 @@ def command(
         raise UsageError("--newest and --all-versions need --key, because only records with one key have versions")
     view = RecordView("json" if json else format, feature, whole=True)
     if record is not None or key is not None:
-
-        async def find(selection: Selection) -> Sequence[FoundRecord]:
-            from asyncrec.tools._cat import record_of, versions_of
-
-            if all_versions and key is not None:
-                return await versions_of(selection, key, newest)
-            return [await record_of(selection, record=record, key=key, newest=newest)]
-
-        show_found(path, view, find, storage_option=storage_option)
+        show_record(
+            path,
+            view,
+            record=record,
+            key=key,
+            newest=newest,
+            all_versions=all_versions,
+            storage_option=storage_option,
+        )
     else:
         show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
     return 0

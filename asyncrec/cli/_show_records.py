@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +16,6 @@ from asyncrec.cli._values import opened
 if TYPE_CHECKING:
     from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
-    from asyncrec.tools._selection import Selection
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
@@ -121,14 +120,18 @@ def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
         printer.show(found)
 
 
-def show_found(
+def show_record(
     path: str,
     view: RecordView,
-    find: Callable[[Selection], Awaitable[Sequence[FoundRecord]]],
     *,
+    record: int | None,
+    key: str | None,
+    newest: str | None,
+    all_versions: bool,
     storage_option: list[str] | None,
 ) -> None:
-    """Show the records that ``find`` gives of what is selected."""
+    """Show one record, by its number or its key; or all records with the key."""
+    from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 
     view.printer()
@@ -136,7 +139,10 @@ def show_found(
     async def run() -> None:
         async with selected(path, **opened(path, storage_option)) as selection:
             printer = view.printer(path, selection.schema)
-            show_all(printer, await find(selection))
+            if all_versions and key is not None:
+                show_all(printer, await versions_of(selection, key, newest))
+            else:
+                printer.show(await record_of(selection, record=record, key=key, newest=newest))
             printer.end(path)
 
     run_async(run)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncrec._sampling.interleave.stream import interleave as interleave
     from asyncrec._sampling.interleave_sampler.sampler import InterleaveSampler as InterleaveSampler
     from asyncrec._sampling.random_access.dataset import Dataset as Dataset
-    from asyncrec._sampling.random_access.dataset import open_dataset as open_dataset
+    from asyncrec._sampling.random_access.opening import open_dataset as open_dataset
     from asyncrec._shards.manifest.manifest import Manifest as Manifest
     from asyncrec._shards.manifest.segment import ShardEntry as ShardEntry
     from asyncrec._shards.manifest.snapshot import read_manifest as read_manifest
@@ -101,7 +101,8 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._sampling.interleave.shuffle_buffer": "ShuffleBuffer",
         "asyncrec._sampling.interleave.stream": "InterleaveStream interleave",
         "asyncrec._sampling.interleave_sampler.sampler": "InterleaveSampler",
-        "asyncrec._sampling.random_access.dataset": "Dataset open_dataset",
+        "asyncrec._sampling.random_access.dataset": "Dataset",
+        "asyncrec._sampling.random_access.opening": "open_dataset",
         "asyncrec._shards.manifest.manifest": "Manifest",
         "asyncrec._shards.manifest.segment": "ShardEntry",
         "asyncrec._shards.manifest.snapshot": "read_manifest",

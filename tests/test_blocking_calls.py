@@ -221,3 +221,18 @@ async def test_streams_and_samplers(tmp_path: Path, blocking_calls: list[str]) -
         ):
             assert len(await anext(aiter(sampler))) == 4
     assert blocking_calls == []
+
+
+async def test_tables_that_go_to_files(
+    tmp_path: Path, blocking_calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 1000)
+    monkeypatch.setattr("asyncrec.tools._identity._MEMORY", 1000)
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="write") as writer:
+        for number in range(200):
+            await writer.write(asyncrec.encode_example({"n": number}), key=f"key {number % 150}")
+    async with asyncrec.open_dataset(tmp_path / "pages", newest="n") as dataset:
+        assert len([record async for record in dataset]) == 150
+    assert (await tools.dedupe(tmp_path / "pages", tmp_path / "once", by="key")).records == 150
+    assert (await tools.diff(tmp_path / "pages", tmp_path / "once", by="key")).first_records == 200
+    assert blocking_calls == []

@@ -247,6 +247,18 @@ async def ordered(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         yield dataset.batches()
 
 
+async def write_versions(folder: Path) -> None:
+    async with asyncrec.open_sharded_writer(folder / "x", max_shard_records=20, on_duplicate="write") as writer:
+        for number in range(60):
+            await writer.write(asyncrec.encode_example({"n": number % 7}), key=str(number % 40))
+
+
+@asynccontextmanager
+async def newest(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+    async with asyncrec.open_dataset(folder / "x", newest="n") as dataset:
+        yield dataset.batches()
+
+
 EVERY = tools.Where("text", "x", "!=")
 
 KINDS: dict[str, Kind] = {
@@ -276,6 +288,7 @@ KINDS: dict[str, Kind] = {
     "a split": Kind(a_split, split_of),
     "tuples": Kind(a_split, tuples_of),
     "a data set in order": Kind(shards(""), ordered),
+    "the newest in order": Kind(write_versions, newest),
     "records of the tools": Kind(shards(""), tools.open_records),
     "records of the tools, chosen": Kind(shards("", examples=True), partial(tools.open_records, where=[EVERY])),
 }

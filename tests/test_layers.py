@@ -59,8 +59,8 @@ ROOMS = {
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "shuffling", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
-        "parameters", "state_values", "stream_state", "damage", "shard_versions", "interleave", "interleave_sampler",
-        "epochs", "random_access", "balanced_sampler",
+        "parameters", "state_values", "stream_state", "damage", "shard_versions", "record_set", "interleave",
+        "interleave_sampler", "epochs", "random_access", "balanced_sampler",
     ),
 }  # fmt: skip
 
@@ -73,6 +73,7 @@ PURE = (
     "asyncrec._sampling.epochs.permutation", "asyncrec._sampling.interleave_sampler.class_queues",
     "asyncrec._sampling.random_access.record_numbers", "asyncrec._sampling.interleave.shuffle_buffer",
     "asyncrec._sampling.state_values", "asyncrec._sampling.stream_state", "asyncrec._sampling.interleave.rounds",
+    "asyncrec._sampling.record_set",
 )  # fmt: skip
 
 # Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.

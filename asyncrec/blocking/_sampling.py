@@ -14,7 +14,7 @@ from asyncrec._sampling.balanced_sampler import sampler as balanced_sampler
 from asyncrec._sampling.interleave import stream
 from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.parameters import public_type
-from asyncrec._sampling.random_access import dataset
+from asyncrec._sampling.random_access import dataset, opening
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
@@ -93,13 +93,19 @@ class Dataset(Handle[dataset.Dataset]):
 
     def get_by_key(self, key: str | bytes) -> bytes:
         """See `asyncrec.Dataset.get_by_key`."""
-        return self.get(self.find(key))
+        return self.get(self.find(key)) if self._value.newest is None else self._owner.call(self._value.get_by_key, key)
 
     def find(self, key: str | bytes) -> int:
         """See `asyncrec.Dataset.find`."""
         self._owner.check()
         keys = self._value.keys
-        return keys.look_up(key) if keys.are_read else self._owner.call(self._value.find, key)
+        here = keys.are_read and self._value.newest is None
+        return int(keys.look_up(key)[0]) if here else self._owner.call(self._value.find, key)
+
+    def history(self, key: str | bytes) -> list[bytes]:
+        """See `asyncrec.Dataset.history`."""
+        self._owner.check()
+        return self._owner.call(self._value.history, key)
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""
@@ -147,7 +153,7 @@ def _of_dataset(
     return opened
 
 
-open_dataset = as_context(dataset.open_dataset, Dataset)
+open_dataset = as_context(opening.open_dataset, Dataset)
 interleave = as_stream(stream.interleave, chunk=CHUNK)
 # What is given is a batch already, so that each is taken over alone.
 InterleaveSampler = as_stream(interleave_sampler.InterleaveSampler, chunk=1)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._options import Debug, Input, Json, StorageOptions
-from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, show_record, show_records
+from asyncrec.cli._show_records import Features, Format, Newest, RecordView, Wheres, show_record, show_records
 from asyncrec.errors import UsageError
 
 
@@ -21,6 +21,14 @@ def command(
         typer.Option(help="Print only the record with this number, counted from 0, or from the end if negative."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="Print only the record with this key.")] = None,
+    newest: Newest = None,
+    all_versions: Annotated[
+        bool,
+        typer.Option(
+            "--all-versions",
+            help="With --key, print all records with the key, in the order of commits; with --newest, by that feature.",
+        ),
+    ] = False,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Print at most this many records.")] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
@@ -32,6 +40,9 @@ def command(
     the bytes of that feature, such as the content of a page. Raw output is refused on a terminal, and all other formats
     escape control characters.
 
+    If several records have the key, --key prints the one that was committed first; with --newest date, the newest by
+    that feature.
+
     \b
     Example:
       asyncrec cat demo-data/pages --where 'label in 3,4' --feature url --limit 5 --json
@@ -40,9 +51,19 @@ def command(
         raise UsageError(
             "--record and --key each select one record; they cannot be combined with each other, --where or --limit"
         )
+    if key is None and (newest is not None or all_versions):
+        raise UsageError("--newest and --all-versions need --key, because only records with one key have versions")
     view = RecordView("json" if json else format, feature, whole=True)
     if record is not None or key is not None:
-        show_record(path, view, record=record, key=key, storage_option=storage_option)
+        show_record(
+            path,
+            view,
+            record=record,
+            key=key,
+            newest=newest,
+            all_versions=all_versions,
+            storage_option=storage_option,
+        )
     else:
         show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
     return 0

@@ -50,7 +50,7 @@ def command(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="A folder for temporary files, 40 to 72 bytes per record; needed only for millions of records.",
+            help="A folder for temporary files, 40 to 73 bytes per record; needed only for millions of records.",
         ),
     ] = None,
     max_record_bytes: MaxRecordBytes = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from asyncrec.cli._options import Debug, Json, MaxRecordBytes, NewTarget, Source, SourceOptions, TargetOptions
-from asyncrec.cli._show_records import Wheres, conditions
+from asyncrec.cli._show_records import Newest, Wheres, conditions
 from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
@@ -15,6 +15,7 @@ def command(
     source: Source,
     target: NewTarget,
     where: Wheres = None,
+    newest: Newest = None,
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
     max_record_bytes: MaxRecordBytes = None,
@@ -26,8 +27,8 @@ def command(
     """Write the records that match every condition as a new data set, or as a file.
 
     Numbers are compared as numbers, text byte by byte; if a feature is a list, one matching value is enough. Records
-    keep their order and keys; the data set keeps its schema and metadata. The source is not changed. If the command
-    fails, nothing is written.
+    keep their order and keys; the data set keeps its schema and metadata. With --newest, only the newest version of
+    each key is compared. The source is not changed. If the command fails, nothing is written.
 
     \b
     Example:
@@ -36,12 +37,12 @@ def command(
     from asyncrec import tools
 
     chosen = conditions(where)
-    if not chosen:
-        raise UsageError("no condition was passed; add one, such as --where NAME=VALUE")
+    if not chosen and newest is None:
+        raise UsageError("no condition was passed; add one, such as --where NAME=VALUE, or --newest NAME")
     given = opened(source, storage_option, max_record_bytes)
     return write(
         "filtering",
-        partial(tools.filter, source, where=chosen, **given),
+        partial(tools.filter, source, where=chosen, newest=newest, **given),
         target,
         compression=compression,
         max_shard_bytes=max_shard_bytes,

@@ -98,7 +98,7 @@ class Printer:
         """
         for name in sorted(self._only or ()):
             if self._features and name not in self._features:
-                from asyncrec.tools._conditions import unknown_feature
+                from asyncrec.example._by_name import unknown_feature
 
                 raise unknown_feature(name, self._features, path)
 

@@ -31,6 +31,17 @@ Features = Annotated[
         "--feature", metavar="NAME", help="Show only this feature. Can be repeated.", autocompletion=complete_feature
     ),
 ]
+Newest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
+            "number or a text."
+        ),
+        autocompletion=complete_feature,
+    ),
+]
 Wheres = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,7 +75,7 @@ class RecordView:
         known = (schema or {}).get("features")
         if only is not None and isinstance(known, Mapping) and not (schema or {}).get("allow_extra"):
             for name in sorted(only - set(known)):
-                from asyncrec.tools._conditions import unknown_feature
+                from asyncrec.example._by_name import unknown_feature
 
                 raise unknown_feature(name, known, path)
         return Printer(self.format, schema=schema, only=only, whole=self.whole)
@@ -110,11 +121,17 @@ def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
 
 
 def show_record(
-    path: str, view: RecordView, *, record: int | None, key: str | None, storage_option: list[str] | None
+    path: str,
+    view: RecordView,
+    *,
+    record: int | None,
+    key: str | None,
+    newest: str | None,
+    all_versions: bool,
+    storage_option: list[str] | None,
 ) -> None:
-    """Show one record, by its number or its key."""
-
-    from asyncrec.tools._cat import record_of
+    """Show one record, by its number or its key; or all records with the key."""
+    from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 
     view.printer()
@@ -122,7 +139,10 @@ def show_record(
     async def run() -> None:
         async with selected(path, **opened(path, storage_option)) as selection:
             printer = view.printer(path, selection.schema)
-            printer.show(await record_of(selection, record=record, key=key))
+            if all_versions and key is not None:
+                show_all(printer, await versions_of(selection, key, newest))
+            else:
+                printer.show(await record_of(selection, record=record, key=key, newest=newest))
             printer.end(path)
 
     run_async(run)

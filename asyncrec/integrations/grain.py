@@ -35,6 +35,7 @@ class RecordDataSource:
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
+        newest: as for `asyncrec.open_dataset`: the records are the newest version of each key, counted from 0.
         storage_options: for the backend.
         cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
             `asyncrec.open_dataset`.
@@ -46,22 +47,25 @@ class RecordDataSource:
         self,
         path: str | PathLike[str] | Manifest,
         *,
+        newest: str | None = None,
         storage_options: dict[str, Any] | None = None,
         cache: str | PathLike[str] | None = None,
         cache_bytes: Size = CACHE_BYTES,
     ) -> None:
-        self._records = SnapshotRecords(path, storage_options=storage_options, cache=cache, cache_bytes=cache_bytes)
+        reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
+        self._newest = newest
+        self._records = SnapshotRecords(path, newest=newest, **reading)
 
     def __len__(self) -> int:
         return self._records.count
 
     def __getitem__(self, index: SupportsIndex) -> bytes:
         """One record; its errors are those of `asyncrec.Dataset.get`."""
-        return self._records.dataset().get(index)
+        return self._records.get(index)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[bytes]:
         """Records, in the order asked for, nearby ones read together."""
-        return self._records.dataset().get_many(indices)
+        return self._records.get_many(indices)
 
     # What grain calls it, where it asks for many at once.
     _getitems = __getitems__
@@ -71,6 +75,7 @@ class RecordDataSource:
         name = manifest.path.rstrip("/").rpartition("/")[2]
         files = FileVersions(manifest.shards, str).fingerprint
         shown = f", files={files!r}" if files else ""
+        shown += f", newest={self._newest!r}" if self._newest is not None else ""
         return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:

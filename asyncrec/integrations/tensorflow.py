@@ -18,14 +18,13 @@ from asyncrec.integrations._needed import needed
 with needed(__name__, "TensorFlow", "tensorflow", install="tensorflow"):
     import tensorflow as tf
 
-from asyncrec import blocking
 from asyncrec._arguments import Size
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import SchemaError
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._schema import Schema
-from asyncrec.integrations._snapshot import snapshot_at
+from asyncrec.integrations._snapshot import Snapshot
 from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["element_spec", "shuffled"]
@@ -45,6 +44,7 @@ def shuffled(
     *,
     batch_size: int,
     schema: Schema | None = None,
+    newest: str | None = None,
     storage_options: dict[str, Any] | None = None,
     cache: str | PathLike[str] | None = None,
     cache_bytes: Size = CACHE_BYTES,
@@ -58,6 +58,7 @@ def shuffled(
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, here: all epochs read it.
         batch_size: records in a batch; the last of an epoch may have fewer.
         schema: the schema of the records; the manifest's by default.
+        newest: as for `asyncrec.open_dataset`: only the newest version of each key. It is looked for once, here.
         storage_options: options for the backend.
         cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
             `asyncrec.open_dataset`.
@@ -67,16 +68,17 @@ def shuffled(
         SchemaError: there is no schema, or it has a feature that `element_spec` does not support.
     """
     reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
-    manifest = snapshot_at(path, reading)
-    if schema is None and manifest.schema is not None:
-        schema = Schema.from_json(manifest.schema)
+    past_damage = shuffling.get("on_corrupt") == "skip"
+    snapshot = Snapshot(path, {"newest": newest, **reading}, past_damage=past_damage)
+    if schema is None and snapshot.manifest.schema is not None:
+        schema = Schema.from_json(snapshot.manifest.schema)
     if schema is None:
         raise SchemaError(f"{path}: the data set has no schema; pass schema=, for example Schema.infer(records)")
     decoder: Schema = schema
 
     def batches() -> Iterator[dict[str, Any]]:
         with (
-            blocking.open_dataset(manifest, **reading) as dataset,
+            snapshot.opened() as dataset,
             dataset.shuffled(**shuffling) as stream,
         ):
             for records in stream.batches(batch_size):

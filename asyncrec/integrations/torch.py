@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing import get_start_method
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -35,14 +35,13 @@ with needed(__name__, "PyTorch", "torch"):
     import torch.distributed
     from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from asyncrec import blocking
 from asyncrec._arguments import Size
 from asyncrec._sampling.epochs.worker_batches import WorkerBatches, WorkerOfRank
 from asyncrec._sampling.parameters import check_function, whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
-from asyncrec.integrations._snapshot import SnapshotRecords
+from asyncrec.integrations._snapshot import Snapshot, SnapshotRecords
 from asyncrec.integrations._stream_items import Items
 from asyncrec.storage._cached import CACHE_BYTES
 
@@ -180,9 +179,8 @@ class ShuffledDataset(StreamDataset):
             it, whatever is written meanwhile. With a `Manifest`, all ranks do.
         batch_size: records in a batch.
         transform: called with each list of records, in the worker.
-        storage_options: options for the backend.
-        cache, cache_bytes: a local folder that all workers and ranks of this machine read through, and its bound; see
-            `asyncrec.open_dataset`.
+        newest: as for `asyncrec.open_dataset`: only the newest version of each key. It is looked for once, here.
+        storage_options, cache, cache_bytes: as for `asyncrec.open_dataset`; all workers and ranks share the cache.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker``, ``epoch`` and ``seed=None``.
 
     Raises: as `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
@@ -194,6 +192,7 @@ class ShuffledDataset(StreamDataset):
         *,
         batch_size: int,
         transform: Transform | None = None,
+        newest: str | None = None,
         storage_options: dict[str, Any] | None = None,
         cache: str | PathLike[str] | None = None,
         cache_bytes: Size = CACHE_BYTES,
@@ -204,12 +203,13 @@ class ShuffledDataset(StreamDataset):
             raise ArgumentTypeError(f"{', '.join(sorted(refused))}: not allowed here, because {remedy}")
         super().__init__(_no_stream, transform=transform)
         self._batch_size = whole_number(batch_size, "batch_size", least=1)
-        self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
+        reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
         self._shuffling = {"num_repeat": 1, "uneven": "drop", **shuffling}
-        self._manifest: Any = path if isinstance(path, Manifest) else fspath(path)
+        self._snapshot = Snapshot(
+            path, {"newest": newest, **reading}, past_damage=shuffling.get("on_corrupt") == "skip"
+        )
         with ExitStack() as stack:
-            dataset, stream = self._shuffled(stack, worker=(0, 2))  # with seed=None each would draw another order
-            self._manifest = dataset.manifest
+            stream = self._shuffled(stack, worker=(0, 2))  # with seed=None each would draw another order
             self._beginning = stream.state_dict()  # it says what the order depends on
         # In shared memory: persistent workers have a copy of this object, and are to see it change.
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
@@ -267,7 +267,7 @@ class ShuffledDataset(StreamDataset):
             ValueError, TypeError, DatasetError: as `asyncrec.ShuffledStream.load_state_dict`.
         """
         with ExitStack() as stack:
-            self._shuffled(stack)[1].load_state_dict(state)
+            self._shuffled(stack).load_state_dict(state)
         place = state["first_epoch"], state["epoch"], state["position"]
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
@@ -276,16 +276,16 @@ class ShuffledDataset(StreamDataset):
         rank, ranks = _ranks_here()
         run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
         worker = WorkerOfRank(rank, ranks, ranks=ranks)
-        batches = WorkerBatches(self._manifest.records, epoch=epoch, worker=worker, **run)
+        batches = WorkerBatches(self._snapshot.count, epoch=epoch, worker=worker, **run)
         _, first, at, position, _ = self._place.tolist()
         if loaded and first != _NONE:
             batches.go_on(at, position, (first, run["num_repeat"]))
         batches.count_batches(self._batch_size)
         return batches
 
-    def _shuffled(self, stack: ExitStack, **options: Any) -> tuple[blocking.Dataset, Stream[bytes]]:
-        dataset = stack.enter_context(blocking.open_dataset(self._manifest, **self._reading))
-        return dataset, stack.enter_context(dataset.shuffled(**self._shuffling, **options))
+    def _shuffled(self, stack: ExitStack, **options: Any) -> Stream[bytes]:
+        dataset = stack.enter_context(self._snapshot.opened())
+        return stack.enter_context(dataset.shuffled(**self._shuffling, **options))
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         epoch, first, at, position, begun = self._place.tolist()
@@ -298,7 +298,7 @@ class ShuffledDataset(StreamDataset):
             )
         # In a run of several epochs batches would change their order where one ends, if workers had unequally many.
         worker = share if self._shuffling["num_repeat"] == 1 else tuple(share)
-        _, stream = self._shuffled(stack, worker=worker, epoch=None if epoch == _NONE else epoch)
+        stream = self._shuffled(stack, worker=worker, epoch=None if epoch == _NONE else epoch)
         if first != _NONE:
             stream.load_state_dict({**self._beginning, "first_epoch": first, "epoch": at, "position": position})
             if leads:
@@ -315,8 +315,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
         transform: called with each record, in the worker.
-        storage_options: options for the backend.
-        cache, cache_bytes: as for `ShuffledDataset`.
+        newest, storage_options, cache, cache_bytes: as for `ShuffledDataset`.
     """
 
     def __init__(
@@ -324,23 +323,24 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         path: str | PathLike[str] | Manifest,
         *,
         transform: Transform | None = None,
+        newest: str | None = None,
         storage_options: dict[str, Any] | None = None,
         cache: str | PathLike[str] | None = None,
         cache_bytes: Size = CACHE_BYTES,
     ) -> None:
         self._transform = transform
-        self._records = SnapshotRecords(path, storage_options=storage_options, cache=cache, cache_bytes=cache_bytes)
+        kept: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes}
+        self._records = SnapshotRecords(path, newest=newest, storage_options=storage_options, **kept)
 
     def __len__(self) -> int:
         return self._records.count
 
     def __getitem__(self, index: int) -> Any:
-        (item,) = self.__getitems__([index])
-        return item
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
-        records = self._records.dataset().get_many(indices)
+        records = self._records.get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
 
 

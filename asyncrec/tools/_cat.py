@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ import numpy as np
 from asyncrec._arguments import Size
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec.errors import DatasetError, RecordIndexError, RecordKeyError
+from asyncrec.errors import ArgumentValueError, RecordIndexError, RecordKeyError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
+from asyncrec.tools._newest import keyed_dataset
 from asyncrec.tools._selection import Selection, selected
 
 
@@ -24,6 +25,7 @@ async def get_record(
     *,
     record: int | None = None,
     key: str | None = None,
+    newest: str | None = None,
     max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -33,43 +35,36 @@ async def get_record(
     if the number is negative, the records are counted first.
 
     Args:
+        newest: a feature, such as ``"date"``: of several records with the key, the newest is returned (see
+            `asyncrec.open_dataset`), and not the one that was committed first.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
         IndexError: there is no such record.
         KeyError: no record has the key.
+        ValueError: the values of the feature ``newest`` have no order, or there is no key.
         DatasetError: a key, and what ``path`` names has no keys.
         FormatError: it is damaged.
     """
+    if newest is not None and key is None:
+        raise ArgumentValueError("newest was passed without a key; only records with one key have versions")
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
-        return await record_of(selection, record=record, key=key)
+        return await record_of(selection, record=record, key=key, newest=newest)
 
 
-async def record_of(selection: Selection, *, record: int | None, key: str | None) -> FoundRecord:
+async def record_of(selection: Selection, *, record: int | None, key: str | None, newest: str | None) -> FoundRecord:
     """As `get_record`, of what is selected already."""
-    if len(selection.datasets) == 1 and selection.kind == "data set":
-        found = selection.datasets[0]
-        dataset = Dataset(found.folder, found.name, found.manifest)
-        if key is not None:
-            try:
-                record = await dataset.find(key)
-            except RecordKeyError as error:
-                if any(name.startswith("source ") for name in found.manifest.metadata):
-                    error.add_note(
-                        "records that 'asyncrec convert' wrote have keys of the form '<file>#<number>', such as "
-                        "rows.jsonl#0; pages from WARC files have their URLs as keys"
-                    )
-                raise
-        assert record is not None, "one of the two is given"
-        data = await dataset.get(record)
-        number = record if record >= 0 else len(dataset) + record
-        shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
-        return FoundRecord(selection.shards[shard].display_path, number, data)
     if key is not None:
-        raise DatasetError(f"{selection.path}: only a data set has keys; pass the folder and name of a data set")
+        async with keyed_dataset(selection, newest) as dataset:
+            with _of_converted(dataset):
+                number = await dataset.find(key)
+            return _found(selection, dataset, number, await dataset.get(number))
     assert record is not None, "one of the two is given"
+    if len(selection.datasets) == 1 and selection.kind == "data set":
+        async with keyed_dataset(selection, None) as dataset:
+            return _found(selection, dataset, record % max(1, len(dataset)), await dataset.get(record))
     number = record if record >= 0 else record + sum(await counts_of(selection))
     seen = 0
     async with AsyncExitStack() as stack:
@@ -78,3 +73,32 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
                 return records[number - seen]
             seen += len(records)
     raise RecordIndexError(f"{selection.path}: there is no record {record}; the file or data set has {seen:,} records")
+
+
+async def versions_of(selection: Selection, key: str, newest: str | None) -> list[FoundRecord]:
+    """All versions of a key, in the order of `asyncrec.Dataset.history`."""
+    async with keyed_dataset(selection, newest) as dataset:
+        with _of_converted(dataset):
+            numbers, records = await dataset.numbered_history(key)
+        return [
+            _found(selection, dataset, number, record) for number, record in zip(numbers.tolist(), records, strict=True)
+        ]
+
+
+def _found(selection: Selection, dataset: Dataset, number: int, data: bytes) -> FoundRecord:
+    shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
+    return FoundRecord(selection.shards[shard].display_path, number, data)
+
+
+@contextmanager
+def _of_converted(dataset: Dataset) -> Iterator[None]:
+    """Say, if there is no such key, which keys there are in a data set that was converted."""
+    try:
+        yield
+    except RecordKeyError as error:
+        if any(name.startswith("source ") for name in dataset.manifest.metadata):
+            error.add_note(
+                "records that 'asyncrec convert' wrote have keys of the form '<file>#<number>', such as "
+                "rows.jsonl#0; pages from WARC files have their URLs as keys"
+            )
+        raise

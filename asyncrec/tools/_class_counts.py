@@ -11,9 +11,9 @@ from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DecodeError, FormatError, ObjectNotFoundError
+from asyncrec.example._by_name import features_of, unknown_feature
 from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
-from asyncrec.tools._conditions import features_of, unknown_feature
 
 # Of each shard: so that a look takes a moment, and disturbs nobody.
 _RECORDS = 1000

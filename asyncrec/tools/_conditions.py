@@ -7,25 +7,22 @@ schema says what there is, and otherwise when a record shows it, or the end of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from asyncrec.errors import ArgumentValueError, DecodeError, SchemaError
-from asyncrec.example._compound import Sequence as FeatureList
-from asyncrec.example._schema import Schema
-from asyncrec.example._varints import int64_values
+from asyncrec.errors import ArgumentValueError, DecodeError
+from asyncrec.example._by_name import MOST_NAMED, unknown_feature, values_of
+from asyncrec.example._by_name import features_of as features_of  # for the tools that take conditions
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
 _SIGN = re.compile(r"\s(?P<word>in|contains|<=|>=|!=|=|<|>)\s|(?P<sign><=|>=|!=|=|<|>)")
 _HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole numbers"}
-# Of names in a message.
-_MOST_NAMED = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ class Conditions:
                 features = parse_example(record)
             except DecodeError:
                 features = {}
-            if not self._known and len(self._seen) < _MOST_NAMED:
+            if not self._known and len(self._seen) < MOST_NAMED:
                 self._seen |= dict.fromkeys(features)
             elif not self._known:
                 self._seen |= {each.feature: None for each in self._where if each.feature in features}
@@ -157,42 +154,6 @@ class Conditions:
         for each in self._where:
             if each.feature not in self._seen:
                 raise unknown_feature(each.feature, self._seen, self._path)
-
-
-def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
-    """The features that a schema, as its ``to_json`` gives it, says there are, with their kinds on the wire.
-
-    `None` where there is no schema, or one that cannot be read, or that allows others.
-    """
-    if schema is None:
-        return None
-    try:
-        read = Schema.from_json(schema)
-    except SchemaError:
-        return None
-    if read.allow_extra:
-        return None
-    kinds = [entry.stored(name) for name, entry in read.features.items() if not isinstance(entry, FeatureList)]
-    return {name: kind for stored in kinds for name, (kind, _) in stored.items()}
-
-
-def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
-    """The error for a name that is none of these."""
-    if not features:
-        return ArgumentValueError(
-            f"{path}: there is no feature {name!r}, because the records are empty or are not Examples"
-        )
-    named = ", ".join(sorted(features)[:_MOST_NAMED])
-    more = ", ..." if len(features) > _MOST_NAMED else ""
-    return ArgumentValueError(f"{path}: there is no feature {name!r}; the features are {named}{more}")
-
-
-def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
-    """Return the values of a feature, as it is on the wire."""
-    if isinstance(payload, list):
-        return payload
-    found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()
-    return found
 
 
 @lru_cache(maxsize=256)

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ArgumentValueError, DecodeError
+from asyncrec.example._by_name import features_of, unknown_feature, values_of
 from asyncrec.example._wire import NONE, parse_example
-from asyncrec.tools._conditions import Conditions, Where, features_of, unknown_feature, values_of
+from asyncrec.tools._conditions import Conditions, Where
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 from asyncrec._shards.manifest.shard_list import in_order_of_commits
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, Identities, check_by
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, in_set, write_chosen
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
@@ -60,7 +61,7 @@ async def dedupe(
             others.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
-        temporary_folder: holds 40 bytes a record, or 72 with ``"newest-by=..."``, if that is more than 64 MiB.
+        temporary_folder: holds 40 bytes a record, or 73 with ``"newest-by=..."``, if that is more than 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.
 
@@ -79,14 +80,14 @@ async def dedupe(
         source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
         total = 2 * selection.bytes
-        with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
+        async with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))
-            dropped = await in_thread(_dropped, identities, count, keep, selection)
+            kept = await in_thread(_kept, identities, count, keep, selection)
         made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}
         return await write_chosen(
             into,
             selection,
-            lambda records: _kept(records, dropped),
+            lambda records: _those(records, kept),
             made,
             lambda done, _: progress(total // 2 + done, total),
             count=count,
@@ -94,9 +95,9 @@ async def dedupe(
         )
 
 
-def _dropped(identities: Identities, count: int, keep: str, selection: Selection) -> NDArray[np.uint8]:
-    """A bit for each record: whether it is left out. Blocks."""
-    dropped = np.zeros((count + 7) // 8, np.uint8)
+def _kept(identities: Identities, count: int, keep: str, selection: Selection) -> RecordSet:
+    """The records that are not left out. Blocks."""
+    bits = all_bits(count)
     in_turn = _by_commit(selection)
     for rows in identities.groups():
         keys = [in_turn(rows["number"]), rows["low"], rows["high"]]
@@ -104,9 +105,8 @@ def _dropped(identities: Identities, count: int, keep: str, selection: Selection
             keys.insert(1, rows["age"])
         rows = rows[np.lexsort(keys)]
         same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-        numbers = rows["number"][1:][same] if keep == "first" else rows["number"][:-1][same]
-        np.bitwise_or.at(dropped, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
-    return dropped
+        clear(bits, rows["number"][1:][same] if keep == "first" else rows["number"][:-1][same])
+    return RecordSet(count, bits)
 
 
 def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
@@ -127,11 +127,8 @@ def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np
     return placed
 
 
-async def _kept(records: KeyedRecords, dropped: NDArray[np.uint8]) -> AsyncIterator[KeyedBatch]:
+async def _those(records: KeyedRecords, kept: RecordSet) -> AsyncIterator[KeyedBatch]:
     async for batch in records:
-        numbers = np.arange(records.given - len(batch.records), records.given)
-        keeps = (dropped[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
-        if keeps.all():
-            yield batch
-        elif keeps.any():
-            yield picked(batch, np.flatnonzero(keeps).tolist())
+        some = in_set(batch, records.given, kept)
+        if some.records:
+            yield some

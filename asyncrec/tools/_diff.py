@@ -13,11 +13,12 @@ from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.random_access.row_table import Rows
 from asyncrec._shards.writing.keys import digest_of
+from asyncrec.example._by_name import features_in, values_of
 from asyncrec.example._wire import NONE
 from asyncrec.storage._base import Storage
-from asyncrec.tools._conditions import values_of
-from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by, features_in
+from asyncrec.tools._identity import CONTENT, KEY, Identities, check_by
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
@@ -108,7 +109,7 @@ async def diff(
         by = by or (KEY if has_keys(one) and has_keys(other) else CONTENT)
         report = DiffReport(first=one.path, second=other.path, by=by, same_schema=one.schema == other.schema)
         total = one.bytes + other.bytes
-        with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
+        async with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
             report.first_records = await identities.read(one, 0, lambda done, _: progress(done, total))
             report.second_records = await identities.read(other, 1, lambda done, _: progress(one.bytes + done, total))
             await in_thread(_compare, identities, report)

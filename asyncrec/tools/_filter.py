@@ -1,4 +1,8 @@
-"""`filter` writes the records that meet conditions as a new data set, or a new file."""
+"""`filter` writes the records that meet conditions as a new data set, or a new file.
+
+The newest version of each key is chosen first, and the conditions are asked of that one alone: a record that is out of
+date is not an answer, whatever holds for it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,20 @@ from typing import Any
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
+from asyncrec.tools._keyed_records import (
+    KeptCompression,
+    KeyedRecords,
+    NewTarget,
+    WriteReport,
+    in_set,
+    picked,
+    write_chosen,
+)
+from asyncrec.tools._newest import newest_records
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
 
@@ -21,7 +35,8 @@ async def filter(  # noqa: A001  # as the command is called
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    where: Sequence[Where],
+    where: Sequence[Where] = (),
+    newest: str | None = None,
     compression: KeptCompression = "keep",
     max_shard_bytes: Size | None = None,
     progress: Progress = lambda done, total: None,
@@ -38,13 +53,18 @@ async def filter(  # noqa: A001  # as the command is called
     contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
+        newest: a feature, such as ``"date"``: only the newest version of each key is looked at (see
+            `asyncrec.open_dataset`), and written if the conditions hold for it. So a page whose newest version is a 404
+            does not come back as an older one. Only for a data set.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.
 
     Raises:
-        ValueError: no record has the feature of a condition, or the feature cannot have that value.
+        ValueError: no record has the feature of a condition, or the feature cannot have that value; or the values of
+            the feature ``newest`` have no order.
+        DatasetError: ``newest`` was passed, and the source is not a data set, or no record has a key.
         FormatError: the source is damaged; nothing of the target is left.
         ObjectExistsError: the target exists.
     """
@@ -53,12 +73,24 @@ async def filter(  # noqa: A001  # as the command is called
         source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        made = {"filtered": {"source": selection.path, "where": [str(each) for each in where]}}
-        return await write_chosen(into, selection, lambda records: _chosen(records, conditions), made, progress)
+        made: dict[str, Any] = {"source": selection.path, "where": [str(each) for each in where]}
+        chosen = None
+        if newest is not None:
+            made["newest"] = newest
+            chosen = await newest_records(selection, newest)
+        return await write_chosen(
+            into,
+            selection,
+            lambda records: _chosen(records, chosen, conditions),
+            {"filtered": made},
+            progress,
+            count=None if chosen is None else chosen.size,
+        )
 
 
-async def _chosen(records: KeyedRecords, conditions: Conditions) -> AsyncIterator[KeyedBatch]:
-    async for batch in records:
+async def _chosen(records: KeyedRecords, newest: RecordSet | None, conditions: Conditions) -> AsyncIterator[KeyedBatch]:
+    async for each in records:
+        batch = each if newest is None else in_set(each, records.given, newest)
         positions = await in_thread(conditions.chosen, batch.records)
         if positions:
             yield picked(batch, positions)

@@ -6,22 +6,19 @@ side it is of. Beyond the memory limit rows go to files by their first byte, and
 
 from __future__ import annotations
 
-import os
-import struct
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.random_access.row_table import Rows, RowTable, by_digest
 from asyncrec._shards.writing.keys import NO_KEY, key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
-from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
-from asyncrec.example._wire import BYTES, INT64, NONE, parse_example
-from asyncrec.tools._conditions import features_of, unknown_feature, values_of
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.example._age import AGE_BYTES, Age
+from asyncrec.example._by_name import features_in, features_of, unknown_feature
+from asyncrec.example._wire import NONE, Raw
 from asyncrec.tools._keyed_records import KeyedRecords, has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
@@ -29,13 +26,10 @@ from asyncrec.tools._selection import Selection
 CONTENT, KEY = "content", "key"
 """What a record is known by, beside the name of a feature."""
 
-Rows = NDArray[Any]
-Features = Mapping[str, tuple[int, bytes | list[bytes]]]
+Features = Mapping[str, Raw]
 
-# What a record's age is told by takes so many bytes of its row: a number, or a time as text.
-_AGE_BYTES = 32
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
-_ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{_AGE_BYTES}")])
+_ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
 # Held before rows go to files: 1.6 million of them.
 _MEMORY = 64 << 20
 
@@ -51,7 +45,7 @@ def check_by(by: str) -> None:
 
 
 class Identities:
-    """A table of the records that were read. A context: its files are gone at the end. Its methods block.
+    """A table of the records that were read. An async context: its files are gone at the end. Its methods block.
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
@@ -68,22 +62,19 @@ class Identities:
         temporary_folder: str | None = None,
     ) -> None:
         self._by = by
-        self._age = newest_by
+        self._newest_by = newest_by
+        self._age: Age | None = None
         self._row = _ROW if newest_by is None else _AGED_ROW
         self._ignored = sorted(set(ignore))
         self._feature = by.removeprefix("feature:") if by.startswith("feature:") else None
-        self._folder = temporary_folder
-        self._files: tempfile.TemporaryDirectory[str] | None = None
-        self._held: list[Rows] = []
-        self._size = 0
+        self._rows = RowTable(self._row, by_digest, memory=_MEMORY, folder=temporary_folder)
         self._seen: set[str] = set()
 
-    def __enter__(self) -> Identities:
+    async def __aenter__(self) -> Identities:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._files is not None:
-            self._files.cleanup()
+    async def __aexit__(self, *error: object) -> None:
+        await self._rows.__aexit__(*error)
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
         """Take in all records of a selection; returns how many there are.
@@ -95,7 +86,9 @@ class Identities:
         if self._by == KEY and not has_keys(selection):
             raise DatasetError(f"{selection.path}: the records have no keys; compare them by content instead")
         known = features_of(selection.schema)
-        named = [*self._ignored, *(name for name in (self._feature, self._age) if name is not None)]
+        if self._newest_by is not None:
+            self._age = Age(self._newest_by, selection.schema, selection.path)
+        named = [*self._ignored, *([] if self._feature is None else [self._feature])]
         if known is not None and (unknown := [name for name in named if name not in known]):
             raise unknown_feature(unknown[0], known, selection.path)
         async with AsyncExitStack() as stack:
@@ -105,16 +98,14 @@ class Identities:
         for name in named if records.given and known is None else ():
             if name not in self._seen:
                 raise unknown_feature(name, self._seen, selection.path)
+        if records.given and self._age is not None:
+            self._age.end()
         return records.given
 
     def groups(self) -> Iterator[Rows]:
         """All rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
-        if self._files is None:
-            yield _grouped([np.empty(0, self._row), *self._held])
-            return
-        self._spill()
-        for name in sorted(os.listdir(self._files.name)):
-            yield _grouped([np.fromfile(os.path.join(self._files.name, name), self._row)])
+        for rows in self._rows.groups():
+            yield rows[np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))]
 
     def _add(self, batch: KeyedBatch, first: int, side: int) -> None:
         parsed = self._parsed(batch.records) if self._feature or self._age or self._ignored else []
@@ -132,11 +123,8 @@ class Identities:
         rows["content"] = contents[numbers, 0]
         rows["number"], rows["side"] = numbers + first, side
         if self._age is not None:
-            rows["age"] = [_age(self._age, parsed[at]) for at in numbers.tolist()]
-        self._held.append(rows)
-        self._size += rows.nbytes
-        if self._size > _MEMORY:
-            self._spill()
+            rows["age"] = [self._age.of(parsed[at]) for at in numbers.tolist()]
+        self._rows.add(rows)
 
     def _parsed(self, records: Sequence[bytes]) -> list[Features]:
         found = [features_in(record) for record in records]
@@ -155,28 +143,6 @@ class Identities:
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
-    def _spill(self) -> None:
-        if self._files is None:
-            self._files = tempfile.TemporaryDirectory(prefix="asyncrec-identities-", dir=self._folder)
-        rows = np.concatenate([np.empty(0, self._row), *self._held])
-        buckets = (rows["high"] >> np.uint64(56)).astype(np.int64)
-        rows = rows[np.argsort(buckets, kind="stable")]
-        ends = np.cumsum(np.bincount(buckets, minlength=256))
-        for bucket in range(256):
-            part = rows[ends[bucket - 1] if bucket else 0 : ends[bucket]]
-            if len(part):
-                with open(os.path.join(self._files.name, f"{bucket:02x}"), "ab") as file:
-                    file.write(part.tobytes())
-        self._held, self._size = [], 0
-
-
-def features_in(record: bytes) -> Features:
-    """The features of a record, as they are on the wire; none of what is no Example."""
-    try:
-        return parse_example(record)
-    except DecodeError:
-        return {}
-
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
     """The keys of records; `None` where one was written without."""
@@ -187,36 +153,3 @@ def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
     if isinstance(payload, list):
         payload = b"".join(b"%d:%b" % (len(each), each) for each in payload)
     return b"%d " % kind + bytes(payload)
-
-
-def _age(name: str, features: Features) -> bytes:
-    """The value of a feature as bytes that sort as it does; nothing, which sorts first, where there is none.
-
-    Raises:
-        ValueError: it has several values, or a long text.
-    """
-    kind, payload = features.get(name, (NONE, b""))
-    values = () if kind == NONE else values_of(kind, payload)
-    if len(values) > 1:
-        raise ArgumentValueError(
-            f"the feature {name!r} has {len(values):,} values; newest-by needs a single value per record"
-        )
-    if not len(values) or values[0] != values[0]:
-        return b""
-    if kind == BYTES:
-        if len(values[0]) > _AGE_BYTES:
-            raise ArgumentValueError(
-                f"the feature {name!r} is a text of {len(values[0]):,} bytes; newest-by needs a number, "
-                f"or a time as text of at most {_AGE_BYTES} bytes"
-            )
-        return bytes(values[0])
-    if kind == INT64:
-        return struct.pack(">Q", values[0] + (1 << 63))
-    (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
-    return struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
-
-
-def _grouped(parts: Sequence[Rows]) -> Rows:
-    rows = np.concatenate(parts)
-    order = np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))
-    return rows[order]

@@ -22,6 +22,7 @@ from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec._shards.manifest.manifest import carried_from
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
@@ -327,6 +328,13 @@ class KeyedRecords(ShardsInTurn):
             f"{self._selection.path}: {self._count:,} records were counted first, but {found} were read; the data "
             "set changed in between, so run the command again"
         )
+
+
+def in_set(batch: KeyedBatch, behind: int, chosen: RecordSet) -> KeyedBatch:
+    """Those records of a batch that are in a set; ``behind`` is the number of the record behind the batch."""
+    first = behind - len(batch.records)
+    positions = chosen.between(first, behind) - first
+    return batch if len(positions) == len(batch.records) else picked(batch, positions.tolist())
 
 
 def picked(batch: KeyedBatch, positions: Sequence[int]) -> KeyedBatch:

@@ -26,9 +26,9 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, check_num_shards, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.example._by_name import features_of, unknown_feature
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
-from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._keyed_records import (

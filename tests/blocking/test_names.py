@@ -87,6 +87,7 @@ PAIRS = [
 INTERNAL = {
     *("runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish"),
     *("published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"),
+    *("chosen", "numbered_history"),
 }
 
 
@@ -121,7 +122,18 @@ def attributes(kind: type) -> set[str]:
 
 # What is for asyncrec itself, or an asynchronous object.
 OF_ASYNC = {
-    "Dataset": {"files", "folder", "name", "cache", "starts", "lookup", "keys", "versions"},
+    "Dataset": {
+        "files",
+        "folder",
+        "name",
+        "cache",
+        "starts",
+        "lookup",
+        "keys",
+        "versions",
+        "newest",
+        "newest_versions",
+    },
     "DatasetWriter": set(),
     "RecordReader": set(),
     "RecordWriter": set(),

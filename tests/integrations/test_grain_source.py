@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncrec import blocking
+from asyncrec import blocking, decode_example, encode_example
 from asyncrec.integrations import _snapshot
 from asyncrec.integrations.grain import RecordDataSource
 
@@ -130,3 +130,21 @@ def test_closed_it_opens_again(source: RecordDataSource) -> None:
     source.close()
     source.close()
     assert source[2] == b"2"
+
+
+def test_the_newest_versions_are_the_records(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="write") as writer:
+        for number in range(6):
+            writer.write(encode_example({"n": number, "date": number % 4}), key=f"k{number % 3}")
+    source = RecordDataSource(tmp_path / "pages", newest="date")
+    copy = pickle.loads(pickle.dumps(source))
+    for each in (source, copy):
+        # The dates of k0, k1 and k2 are 0 and 3, 1 and 0, 2 and 1.
+        assert [decode_example(record)["n"].tolist() for record in each] == [[1], [2], [3]]
+        assert (len(each), each[-1], each.__getitems__([2, 0])) == (3, each[2], [each[2], each[0]])
+        with pytest.raises(IndexError):
+            each[3]
+    everything = RecordDataSource(tmp_path / "pages")
+    assert repr(copy) == repr(source) != repr(everything)
+    for each in (source, copy, everything):
+        each.close()

@@ -63,6 +63,11 @@ class ClassColumn:
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
 
+    def of(self, numbers: NDArray[np.int64]) -> ClassColumn:
+        """The classes of these records, without those that none of them has."""
+        used, codes = np.unique(self.codes[numbers], return_inverse=True)
+        return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
+
     def digest(self) -> str:
         """Of each record's class, as its number among the sorted labels: 16 bytes of blake2b, in hexadecimal."""
         return hashlib.blake2b(self.codes.astype("<i4").tobytes(), digest_size=16).hexdigest()

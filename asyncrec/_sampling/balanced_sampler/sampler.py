@@ -52,6 +52,8 @@ class ClassBalancedSampler:
             async for records in sampler:  # 32 records: two of one class, two of the next, ...
                 ...
 
+    Of a data set that was opened with ``newest=``, they are made of the newest version of each key.
+
     All classes come equally often, however many records they have, and so do all records within a class. If a class has
     fewer than ``per_class`` records, some of them come more than once in a batch.
 
@@ -111,6 +113,7 @@ class ClassBalancedSampler:
         self._class_fn = class_fn
         self._identity: dict[str, Any] = {
             "snapshot": dataset.manifest.id,
+            "newest": dataset.newest,
             "seed": new_seed() if seed is None else seed,
             "classes_per_batch": classes_per_batch,
             "per_class": per_class,
@@ -120,6 +123,7 @@ class ClassBalancedSampler:
         self._classes_digest: str | None = None
         self._position = 0  # of all workers, in batches
         self._given = 0
+        self._records: NDArray[np.int64] | None = None  # those that are drawn from; `None` for all
         self._column = _NO_COLUMN  # held until the order is made
         self._order: BalancedOrder | None = None  # made when a seed that a state may change is known
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
@@ -127,6 +131,10 @@ class ClassBalancedSampler:
     async def __aenter__(self) -> ClassBalancedSampler:
         self._ahead.check_new()
         column = await class_column(self._dataset, feature=self._identity["class_feature"], class_fn=self._class_fn)
+        chosen = await self._dataset.chosen()
+        if chosen is not None:
+            self._records = await in_thread(chosen.between, 0, len(self._dataset))
+            column = await in_thread(column.of, self._records)
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
         if len(column.labels) < wide:
@@ -219,7 +227,8 @@ class ClassBalancedSampler:
             self._order = await in_thread(self._ordered, self._column)
             self._column = _NO_COLUMN
         wanted = await in_thread(self._order.batches, numbers)
-        records = await self._dataset.get_many(wanted.ravel())
+        numbers = wanted.ravel() if self._records is None else self._records[wanted.ravel()]
+        records = await self._dataset.get_many(numbers)
         size = wanted.shape[1]
         return [records[at : at + size] for at in range(0, len(records), size)]
 

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.windows_ahead import Part, Window
 from asyncrec._sampling.epochs.worker_batches import PositionRange
 from asyncrec._sampling.parameters import whole_number
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
@@ -43,6 +45,7 @@ class NumberedRecords(Protocol):
     folder: Storage
     manifest: Manifest
     versions: FileVersions
+    newest: str | None
 
     def __len__(self) -> int: ...
 
@@ -50,6 +53,8 @@ class NumberedRecords(Protocol):
     def starts(self) -> NDArray[np.int64]: ...
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]: ...
+
+    async def chosen(self, damage: DamageByShard | None = None) -> RecordSet | None: ...
 
     async def get_many(self, indices: NDArray[np.int64]) -> list[bytes]: ...
 
@@ -73,6 +78,7 @@ class ShuffledOrder:
 
     Attributes:
         window: records shuffled together.
+        chosen: which records there are; `None` for all. Of a part, shards, blocks and records are counted within it.
         identity: what the order depends on, for a state: one of another order is refused.
 
     Raises:
@@ -95,6 +101,7 @@ class ShuffledOrder:
         self.window = window
         self.identity: dict[str, Any] = {
             "snapshot": dataset.manifest.id,
+            "newest": dataset.newest,
             "seed": plan.seed,
             "mode": plan.mode,
             "buffer_size": window,
@@ -106,13 +113,20 @@ class ShuffledOrder:
         self._plan = plan
         self._block_bytes = block_bytes
         self._blocks: NDArray[np.int64] | None = None
+        self.chosen: RecordSet | None = None
         self._order: tuple[int, EpochOrder] | None = None
         self._ordering = threading.Lock()
+
+    async def choose(self, damage: DamageByShard | None) -> int:
+        """Find which records there are, and return how many; ``damage`` is as for `Dataset.chosen`."""
+        self.chosen = await self._dataset.chosen(damage)
+        return len(self._dataset) if self.chosen is None else len(self.chosen)
 
     async def prepare(self) -> None:
         """Find where blocks begin, where that is needed; once."""
         if self._plan.mode == "block" and self._blocks is None:
-            self._blocks = await self._dataset.runs(self._block_bytes, self.window)
+            blocks = await self._dataset.runs(self._block_bytes, self.window)
+            self._blocks = blocks if self.chosen is None else await in_thread(self.chosen.ranks, blocks)
 
     def windows(
         self, ranges: Iterator[PositionRange], *, batch_size: int, worker: tuple[int, int]
@@ -145,7 +159,11 @@ class ShuffledOrder:
         if following is None or following.counted_from is None or following.epoch != positions.epoch:
             return None
         with self._ordering:
-            return self._of_epoch(positions.epoch).across(following.first)
+            block = self._of_epoch(positions.epoch).across(following.first)
+        if block is None or self.chosen is None:
+            return block
+        first, last = self.chosen.numbers(np.array([block[0], block[1] - 1])).tolist()
+        return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
         """Numbers, ascending, that are read by one call each: of a store those of one shard, else all of them."""
@@ -155,7 +173,12 @@ class ShuffledOrder:
         return [Part(part) for part in np.split(numbers, np.flatnonzero(np.diff(shards)) + 1) if len(part)]
 
     def _records(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
-        """The numbers of a worker's records at these positions.
+        """The numbers of a worker's records at these positions."""
+        own = self._places(positions, batch_size, worker)
+        return own if self.chosen is None else self.chosen.numbers(own)
+
+    def _places(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
+        """The places of a worker's records among the chosen ones.
 
         One call at a time works, also while another, whose result nobody wants any more, still runs in its thread.
         """
@@ -173,10 +196,11 @@ class ShuffledOrder:
     def _of_epoch(self, epoch: int) -> EpochOrder:
         if self._order is None or self._order[0] != epoch:
             plan = self._plan
+            starts = self._dataset.starts if self.chosen is None else self.chosen.ranks(self._dataset.starts)
             order = EpochOrder(
                 plan.mode,
-                self._dataset.starts,
-                blocks=self._dataset.starts if self._blocks is None else self._blocks,
+                starts,
+                blocks=starts if self._blocks is None else self._blocks,
                 window=self.window,
                 key=key_of(self.identity["snapshot"], plan.seed, epoch),
                 cycle_length=plan.cycle_length,

@@ -155,6 +155,8 @@ class ShuffledStream:
         self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
+        self._ahead.check_new()
+        self._batches.recount(await self._order.choose(self._damage if self._skips else None))
         await self._ahead.__aenter__()
         return self
 
@@ -235,6 +237,7 @@ class ShuffledStream:
         epoch, position = values.whole("epoch"), values.whole("position")
         run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
         self._batches.go_on(epoch, position, run)
+        order.chosen = self._order.chosen
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
@@ -284,7 +287,7 @@ class ShuffledStream:
         tasks = _TASKS if self._dataset.folder.read_ahead else 1
         if self._plan.mode == "global" and tasks > 1 and not self._told:
             self._told = True
-            _tell_cost(self._dataset.manifest.path, len(self._dataset))
+            _tell_cost(self._dataset.manifest.path, self._batches.count)
         self._ahead.begin(lambda scope: WindowsAhead(scope, windows, self._read, tasks=tasks))
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[Any]:

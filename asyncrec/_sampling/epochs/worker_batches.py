@@ -51,6 +51,7 @@ class WorkerBatches:
     Attributes:
         first_epoch, num_repeat: which epochs there are.
         batch_size: records in a batch; 0 before the first `count_batches`.
+        count: records in an epoch.
         rounds: how many batches this worker gets of this epoch from where they are counted.
         returned: how many records were given out, which the stream counts.
 
@@ -68,7 +69,7 @@ class WorkerBatches:
         epoch = 0 if epoch is None else whole_number(epoch, "epoch", least=0, other="None")
         if num_repeat != -1:
             num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 to repeat forever")
-        self._count = count
+        self.count = count
         self._worker, self._workers = number, workers
         self._evenly = worker.ranks if isinstance(worker, WorkerOfRank) else workers
         self._uneven = uneven
@@ -90,7 +91,17 @@ class WorkerBatches:
         done = self._done - unused
         if self.batch_size and done and done == self.rounds:
             return self._epoch + 1, 0
-        return self._epoch, min(self._count, self._start + done * self._workers * self.batch_size)
+        return self._epoch, min(self.count, self._start + done * self._workers * self.batch_size)
+
+    def recount(self, count: int) -> None:
+        """Say how many records an epoch has, at most as many as was said. Before the first `count_batches`.
+
+        Raises:
+            ValueError: the place that was gone to is behind them.
+        """
+        self.count = count
+        if self._start > count:
+            raise self._damaged(self._epoch, self._start, (self.first_epoch, self.num_repeat))
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
         """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
@@ -102,11 +113,8 @@ class WorkerBatches:
         """
         here = self.first_epoch, self.num_repeat
         first, end = run[0], _end(run)
-        if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
-            raise ArgumentValueError(
-                f"the state is damaged: epoch {epoch}, position {position} does not exist in a stream of "
-                f"{self._count:,} records with {_shown(run)}"
-            )
+        if not (first <= epoch and position <= self.count) or (end is not None and (epoch, position) > (end, 0)):
+            raise self._damaged(epoch, position, run)
         if not self._epoch_given:
             if run[1] != self.num_repeat:
                 raise ArgumentValueError(
@@ -163,28 +171,34 @@ class WorkerBatches:
         worker, workers = self._worker, self._workers
         while self._has(epoch):
             rounds = self._rounds_from(epoch, start, batch_size)
-            end = min(self._count, start + rounds * workers * batch_size)
+            end = min(self.count, start + rounds * workers * batch_size)
             for number in range(start // window, -(-end // window)):
                 begin = number * window
                 yield PositionRange(epoch, start, max(start, begin), min(end, begin + window))
-            if rounds and start + ((rounds - 1) * workers + worker) * batch_size >= self._count:
+            if rounds and start + ((rounds - 1) * workers + worker) * batch_size >= self.count:
                 first, last = self._batch(start, rounds - 1)
                 yield PositionRange(epoch, None, first, last)
             epoch, start = epoch + 1, 0
 
+    def _damaged(self, epoch: int, position: int, run: tuple[int, int]) -> ArgumentValueError:
+        return ArgumentValueError(
+            f"the state is damaged: epoch {epoch}, position {position} does not exist in a stream of {self.count:,} "
+            f"records with {_shown(run)}"
+        )
+
     def _has(self, epoch: int) -> bool:
         end = _end((self.first_epoch, self.num_repeat))
-        return self._count > 0 and (end is None or epoch < end)
+        return self.count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
         """How many batches of ``size`` this worker gets of an epoch, from a position on."""
         if not self._has(epoch):
             return 0
-        batches = -(-(self._count - start) // size)
+        batches = -(-(self.count - start) // size)
         dealt = (-(-batches // self._evenly) if self._uneven == "pad" else batches // self._evenly) * self._evenly
         if not dealt and not start:
             raise ArgumentValueError(
-                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
+                f"{self.count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
                 'workers; use smaller batches, or uneven="pad", which repeats some records'
             )
         return -((self._worker - dealt) // self._workers)  # those of its number, up to the last dealt
@@ -193,10 +207,10 @@ class WorkerBatches:
         """The positions of this worker's batch of a round."""
         count = number * self._workers + self._worker
         first = start + count * self.batch_size
-        if first >= self._count:  # padding: from the beginning of the epoch
-            beyond = count - -(-(self._count - start) // self.batch_size)
-            first = beyond % -(-self._count // self.batch_size) * self.batch_size
-        return first, min(first + self.batch_size, self._count)
+        if first >= self.count:  # padding: from the beginning of the epoch
+            beyond = count - -(-(self.count - start) // self.batch_size)
+            first = beyond % -(-self.count // self.batch_size) * self.batch_size
+        return first, min(first + self.batch_size, self.count)
 
 
 def _end(run: tuple[int, int]) -> int | None:

@@ -1,4 +1,4 @@
-"""`open_dataset` opens a `Dataset`, which reads any record of a data set by its number or its key.
+"""`Dataset` reads any record of a data set by its number or its key; `open_dataset` opens it.
 
 Records are numbered through the shards in the order of their names, as the manifest counts them. Opening reads the
 manifest and nothing else; indexes and keys are read when they are first needed.
@@ -7,18 +7,15 @@ manifest and nothing else; indexes and keys are read when they are first needed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
-from os import PathLike
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
-from asyncrec._arguments import Size, byte_count, record_limit
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.examples import Examples
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
@@ -28,18 +25,17 @@ from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.lookup import RecordLookup
+from asyncrec._sampling.random_access.newest import NewestVersions, no_keys
 from asyncrec._sampling.random_access.range_read import RangeRead
 from asyncrec._sampling.random_access.record_numbers import numbers_of, record_blocks
-from asyncrec._sampling.random_access.scan_manifest import snapshot_in
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import split_checkpoint_path
-from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint
+from asyncrec.example._age import Age
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._cached import CACHE_BYTES, CachedStorage, cache_at, through
-from asyncrec.storage._url import redact
+from asyncrec.storage._cached import CachedStorage
 
 T = TypeVar("T")
 
@@ -67,13 +63,16 @@ class Dataset:
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
     gives all records in order.
 
+    If it was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers give the newest version of
+    each key. Numbers do not change: ``len``, `get`, `get_many` and `locate` count and read all records.
+
     Attributes:
         manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
         progress: of each source the last position whose records are committed; see `Manifest.progress`.
         cache: the local cache, if there is one; its ``downloads`` counts the pieces that were brought there.
     """
 
-    def __init__(self, folder: Storage, name: str, manifest: Manifest) -> None:
+    def __init__(self, folder: Storage, name: str, manifest: Manifest, *, newest: str | None = None) -> None:
         self.manifest = manifest
         self.progress = manifest.progress
         self.cache = folder.cache if isinstance(folder, CachedStorage) else None
@@ -85,6 +84,13 @@ class Dataset:
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
         self.keys = KeyIndex(folder, name, manifest.shards, self._starts, manifest.path)
+        self.newest = newest
+        self.newest_versions: NewestVersions | None = None
+        if newest is not None:
+            age = Age(newest, manifest.schema, manifest.path)
+            if len(manifest.shards) and manifest.shards[0].committed and not manifest.shards.keyed.any():
+                raise no_keys(manifest.path)
+            self.newest_versions = NewestVersions(self, self.keys, age)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self.versions = FileVersions(manifest.shards, self.files.display_path)
 
@@ -92,7 +98,8 @@ class Dataset:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.manifest.path}: {len(self):,} records in {len(self.manifest.shards):,} shards>"
+        newest = "" if self.newest is None else f", the newest by {self.newest!r}"
+        return f"<Dataset {self.manifest.path}: {len(self):,} records in {len(self.manifest.shards):,} shards{newest}>"
 
     @property
     def schema(self) -> Schema | None:
@@ -105,7 +112,7 @@ class Dataset:
     def __aiter__(self) -> RecordsInOrder:
         compressed = any(self.manifest.shards.compressions)
         step = step_of(len(self), self.manifest.bytes, compressed=compressed)
-        return RecordsInOrder(len(self), step, self.get_many)
+        return RecordsInOrder(len(self), step, self._between, self.get_many)
 
     def batches(self) -> AsyncIterator[list[bytes]]:
         """Iterate over all records in order, in non-empty lists as they are read, which is the fast way."""
@@ -170,10 +177,24 @@ class Dataset:
         await checkpoint()
         return await self.lookup.many(wanted, records_of)
 
-    async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record that was written with this ``key``; if there are several, the one that was committed first.
+    async def _between(self, first: int, last: int) -> NDArray[np.int64]:
+        """Which of the records ``[first, last)`` an iteration gives."""
+        chosen = await self.chosen()
+        return np.arange(first, last) if chosen is None else chosen.between(first, last)
 
-        `asyncrec.tools.dedupe` makes a data set of the last or the newest of each key.
+    async def chosen(self, damage: DamageByShard | None = None) -> RecordSet | None:
+        """The newest version of each key, if the data set was opened with ``newest=``; else `None`, which is all.
+
+        Damaged records are listed in ``damage``, and count as the oldest; if it is `None`, they are an error.
+        """
+        if self.newest_versions is None:
+            return None
+        self.lookup.check_open()
+        return await self.newest_versions.records(damage)
+
+    async def get_by_key(self, key: str | bytes) -> bytes:
+        """Read the record that was written with this ``key``; if there are several, the one that was committed first,
+        or the newest if the data set was opened with ``newest=``.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
         In a far store a checkpoint (`asyncrec.tools.compact`) has them sorted: then a call reads a block of them, until
@@ -182,12 +203,35 @@ class Dataset:
         Raises:
             KeyError: no record has this key, or the shards were written without keys.
         """
-        return await self.get(await self.find(key))
+        number, record = await self._found(key)
+        return await self.get(number) if record is None else record
 
     async def find(self, key: str | bytes) -> int:
-        """Return the number of the record with this ``key``. Like `get_by_key`, but it does not read the record."""
+        """Return the number of the record that `get_by_key` would read."""
+        return (await self._found(key))[0]
+
+    async def _found(self, key: str | bytes) -> tuple[int, bytes | None]:
         self.lookup.check_open()
-        return await self.keys.find(key)
+        versions = await self.keys.versions(key)
+        return (int(versions[0]), None) if self.newest_versions is None else await self.newest_versions.of(versions)
+
+    async def history(self, key: str | bytes) -> list[bytes]:
+        """Read every version of a key, in the order in which they were committed; or, if the data set was opened with
+        ``newest=``, from the oldest to the newest. All of them are held in memory.
+
+        Raises:
+            KeyError: no record has this key.
+            Other errors: as `get_by_key`.
+        """
+        return (await self.numbered_history(key))[1]
+
+    async def numbered_history(self, key: str | bytes) -> tuple[NDArray[np.int64], list[bytes]]:
+        """Like `history`, with the numbers of the records."""
+        self.lookup.check_open()
+        versions = await self.keys.versions(key)
+        if self.newest_versions is not None:
+            return await self.newest_versions.ordered(versions)
+        return versions, await self.get_many(versions)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
         """Return where a record is stored: its shard, offset, size and member.
@@ -223,7 +267,8 @@ class Dataset:
         uneven: Literal["drop", "pad"] = "drop",
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
-        """All records in an order that depends only on the snapshot, the seed and the epoch.
+        """All records, or the newest version of each key, in an order that depends only on the snapshot, the seed, the
+        epoch and ``newest``.
 
         ::
 
@@ -290,61 +335,3 @@ class Dataset:
     def starts(self) -> NDArray[np.int64]:
         """int64 (shards + 1,): the number of each shard's first record, and at last the number of records."""
         return self._starts
-
-
-@asynccontextmanager
-async def open_dataset(
-    path: str | PathLike[str] | Manifest,
-    *,
-    cache: str | PathLike[str] | None = None,
-    cache_bytes: Size = CACHE_BYTES,
-    max_record_bytes: Size = MAX_RECORD_BYTES,
-    storage: Storage | None = None,
-    storage_options: dict[str, Any] | None = None,
-) -> AsyncIterator[Dataset]:
-    """Read any record of a data set: ``async with open_dataset("s3://crawl/2026/pages") as dataset: ...``.
-
-    Args:
-        path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
-            (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
-            without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
-            are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
-            with a slash at its end means all shards in it. If these belong to several data sets, they are read
-            together, and a warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.
-        cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
-            machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
-            is read more than once, or by several processes.
-        cache_bytes: how many bytes all cached files may take; 64 GiB. The least recently used ones are removed.
-        max_record_bytes: a longer record is an error where there is no manifest and no index; see `open_reader`.
-        storage: an open `Storage`; it is used, and not closed.
-        storage_options: options for the backend, if this call opens the storage.
-
-    Raises:
-        ObjectNotFoundError: there is neither a manifest nor a shard; or it is a folder of several data sets.
-        ManifestError: the manifest cannot be read.
-        FormatError: there is no manifest, and a shard without an index is damaged.
-    """
-    longest = record_limit(max_record_bytes)
-    given = path if isinstance(path, Manifest) else None
-    where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
-    where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
-    disk_cache = await cache_at(cache, cache_bytes)
-    opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
-    async with opening as (store, name):
-        folder, manifest = through(store, disk_cache), given
-        display_path = redact(str(where))
-        if checkpoint is not None:
-            manifest = await load_checkpoint(folder, name, checkpoint, path=display_path)
-        if manifest is None:
-            folder, name, manifest = await snapshot_in(
-                store,
-                name,
-                path=display_path,
-                cached=lambda found: through(found, disk_cache),
-                max_record_bytes=longest,
-            )
-        dataset = Dataset(folder, name, manifest)
-        try:
-            yield dataset
-        finally:
-            await dataset.lookup.close()

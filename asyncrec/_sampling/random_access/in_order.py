@@ -20,11 +20,24 @@ _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator; cancelled, it goes on where the last call was given."""
+    """An async iterator; cancelled, it goes on where the last call was given.
 
-    def __init__(self, count: int, step: int, get_many: Callable[[NDArray[np.int64]], Awaitable[list[bytes]]]) -> None:
+    Args:
+        count: how many records there are.
+        step: how many are looked at in one step.
+        wanted: the numbers of those that are given, of the records from one number to behind the last.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        step: int,
+        wanted: Callable[[int, int], Awaitable[NDArray[np.int64]]],
+        get_many: Callable[[NDArray[np.int64]], Awaitable[list[bytes]]],
+    ) -> None:
         self._count = count
         self._step = step
+        self._wanted = wanted
         self._get_many = get_many
         self._next = 0
         self._records: Iterator[bytes] = iter(())
@@ -45,12 +58,13 @@ class RecordsInOrder:
     async def _batch(self) -> list[bytes]:
         if rest := list(self._records):
             return rest
-        if self._next >= self._count:
-            raise StopAsyncIteration
-        end = min(self._count, self._next + self._step)
-        found = await self._get_many(np.arange(self._next, end, dtype=np.int64))
-        self._next = end
-        return found
+        while self._next < self._count:
+            end = min(self._count, self._next + self._step)
+            found = await self._get_many(await self._wanted(self._next, end))
+            self._next = end
+            if found:
+                return found
+        raise StopAsyncIteration
 
 
 def step_of(records: int, stored_bytes: int, *, compressed: bool) -> int:

@@ -1,38 +1,38 @@
-"""`KeyIndex` finds the number of a record by its key: in the sorted keys of all shards, or in a checkpoint's runs."""
+"""`KeyIndex` finds the records that have a key: in the sorted keys of all shards, or in a checkpoint's runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TypeAlias
 
 import anyio
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._sampling.random_access.key_files import KeyFiles, Keys, Numbers
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
-from asyncrec._shards.manifest.manifest import naming_lost_shards
-from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList, in_order_of_commits
 from asyncrec._shards.writing.keys import digest_of
-from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
+from asyncrec.errors import RecordKeyError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._cached import expect
 
-Columns = tuple[NDArray[np.bytes_], NDArray[np.int64]]
+Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 
 # A request to a far store takes as long as receiving this number of bytes.
 _REQUEST = 512 << 10
+# Keys of several shards that are worked on at once: 6 MiB, a few times over.
+_AT_ONCE = 1 << 18
 # Of a key, so much is shown.
 _LONGEST = 200
 
 
 class KeyIndex:
-    """Finds the number of a record by its key. The keys are read when it is first asked.
+    """Finds the numbers of records by their key. The keys are read when it is first asked.
 
     Of a far store they are looked up in the runs that the checkpoint names (`_shards.manifest.key_run`), a request for
     each key and run, until reading all of them would have cost as much.
@@ -50,6 +50,7 @@ class KeyIndex:
         self._name = name
         self._shards = shards
         self._starts = starts
+        self._files = KeyFiles(folder, shards, starts)
         self._reading = anyio.Lock()
         self._columns: Columns | None = None  # of all shards
         self._runs: OpenRuns | None = None
@@ -57,8 +58,8 @@ class KeyIndex:
         self._asked = 0
         self._ranks = np.empty(0, np.int64)  # of each shard, in the order of commits
 
-    async def find(self, key: str | bytes) -> int:
-        """The number of the record with this key, of several the one that was committed first.
+    async def versions(self, key: str | bytes) -> Numbers:
+        """The numbers of the records with this key, in the order in which they were committed; at least one.
 
         Raises:
             KeyError: there is none.
@@ -74,7 +75,7 @@ class KeyIndex:
                 return await self._find_in_runs(key, runs.runs, others)
             except UNFIT as error:
                 self._give_up(runs, error)
-            return await self.find(key)
+            return await self.versions(key)
         return self.look_up(key)
 
     @property
@@ -82,14 +83,44 @@ class KeyIndex:
         """Whether `look_up` may be called."""
         return self._columns is not None
 
-    def look_up(self, key: str | bytes) -> int:
-        """As `find`, where the keys were read before. From any thread."""
+    def look_up(self, key: str | bytes) -> Numbers:
+        """As `versions`, where the keys were read before. From any thread."""
         assert self._columns is not None, "asked for where they are read"
         return self._told(key, _found(self._columns, digest_of(key)), none=not len(self._columns[0]))
 
-    def _told(self, key: str | bytes, number: int | None, *, none: bool) -> int:
-        if number is not None:
-            return number
+    async def all(self) -> AsyncGenerator[Keys]:
+        """Yield the keys of all records that have one, some at a time, in no order; some of them twice.
+
+        They are not kept. A run that turns out to be damaged is followed by the keys of its shards, of which it gave
+        some.
+
+        Raises:
+            DatasetError: a file of keys does not fit its shard.
+        """
+        if self._columns is not None:
+            digests, numbers = self._columns
+            for at in range(0, len(numbers), _AT_ONCE):
+                end = at + _AT_ONCE
+                yield Keys(digests[at:end].view("<u8").reshape(-1, 2), numbers[at:end])
+            return
+        async with self._reading:
+            runs = await self._open_runs()
+        for run in [*runs.runs]:
+            try:
+                async with aclosing(run.all()) as parts:
+                    async for each in parts:
+                        yield Keys(each.digests, self._starts[each.shards] + each.records)
+            except UNFIT as error:
+                self._give_up(runs, error)
+                break
+        rows = np.flatnonzero(~runs.covered)
+        ends = np.cumsum(np.diff(self._starts)[rows])
+        for some in np.split(rows, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1) if len(rows) else ():
+            yield await self._files.of(some.tolist())
+
+    def _told(self, key: str | bytes, numbers: Numbers, *, none: bool) -> Numbers:
+        if len(numbers):
+            return numbers
         if none:
             raise RecordKeyError(
                 f"{self._path}: no record has the key {_shown(key)}, because no record in this data set was written "
@@ -97,40 +128,46 @@ class KeyIndex:
             ).with_remedy("to give a record a key, pass key= to writer.write", command="")
         raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
 
-    async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> int:
+    async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> Numbers:
         digest = digest_of(key)
         self._asked += _REQUEST * len(runs)
-        ranks = self._ranks
-        places = [place for place in await for_each(lambda run: run.find(digest, ranks), runs) if place is not None]
-        numbers = [int(self._starts[row]) + record for row, record in places]
-        if (other := _found(others, digest)) is not None:
-            numbers.append(other)
-        rows = ranks[self._rows_of(np.array(numbers, np.int64))].tolist()
-        return self._told(key, min(zip(rows, numbers, strict=True), default=(0, None))[1], none=False)
+        found = [part for parts in await for_each(lambda run: run.find(digest), runs) for part in parts]
+        numbers = np.concatenate(
+            [_found(others, digest), *(self._starts[each.shards] + each.records for each in found)]
+        )
+        return self._told(key, numbers[np.lexsort((numbers, self.turns(numbers)))], none=False)
+
+    def turns(self, numbers: Numbers) -> Numbers:
+        """The places of these records' shards in the order of commits, once keys were read. From any thread."""
+        return self._ranks[self._rows_of(numbers)]
 
     async def _open(self) -> None:
         """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
+        opened = await self._open_runs()
+        whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
+        if self._others is None:
+            others = await self._files.of(np.flatnonzero(~opened.covered).tolist())
+            self._others = await in_thread(self._in_order, others.digests.view("S16").ravel(), others.numbers)
+        if not whole:
+            return
+        try:
+            parts = [each for run in opened.runs async for each in run.all()]
+        except UNFIT as error:
+            self._give_up(opened, error)
+            await self._open()
+        else:
+            self._columns = await in_thread(self._joined, self._others, parts)
+            self._runs, self._others = None, None
+
+    async def _open_runs(self) -> OpenRuns:
+        """Open the runs, if they are not open."""
         if self._runs is None:
             await in_thread(self._rank_shards)
             if isinstance(self._shards, ShardList):
                 self._runs = await open_runs(self._folder, self._name, self._shards)
             else:
                 self._runs = OpenRuns([], np.zeros(len(self._shards), np.bool_))
-        runs = self._runs.runs
-        whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in runs)
-        if self._others is None:
-            self._others = await self._read(np.flatnonzero(~self._runs.covered).tolist())
-        if not whole:
-            return
-        opened, others = self._runs, self._others
-        try:
-            parts = [await run.all() for run in runs]
-        except UNFIT as error:
-            self._give_up(opened, error)
-            await self._open()
-        else:
-            self._columns = await in_thread(self._joined, others, [each for part in parts for each in part])
-            self._runs, self._others = None, None
+        return self._runs
 
     def _give_up(self, runs: OpenRuns, error: Exception) -> None:
         """Read the keys of all shards by their own files from now on."""
@@ -138,55 +175,12 @@ class KeyIndex:
             runs.told(self._path, error)
             self._others = None
 
-    async def _read(self, rows: Sequence[int]) -> Columns:
-        """The keys of some shards, by their own files."""
-
-        async def read(row: int) -> bytes:
-            shard = self._shards[row]
-            if shard.keys is None and shard.committed:
-                return b""  # written without keys
-            path = keys_key(shard.path) if shard.keys is None else shard.keys.path
-            if shard.keys is not None:
-                expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
-            try:
-                with naming_lost_shards():
-                    content = await self._folder.get(path)
-            except ObjectNotFoundError:
-                if shard.keys is not None:
-                    raise
-                return b""
-            if len(content) != KEY_BYTES * shard.records:
-                raise DatasetError(
-                    f"{path}: the file has {len(content):,} bytes, but the keys of {shard.records:,} records take "
-                    f"{KEY_BYTES} bytes each; the file belongs to another version of the shard. Run 'asyncrec "
-                    "verify' for details"
-                )
-            if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
-                raise DatasetError(
-                    f"{path}: the keys do not match their checksum in the manifest; run 'asyncrec verify' for details"
-                )
-            return content
-
-        return await in_thread(self._sorted, rows, await for_each(read, rows))
-
     def _rank_shards(self) -> None:
         """Find the place of each shard in the order of commits."""
         shards = self._shards
         turns = shards.by_commit() if isinstance(shards, ShardList) else in_order_of_commits(shards)
         self._ranks = np.empty(len(shards), np.int64)
         self._ranks[turns] = np.arange(len(shards))
-
-    def _sorted(self, rows: Sequence[int], contents: list[bytes]) -> Columns:
-        digests = np.frombuffer(b"".join(contents), dtype="S16")
-        numbers = np.concatenate(
-            [np.empty(0, np.int64)]
-            + [
-                np.arange(start, start + len(content) // KEY_BYTES)
-                for start, content in zip(self._starts[rows].tolist(), contents, strict=True)
-            ]
-        )
-        keyed = digests != b""
-        return self._in_order(digests[keyed], numbers[keyed])
 
     def _joined(self, others: Columns, parts: list[Entries]) -> Columns:
         if not parts:
@@ -197,7 +191,7 @@ class KeyIndex:
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
         """Sort by digest; of equal ones the first committed comes first."""
-        turns = np.lexsort((numbers, self._ranks[self._rows_of(numbers)]))
+        turns = np.lexsort((numbers, self.turns(numbers)))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
 
@@ -205,12 +199,11 @@ class KeyIndex:
         return np.searchsorted(self._starts, numbers, side="right") - 1
 
 
-def _found(columns: Columns, digest: bytes) -> int | None:
+def _found(columns: Columns, digest: bytes) -> Numbers:
     digests, numbers = columns
     # S16 compares without trailing zeros on both sides alike.
     wanted = np.frombuffer(digest, dtype="S16")[0]
-    at = int(np.searchsorted(digests, wanted))
-    return None if at == len(digests) or digests[at] != wanted else int(numbers[at])
+    return numbers[np.searchsorted(digests, wanted) : np.searchsorted(digests, wanted, side="right")]
 
 
 def _shown(key: str | bytes) -> str:

@@ -6,6 +6,7 @@ files. So a run saves requests, and is never needed.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,23 +57,19 @@ class OpenRun:
     tail: RunTail
     rows: NDArray[np.int64]
 
-    async def find(self, digest: bytes, ranks: NDArray[np.int64]) -> tuple[int, int] | None:
-        """The first record with a key: its shard in the snapshot and its number there; `None` if there is none.
-
-        ``ranks`` are the places of the snapshot's shards in the order in which they were committed.
+    async def find(self, digest: bytes) -> list[Entries]:
+        """The records with a key: their shards in the snapshot and their numbers there.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
         """
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
-        best = None
+        found = []
         for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
-            found = entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1))
-            places = [*zip(found.shards.tolist(), found.records.tolist(), strict=True), *([best] if best else [])]
-            best = min(places, key=lambda place: (ranks[place[0]], place[1]), default=None)
-        return best
+            found.append(entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1)))
+        return found
 
     async def part(self, low: int, high: int) -> Entries:
         """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
@@ -83,20 +80,19 @@ class OpenRun:
         start, end = range_of_blocks(low, high, self.run)
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
-    async def all(self) -> list[Entries]:
-        """All that it has of the snapshot, in its order, by one request.
+    async def all(self) -> AsyncGenerator[Entries]:
+        """Yield all that it has of the snapshot, some at a time, in its order, by one request.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
         """
-        found, blocks = [], len(self.tail.first)
+        blocks = len(self.tail.first)
         start, end = range_of_blocks(0, blocks, self.run)
         async with ResumingSource(self.folder, self.key, start=start, end=end) as source:
             for low in range(0, blocks, _STEP_BLOCKS):
                 high = min(low + _STEP_BLOCKS, blocks)
                 content = await receive_exactly(source, (high - low) * RUN_BLOCK * ENTRY_BYTES)
-                found.append(await in_thread(self._live, content, low, high))
-        return found
+                yield await in_thread(self._live, content, low, high)
 
     def _live(self, content: bytes, low: int, high: int) -> Entries:
         entries = Entries.joined(self.tail.check(content, low, high, self.run))

@@ -33,7 +33,7 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
     contents: list[bytes] = []
     try:
         for run in runs.runs:
-            contents += [part.digests.tobytes() for part in await run.all()]
+            contents += [part.digests.tobytes() async for part in run.all()]
     except UNFIT as error:
         runs.told(before.path, error)
         contents.clear()

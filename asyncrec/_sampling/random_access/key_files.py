@@ -1,0 +1,91 @@
+"""`KeyFiles` reads the keys of a data set's shards from the file that each shard has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.manifest import naming_lost_shards
+from asyncrec._shards.manifest.names import keys_key
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import expect
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+
+# Files that are read at once. Each thread that reads one keeps some memory for itself, so a disk is read by few.
+_TASKS, _TASKS_NEAR = 32, 4
+
+
+class Keys(NamedTuple):
+    """The keys of some records: uint64 (n, 2), the digests, and int64 (n,), the records' numbers."""
+
+    digests: NDArray[np.uint64]
+    numbers: Numbers
+
+
+class KeyFiles:
+    """The files of keys of a data set; ``starts`` are the numbers of its shards' first records."""
+
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers) -> None:
+        self._folder = folder
+        self._shards = shards
+        self._starts = starts
+
+    async def of(self, rows: Sequence[int]) -> Keys:
+        """The keys of the records of some shards, of those records that have one.
+
+        Raises:
+            DatasetError: a file of keys does not fit its shard.
+        """
+
+        async def read(row: int) -> bytes:
+            shard = self._shards[row]
+            if shard.keys is None and shard.committed:
+                return b""  # written without keys
+            path = keys_key(shard.path) if shard.keys is None else shard.keys.path
+            if shard.keys is not None:
+                expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
+            try:
+                with naming_lost_shards():
+                    content = await self._folder.get(path)
+            except ObjectNotFoundError:
+                if shard.keys is not None:
+                    raise
+                return b""
+            if len(content) != KEY_BYTES * shard.records:
+                raise DatasetError(
+                    f"{path}: the file has {len(content):,} bytes, but the keys of {shard.records:,} records take "
+                    f"{KEY_BYTES} bytes each; the file belongs to another version of the shard. Run 'asyncrec "
+                    "verify' for details"
+                )
+            if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
+                raise DatasetError(
+                    f"{path}: the keys do not match their checksum in the manifest; run 'asyncrec verify' for details"
+                )
+            return content
+
+        return await in_thread(
+            self._keyed, rows, await for_each(read, rows, tasks=_TASKS if self._folder.read_ahead else _TASKS_NEAR)
+        )
+
+    def _keyed(self, rows: Sequence[int], contents: list[bytes]) -> Keys:
+        digests = np.frombuffer(b"".join(contents), dtype="<u8").reshape(-1, 2)
+        numbers = np.concatenate(
+            [np.empty(0, np.int64)]
+            + [
+                np.arange(start, start + len(content) // KEY_BYTES)
+                for start, content in zip(self._starts[rows].tolist(), contents, strict=True)
+            ]
+        )
+        keyed = digests.any(axis=1)
+        return Keys(digests[keyed], numbers[keyed])

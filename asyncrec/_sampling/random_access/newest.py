@@ -1,0 +1,247 @@
+"""`NewestVersions` tells by a feature which of the records with one key is the newest; for one key, or for all.
+
+For all of them, the naive way reads every record for its key and its feature. But most keys come once, and their
+records need not be read: the keys say which do not. So there are three tables, each of them in bounded memory (a
+`RowTable`): of all keys, by which those that come more than once are found; of these, in the order of their records, in
+which the records are read, nearby ones together; and of these with what the feature says, by which the newest are
+found. What is kept is a bit for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.map import concurrently
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.damage import DamageByShard
+from asyncrec._sampling.epochs.shuffled_order import NumberedRecords
+from asyncrec._sampling.random_access.in_order import step_of
+from asyncrec._sampling.random_access.key_files import Keys, Numbers
+from asyncrec._sampling.random_access.key_index import KeyIndex
+from asyncrec._sampling.random_access.row_table import BUCKETS, Rows, RowTable, by_digest
+from asyncrec._sampling.record_set import RecordSet, all_bits, clear
+from asyncrec.errors import DatasetError
+from asyncrec.example._age import AGE_BYTES, Age
+from asyncrec.example._by_name import features_in
+
+_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
+_AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
+# Of each of two tables that there are at a time, held before rows go to files: the keys of 700,000 records.
+_MEMORY = 16 << 20
+# Steps of records that are read at once.
+_TASKS = 4
+
+
+class NewestVersions:
+    """Which record of each key is the newest: the one with the largest value of a feature, of equal ones the last
+    committed.
+
+    A record without the feature is older than one that has it. A record without a key is the newest of its own.
+
+    Args:
+        dataset: the records.
+        age: the feature.
+    """
+
+    def __init__(self, dataset: NumberedRecords, keys: KeyIndex, age: Age) -> None:
+        self._dataset = dataset
+        self._keys = keys
+        self._age = age
+        manifest = dataset.manifest
+        self._step = step_of(len(dataset), manifest.bytes, compressed=any(manifest.shards.compressions))
+        self._making = anyio.Lock()
+        self._found: RecordSet | None = None
+        self._past_damage: tuple[RecordSet, DamageByShard] | None = None
+
+    def take(self, found: RecordSet) -> None:
+        """Take over what another process found for the same snapshot and feature."""
+        self._found = found
+
+    async def of(self, versions: Numbers) -> tuple[int, bytes | None]:
+        """The newest of the records with one key, in the order of commits; and the record, if it was read.
+
+        Raises:
+            FormatError: one of them is damaged.
+            ValueError: the feature of one of them has no order.
+        """
+        if len(versions) == 1:
+            return int(versions[0]), None
+        if self._found is not None:
+            return int(versions[self._found.has(versions)][0]), None
+        newest, age, kept = int(versions[0]), b"", None
+        async for some, records, ages in self._read(versions):
+            last = max(range(len(ages)), key=lambda at: (ages[at], at))
+            if ages[last] >= age:
+                newest, age, kept = int(some[last]), ages[last], records[last]
+        return newest, kept
+
+    async def ordered(self, versions: Numbers) -> tuple[Numbers, list[bytes]]:
+        """The records with one key from the oldest to the newest, and their numbers."""
+        records: list[bytes] = []
+        ages: list[bytes] = []
+        async for _, read, told in self._read(versions):
+            records += read
+            ages += told
+        order = sorted(range(len(ages)), key=ages.__getitem__)
+        return versions[order], [records[at] for at in order]
+
+    async def records(self, damage: DamageByShard | None = None) -> RecordSet:
+        """The newest record of each key; found once.
+
+        Args:
+            damage: damaged records are listed there, and count as the oldest; if it is `None`, they are an error.
+
+        Raises:
+            DatasetError: no record has a key.
+            FormatError: a record is damaged.
+            ValueError: none of the records that were read has the feature, or its values have no order.
+        """
+        async with self._making:
+            if damage is None or self._found is not None:
+                if self._found is None:
+                    self._found = await self._find(None)
+                return self._found
+            if self._past_damage is None:
+                met = DamageByShard()
+                self._past_damage = await self._find(met), met
+                if not met.listed():
+                    self._found = self._past_damage[0]
+        found, met = self._past_damage
+        for each in met.listed():
+            damage.add(each.path, [each.damage])
+        return found
+
+    async def _find(self, damage: DamageByShard | None) -> RecordSet:
+        size = len(self._dataset)
+        async with RowTable(
+            _ROW, lambda rows: rows["number"] * BUCKETS // max(1, size), memory=_MEMORY, folder=None
+        ) as same:
+            await self._find_same(same)
+            async with RowTable(_AGED_ROW, by_digest, memory=_MEMORY, folder=None) as aged:
+                await self._find_ages(same, aged, damage)
+                return await self._choose(aged)
+
+    async def _find_same(self, same: RowTable) -> None:
+        """Find the keys that come more than once, with their records."""
+        async with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
+            async with aclosing(self._keys.all()) as parts:
+                async for keys in parts:
+                    await in_thread(_add, table, keys)
+            if not table.count and len(self._dataset):
+                raise no_keys(self._dataset.manifest.path)
+            await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
+
+    async def _find_ages(self, same: RowTable, aged: RowTable, damage: DamageByShard | None) -> None:
+        """Read the records with these keys, some at a time, in their order."""
+        adding = anyio.Lock()
+
+        async def read(rows: Rows) -> None:
+            records: Sequence[bytes | None]
+            if damage is None:
+                records = await self._dataset.get_many(rows["number"])
+            else:
+                records = await self._dataset.get_whole(rows["number"], damage)
+            found = await in_thread(self._aged, rows, records)
+            async with adding:
+                await in_thread(aged.add, found)
+
+        groups = same.groups()
+        while (group := await in_thread(next, groups, None)) is not None:
+            rows = await in_thread(_by_number, group)
+            parts = (rows[at : at + self._step] for at in range(0, len(rows), self._step))
+            await concurrently(read, parts, tasks=_TASKS)
+        if aged.count:
+            self._age.end(f", among the {aged.count:,} records whose keys come more than once")
+
+    async def _choose(self, aged: RowTable) -> RecordSet:
+        size = len(self._dataset)
+        bits = all_bits(size)
+        await _for_each(aged.groups(), lambda rows: self._clear_older(bits, rows))
+        return await in_thread(RecordSet, size, bits)
+
+    def _aged(self, rows: Rows, records: Sequence[bytes | None]) -> Rows:
+        """The rows with the ages of their records. Blocks."""
+        found = np.empty(len(rows), _AGED_ROW)
+        for name in ("high", "low", "number"):
+            found[name] = rows[name]
+        found["age"] = self._ages(records)
+        return found
+
+    def _ages(self, records: Sequence[bytes | None]) -> list[bytes]:
+        return [b"" if record is None else self._age.of(features_in(record)) for record in records]
+
+    def _clear_older(self, bits: NDArray[np.uint8], rows: Rows) -> None:
+        """Clear the bits of those records that have a newer version. Blocks."""
+        numbers = rows["number"]
+        order = np.lexsort((numbers, self._keys.turns(numbers), rows["age"], rows["low"], rows["high"]))
+        rows = rows[order]
+        clear(bits, rows["number"][:-1][_alike(rows)])
+
+    async def _read(self, versions: Numbers) -> AsyncGenerator[tuple[Numbers, list[bytes], list[bytes]]]:
+        """Yield records with their numbers and ages, some at a time."""
+        for at in range(0, len(versions), self._step):
+            some = versions[at : at + self._step]
+            records = await self._dataset.get_many(some)
+            yield some, records, await in_thread(self._ages, records)
+
+
+def no_keys(path: str) -> DatasetError:
+    """The error for records of which none has a key."""
+    return DatasetError(
+        f"{path}: no record in this data set was written with a key, so no record is a version of another; open it "
+        "without newest"
+    ).with_remedy("to give a record a key, pass key= to writer.write", command="")
+
+
+async def _for_each(groups: Iterator[Rows], work: Callable[[Rows], None]) -> None:
+    """Work on all groups in a thread, one at a time, so that a cancellation waits for one at most."""
+
+    def work_on_next() -> bool:
+        rows = next(groups, None)
+        if rows is not None:
+            work(rows)
+        return rows is not None
+
+    while await in_thread(work_on_next):
+        pass
+
+
+def _by_number(rows: Rows) -> Rows:
+    return rows[np.argsort(rows["number"])]
+
+
+def _add(table: RowTable, keys: Keys) -> None:
+    rows = np.empty(len(keys.numbers), _ROW)
+    rows["high"], rows["low"] = keys.digests[:, 0], keys.digests[:, 1]
+    rows["number"] = keys.numbers
+    table.add(rows)
+
+
+def _repeated(rows: Rows) -> Rows:
+    """Those of rows whose key comes more than once; each record once."""
+    rows = rows[np.argsort(rows["high"], kind="stable")]
+    rows = rows[_in_pairs(rows, rows["high"][1:] == rows["high"][:-1])]  # few are left
+    rows = rows[np.lexsort((rows["number"], rows["low"], rows["high"]))]
+    again = np.zeros(len(rows), np.bool_)
+    again[1:] = _alike(rows) & (rows["number"][1:] == rows["number"][:-1])
+    rows = rows[~again]
+    return rows[_in_pairs(rows, _alike(rows))]
+
+
+def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows are like the one before or behind; ``same`` says of each but the last whether the next is like it."""
+    found = np.zeros(len(rows), np.bool_)
+    found[:-1] |= same
+    found[1:] |= same
+    return found
+
+
+def _alike(rows: Rows) -> NDArray[np.bool_]:
+    """Whether each of sorted rows but the last has the key of the next."""
+    same: NDArray[np.bool_] = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
+    return same

@@ -1,0 +1,87 @@
+"""`open_dataset` opens a `Dataset`: it reads the manifest, or finds the shards that have none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import Any
+
+from asyncrec._arguments import Size, record_limit
+from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.random_access.scan_manifest import snapshot_in
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import split_checkpoint_path
+from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint
+from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import CACHE_BYTES, cache_at, through
+from asyncrec.storage._url import redact
+
+
+@asynccontextmanager
+async def open_dataset(
+    path: str | PathLike[str] | Manifest,
+    *,
+    newest: str | None = None,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: Size = CACHE_BYTES,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[Dataset]:
+    """Read any record of a data set: ``async with open_dataset("s3://crawl/2026/pages") as dataset: ...``.
+
+    Args:
+        path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
+            (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
+            without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
+            are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
+            with a slash at its end means all shards in it. If these belong to several data sets, they are read
+            together, and a warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.
+        newest: a feature, such as ``"date"``, that tells which record is the newest of those with one key: the one with
+            the largest value, a number, or a text of at most 32 bytes, which is compared byte by byte. Of equal values
+            the last committed is the newest; a record without the feature is the oldest; a record without a key has no
+            other versions. Then the data set gives the newest version of each key (see `Dataset`). The first look-up
+            of a key reads as without ``newest``, and each one all versions of its key; a stream first reads all keys,
+            and the records whose key comes more than once, and keeps a bit for each record. If there are millions of
+            keys, that takes temporary files: 24 bytes a key, and 81 for each record whose key comes more than once.
+        cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
+            machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
+            is read more than once, or by several processes.
+        cache_bytes: how many bytes all cached files may take; 64 GiB. The least recently used ones are removed.
+        max_record_bytes: a longer record is an error where there is no manifest and no index; see `open_reader`.
+        storage: an open `Storage`; it is used, and not closed.
+        storage_options: options for the backend, if this call opens the storage.
+
+    Raises:
+        ObjectNotFoundError: there is neither a manifest nor a shard; or it is a folder of several data sets.
+        ManifestError: the manifest cannot be read.
+        FormatError: there is no manifest, and a shard without an index is damaged.
+        ValueError: by ``newest``, the schema has no such feature, or its values have no order.
+        DatasetError: no record has a key, and ``newest`` was passed.
+    """
+    longest = record_limit(max_record_bytes)
+    given = path if isinstance(path, Manifest) else None
+    where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
+    where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
+    disk_cache = await cache_at(cache, cache_bytes)
+    opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
+    async with opening as (store, name):
+        folder, manifest = through(store, disk_cache), given
+        display_path = redact(str(where))
+        if checkpoint is not None:
+            manifest = await load_checkpoint(folder, name, checkpoint, path=display_path)
+        if manifest is None:
+            folder, name, manifest = await snapshot_in(
+                store,
+                name,
+                path=display_path,
+                cached=lambda found: through(found, disk_cache),
+                max_record_bytes=longest,
+            )
+        dataset = Dataset(folder, name, manifest, newest=newest)
+        try:
+            yield dataset
+        finally:
+            await dataset.lookup.close()

@@ -1,0 +1,61 @@
+"""Features of records by their names: which a schema says there are, and the values of one, as it is on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import ArgumentValueError, DecodeError, SchemaError
+from asyncrec.example._compound import Sequence as FeatureList
+from asyncrec.example._schema import Schema
+from asyncrec.example._varints import int64_values
+from asyncrec.example._wire import INT64, Raw, parse_example
+
+# Of names in a message.
+MOST_NAMED = 30
+
+
+def features_in(record: bytes) -> Mapping[str, Raw]:
+    """The features of a record, as they are on the wire; none of what is no Example."""
+    try:
+        return parse_example(record)
+    except DecodeError:
+        return {}
+
+
+def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
+    """The features that a schema, as its ``to_json`` gives it, says there are, with their kinds on the wire.
+
+    `None` where there is no schema, or one that cannot be read, or that allows others.
+    """
+    if schema is None:
+        return None
+    try:
+        read = Schema.from_json(schema)
+    except SchemaError:
+        return None
+    if read.allow_extra:
+        return None
+    kinds = [entry.stored(name) for name, entry in read.features.items() if not isinstance(entry, FeatureList)]
+    return {name: kind for stored in kinds for name, (kind, _) in stored.items()}
+
+
+def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
+    """The error for a name that is none of these."""
+    if not features:
+        return ArgumentValueError(
+            f"{path}: there is no feature {name!r}, because the records are empty or are not Examples"
+        )
+    named = ", ".join(sorted(features)[:MOST_NAMED])
+    more = ", ..." if len(features) > MOST_NAMED else ""
+    return ArgumentValueError(f"{path}: there is no feature {name!r}; the features are {named}{more}")
+
+
+def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
+    """Return the values of a feature, as it is on the wire."""
+    if isinstance(payload, list):
+        return payload
+    found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()
+    return found

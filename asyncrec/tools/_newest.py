@@ -1,0 +1,40 @@
+"""The newest versions of the keys of a data set that a path names: which records they are, and all versions of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.record_set import RecordSet
+from asyncrec.errors import DatasetError
+from asyncrec.tools._selection import Selection
+
+
+@asynccontextmanager
+async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterator[Dataset]:
+    """Open the data set of a selection, to look up keys in it.
+
+    Raises:
+        DatasetError: it is not a data set; or with ``newest``, no record has a key.
+        ValueError: the values of the feature ``newest`` have no order.
+    """
+    if selection.kind != "data set":
+        raise DatasetError(f"{selection.path}: only a data set has keys; pass the folder and name of a data set")
+    (found,) = selection.datasets
+    dataset = Dataset(found.folder, found.name, found.manifest, newest=newest)
+    try:
+        yield dataset
+    finally:
+        await dataset.lookup.close()
+
+
+async def newest_records(selection: Selection, newest: str) -> RecordSet:
+    """The newest version of each key.
+
+    Raises: as `keyed_dataset`, and FormatError: a record is damaged.
+    """
+    async with keyed_dataset(selection, newest) as dataset:
+        chosen = await dataset.chosen()
+    assert chosen is not None, "it was opened for the newest"
+    return chosen

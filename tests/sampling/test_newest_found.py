@@ -1,0 +1,245 @@
+"""How the newest versions are found: in few requests, once, past damage if that is asked for, and without leftovers."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import CorruptRecordError, StorageError
+from asyncrec.storage import ByteSource, MemoryStorage
+from asyncrec.testing import cancel_at_checkpoint
+
+from .versioned import Page, Site, number_of
+
+pytestmark = pytest.mark.anyio
+
+
+class Far(MemoryStorage):
+    """A far store, whose reads are counted by what they read."""
+
+    read_ahead = 8 << 20
+
+    def __init__(self) -> None:
+        super().__init__(chunk_size=1 << 20)
+        self.asked: list[str] = []
+
+    def open_source(self, key: str, **options: Any) -> AbstractAsyncContextManager[ByteSource]:
+        self.asked.append(key)
+        return super().open_source(key, **options)
+
+
+async def crawled(storage: MemoryStorage, *, compact: bool) -> Site:
+    """3,000 pages in 30 shards, of which five neighbours were fetched again."""
+    site = Site(storage)
+    await site.commit([Page(f"k{n}", 1) for n in range(3000)], "b", per_shard=100)
+    await site.commit([Page(f"k{n}", 2) for n in range(1010, 1015)], "a", per_shard=100)
+    if compact:
+        await site.compact()
+    return site
+
+
+async def test_only_keys_and_records_that_come_again_are_requested() -> None:
+    storage = Far()
+    site = await crawled(storage, compact=True)
+    storage.asked.clear()
+    async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
+        opened = len(storage.asked)
+        async with dataset.shuffled():
+            asked = storage.asked[opened:]
+        assert not [key for key in asked if key.endswith(".keys")]
+        assert len([key for key in asked if key.endswith(".run")]) == 2, "its tail, and the rest"
+        assert sorted(key.rpartition(".")[2] for key in asked if ".tfrecord" in key) == [
+            "index", "index", "tfrecord", "tfrecord"
+        ]  # fmt: skip
+        assert len(asked) == 6
+        async with dataset.shuffled() as stream:
+            assert storage.asked[opened:] == asked, "it is found once"
+            assert {number_of(record) async for record in stream} == site.newest()
+
+
+async def test_without_runs_each_shard_is_asked_for_its_keys() -> None:
+    storage = Far()
+    site = await crawled(storage, compact=False)
+    async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
+        storage.asked.clear()
+        async with dataset.shuffled():
+            assert len([key for key in storage.asked if key.endswith(".keys")]) == 31
+            assert len(storage.asked) == 31 + 4
+        assert {number_of(record) async for record in dataset} == site.newest()
+
+
+async def test_a_look_up_reads_the_versions_of_its_key() -> None:
+    storage = Far()
+    await crawled(storage, compact=True)
+    async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
+        storage.asked.clear()
+        assert number_of(await dataset.get_by_key("k1012")) == 3002
+        assert len(storage.asked) == 6, "the run's tail, a block, two indexes, two records"
+        storage.asked.clear()
+        assert number_of(await dataset.get_by_key("k7")) == 7
+        assert len(storage.asked) == 3, "a block, an index, a record"
+
+
+@pytest.mark.parametrize("compact", [False, True])
+async def test_a_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some of its keys were given before the damage was met."""
+    monkeypatch.setattr("asyncrec._shards.manifest.key_runs._STEP_BLOCKS", 1)
+    storage = Far()
+    site = await crawled(storage, compact=True)
+    [run] = [info.key async for info in storage.list_objects("_manifest/pages/~keys-")]
+    content = bytearray(await storage.get(run))
+    content[len(content) // 2] ^= 1
+    await storage.put(run, bytes(content))
+    if compact:
+        await site.compact()
+    async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
+        assert {number_of(record) async for record in dataset} == site.newest()
+
+
+@pytest.mark.parametrize("dates", [[None] * 8, [3, 5, None, 5, 5, 4, 5, 1], [7, 1, 1, 1, 1, 1, 1, 1]])
+async def test_versions_that_are_read_in_steps_are_compared_with_each_other(
+    dates: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec._sampling.random_access.in_order._STEP_RECORDS", 3)
+    site = Site(MemoryStorage())
+    await site.commit([Page("a", date) for date in dates] + [Page("b", 1)], "w", per_shard=100)
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        assert number_of(await dataset.get_by_key("a")) == site.dated("a")[-1]
+        assert [number_of(record) for record in await dataset.history("a")] == site.dated("a")
+
+
+async def test_tasks_that_need_it_at_once_find_it_once() -> None:
+    storage = Far()
+    site = await crawled(storage, compact=True)
+    found: list[set[int]] = []
+    async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
+
+        async def read() -> None:
+            async with dataset.shuffled() as stream:
+                found.append({number_of(record) async for record in stream})
+
+        storage.asked.clear()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(read)
+        assert len([key for key in storage.asked if key.endswith(".run")]) == 2
+    assert found == [site.newest()] * 3
+
+
+async def damaged(storage: MemoryStorage, number: int) -> str:
+    """Change a byte of the payload of a record by its number in the data set; return its shard."""
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        place = await dataset.locate(number)
+    shard = place.path.removeprefix(storage.root).lstrip("/")
+    content = bytearray(await storage.get(shard))
+    content[place.offset + 14] ^= 1
+    await storage.put(shard, bytes(content))
+    return shard
+
+
+async def test_a_damaged_version_is_an_error_or_the_oldest() -> None:
+    site = Site(MemoryStorage())
+    await site.commit([Page("a", 1), Page("b", 1), Page("c", 5)], "0")
+    await site.commit([Page("a", 2), Page("b", 2)], "1")
+    shard = await damaged(site.storage, 3)  # type: ignore[arg-type]
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        with pytest.raises(CorruptRecordError):
+            async with dataset.shuffled():
+                pass
+        with pytest.raises(CorruptRecordError):
+            await dataset.get_by_key("a")
+        for _ in range(2):
+            async with dataset.shuffled(on_corrupt="skip") as stream:
+                assert {number_of(record) async for record in stream} == {0, 2, 4}
+                assert [each.path.rpartition("/")[2] for each in stream.damage] == [shard]
+        with pytest.raises(CorruptRecordError):
+            async with dataset.shuffled():
+                pass
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Tables go to files at once, in this folder."""
+    monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 1000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+async def again_and_again() -> Site:
+    site = Site(MemoryStorage())
+    for turn in range(3):
+        await site.commit([Page(f"k{n % 70}", (n * turn) % 9) for n in range(100)], "zyx"[turn], per_shard=30)
+    return site
+
+
+async def test_nothing_is_left_behind(little_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = await again_and_again()
+    made = []
+    temporary = tempfile.TemporaryDirectory
+
+    def counted(**options: Any) -> tempfile.TemporaryDirectory[str]:
+        made.append(options)
+        return temporary(**options)
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", counted)
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        assert {number_of(record) async for record in dataset} == site.newest()
+    assert len(made) == 3, "all tables went to files"
+    assert list(little_memory.iterdir()) == []
+
+
+async def test_a_cancellation_leaves_nothing_and_the_next_call_finds_it(little_memory: Path) -> None:
+    site = await again_and_again()
+
+    async def entered() -> None:
+        async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+            async with dataset.shuffled():
+                pass
+
+    at = 1
+    while await cancel_at_checkpoint(entered, at):
+        assert list(little_memory.iterdir()) == []
+        at += 1 + at // 7
+    assert at > 100
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await dataset.get_by_key("k1")
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            async with dataset.shuffled():
+                pass
+        assert {number_of(record) async for record in dataset} == site.newest()
+
+
+async def test_a_store_that_fails_leaves_nothing(little_memory: Path) -> None:
+    site = await again_and_again()
+
+    class Failing(MemoryStorage):
+        left = 0
+
+        def open_source(self, key: str, **options: Any) -> AbstractAsyncContextManager[ByteSource]:
+            self.left -= 1
+            if self.left < 0:
+                raise StorageError("the store is down")
+            return super().open_source(key, **options)
+
+    failing = Failing()
+    async for info in site.storage.list_objects(""):
+        await failing.put(info.key, await site.storage.get(info.key))
+    failing.left = 1 << 20
+    async with asyncrec.open_dataset("pages", storage=failing, newest="date") as dataset:
+        for allowed in range(0, 12, 3):
+            failing.left = allowed
+            with pytest.raises(StorageError, match="down"):
+                async with dataset.shuffled():
+                    pass
+            assert list(little_memory.iterdir()) == []
+        failing.left = 1 << 20
+        assert {number_of(record) async for record in dataset} == site.newest()

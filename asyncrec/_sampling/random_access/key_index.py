@@ -16,8 +16,9 @@ from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.names import keys_key
+from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.shard_list import ShardList, in_order_of_commits
+from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
@@ -55,7 +56,7 @@ class KeyIndex:
         self._runs: OpenRuns | None = None
         self._others: Columns | None = None  # of the shards that are in no run
         self._asked = 0
-        self._ranks = np.empty(0, np.int64)  # of each shard, in the order of commits
+        self._order: CommitOrder | None = None
 
     async def find(self, key: str | bytes) -> int:
         """The number of the record with this key, of several the one that was committed first.
@@ -100,18 +101,19 @@ class KeyIndex:
     async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> int:
         digest = digest_of(key)
         self._asked += _REQUEST * len(runs)
-        ranks = self._ranks
-        places = [place for place in await for_each(lambda run: run.find(digest, ranks), runs) if place is not None]
-        numbers = [int(self._starts[row]) + record for row, record in places]
+        parts = [
+            self._starts[each.shards] + each.records for each in await for_each(lambda run: run.find(digest), runs)
+        ]
         if (other := _found(others, digest)) is not None:
-            numbers.append(other)
-        rows = ranks[self._rows_of(np.array(numbers, np.int64))].tolist()
-        return self._told(key, min(zip(rows, numbers, strict=True), default=(0, None))[1], none=False)
+            parts.append(np.array([other], np.int64))
+        numbers = np.concatenate([np.empty(0, np.int64), *parts])
+        first = int(numbers[self._places(numbers).argmin()]) if len(numbers) else None
+        return self._told(key, first, none=False)
 
     async def _open(self) -> None:
         """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
         if self._runs is None:
-            await in_thread(self._rank_shards)
+            self._order = await in_thread(CommitOrder, self._shards)
             if isinstance(self._shards, ShardList):
                 self._runs = await open_runs(self._folder, self._name, self._shards)
             else:
@@ -169,13 +171,6 @@ class KeyIndex:
 
         return await in_thread(self._sorted, rows, await for_each(read, rows))
 
-    def _rank_shards(self) -> None:
-        """Find the place of each shard in the order of commits."""
-        shards = self._shards
-        turns = shards.by_commit() if isinstance(shards, ShardList) else in_order_of_commits(shards)
-        self._ranks = np.empty(len(shards), np.int64)
-        self._ranks[turns] = np.arange(len(shards))
-
     def _sorted(self, rows: Sequence[int], contents: list[bytes]) -> Columns:
         digests = np.frombuffer(b"".join(contents), dtype="S16")
         numbers = np.concatenate(
@@ -197,12 +192,13 @@ class KeyIndex:
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
         """Sort by digest; of equal ones the first committed comes first."""
-        turns = np.lexsort((numbers, self._ranks[self._rows_of(numbers)]))
+        turns = np.argsort(self._places(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
 
-    def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._starts, numbers, side="right") - 1
+    def _places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert self._order is not None, "it was worked out before any keys were read"
+        return self._order.places(numbers)
 
 
 def _found(columns: Columns, digest: bytes) -> int | None:

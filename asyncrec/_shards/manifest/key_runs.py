@@ -56,23 +56,19 @@ class OpenRun:
     tail: RunTail
     rows: NDArray[np.int64]
 
-    async def find(self, digest: bytes, ranks: NDArray[np.int64]) -> tuple[int, int] | None:
-        """The first record with a key: its shard in the snapshot and its number there; `None` if there is none.
-
-        ``ranks`` are the places of the snapshot's shards in the order in which they were committed.
+    async def find(self, digest: bytes) -> Entries:
+        """All entries of a key.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
         """
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
-        best = None
+        found = [Entries.none()]
         for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
-            found = entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1))
-            places = [*zip(found.shards.tolist(), found.records.tolist(), strict=True), *([best] if best else [])]
-            best = min(places, key=lambda place: (ranks[place[0]], place[1]), default=None)
-        return best
+            found.append(entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1)))
+        return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
         """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.

@@ -29,10 +29,13 @@ _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16
 
 
-async def take_place(folder: Storage, name: str, writer: str, *, since: int, deadline: Deadline | None = None) -> int:
+async def take_place(
+    folder: Storage, name: str, writer: str, *, since: int, beside: bool = False, deadline: Deadline | None = None
+) -> int:
     """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
 
-    ``deadline`` ends what is shielded in it.
+    ``beside``: others may have removed shards since. Behind its place, the caller looks whether those that it removes
+    are still there: nobody can remove them any more. ``deadline`` ends what is shielded in it.
 
     Raises:
         ConflictError: somebody removed or replaced since; or is about to, and has not ended.
@@ -48,7 +51,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             if holder == writer:
                 return place  # taken by an attempt whose answer was lost
             closing = await load_closing(folder, name, holder) if holder else None
-            if closing is not None and closing.removal == place:
+            if closing is not None and closing.removal == place and not beside:
                 raise ConflictError(
                     f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
                     f"{closing.time}; no record of this writer is in it"
@@ -75,6 +78,14 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                 met.add(place)
                 continue
             return place
+
+
+async def times_of_removals(folder: Storage, name: str) -> dict[int, float]:
+    """When each place in the log was won, in seconds since 1970, by the store's clock."""
+    prefix = manifest_prefix(name)
+    infos = [info async for info in folder.list_objects(f"{prefix}_removal-")]
+    times = {removal_of(info.key[len(prefix) :]): info.modified.timestamp() for info in infos}
+    return {place: time for place, time in times.items() if place is not None}
 
 
 async def _places(folder: Storage, name: str) -> set[int]:

@@ -178,11 +178,6 @@ async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerat
             )
 
 
-def now_in_seconds() -> float:
-    """The time of this machine, which is compared with the store's."""
-    return time.time()
-
-
 async def end_dead(dataset: SelectedDataset) -> None:
     """End the rewritings that have died, as far as this machine can tell: what they have published goes."""
     for job in await find_jobs(dataset.folder, dataset.name):
@@ -198,7 +193,7 @@ async def removed_among(dataset: SelectedDataset, orphans: Sequence[Orphan], *, 
     shards = dataset.manifest.shards
     history = shards.history
     times = await times_of_removals(dataset.folder, dataset.name) if grace else {}
-    last = now_in_seconds() - grace
+    last = time.time() - grace
 
     def look() -> list[str]:
         left = {orphan.key for orphan in orphans if orphan.owner is None and history.rows_naming(orphan.key)}

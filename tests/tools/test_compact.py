@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from met_storage import MetStorage
 from tool_data import SCHEMA, example, write_pages
 
 import asyncrec
@@ -180,25 +181,19 @@ async def test_open_readers_go_on_until_the_grace_is_over() -> None:
         assert (await compact(storage, grace=60)).removed == ()
 
 
-async def test_old_shards_are_deleted_when_the_grace_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = MemoryStorage()
+async def test_old_shards_are_deleted_when_the_grace_is_over() -> None:
+    storage = MetStorage(MemoryStorage())
     await write_pages(storage, max_shard_records=2)
     old = {path for shard in await shards(storage) for path in shard.objects}
     await compact(storage)
-    monkeypatch.setattr("asyncrec.tools._rewriting.now_in_seconds", _in(3599.0))
+    await storage.age(hours=0.9)
     assert (await compact(storage)).removed == ()
-    monkeypatch.setattr("asyncrec.tools._rewriting.now_in_seconds", _in(3601.0))
+    await storage.age(hours=0.1)
     report = await compact(storage)
     assert _paths(report, storage) == old
     assert report.waiting == 0
     assert old.isdisjoint(await objects(storage))
     assert await stored(storage) == [example(number) for number in range(30)]
-
-
-def _in(seconds: float) -> Any:
-    import time
-
-    return lambda: time.time() + seconds
 
 
 async def test_verify_takes_old_shards_for_orphans_when_they_are_old(storage: Storage) -> None:

@@ -148,6 +148,24 @@ async def test_data_set_with_deleted_records_reads_the_same(tmp_path: Path) -> N
     assert (await run("key", path, "second"))[1].startswith("refused")
 
 
+async def test_data_set_with_joined_shards_reads_the_same(tmp_path: Path) -> None:
+    """Of one key the first that was committed is in the middle, in a shard that is not joined."""
+    path = tmp_path / "pages"
+    for writer, size, records in (("c", 40, 3), ("b", 400, 1), ("a", 40, 3)):
+        async with asyncrec.open_sharded_writer(
+            path, writer_id=writer, on_duplicate="write", max_shard_records=1
+        ) as pages:
+            for number in range(records):
+                await pages.write(f"{writer} {number}".encode().ljust(size), key=f"{number}" if number else "k")
+    await write(path, range(10, 14), max_shard_records=2, writer_id="d")
+    await tools.compact(path, max_shard_bytes=500)
+    assert len((await asyncrec.read_manifest(path)).shards) == 3
+    assert records_in(await read("key", path, "k", "1")) == [b"c 0".ljust(40), b"c 1".ljust(40)]
+    await compare(path, ["k", "1", "2", "13"])
+    await tools.delete(path, keys=["1"])
+    await compare(path, ["k", "2", "13"])
+
+
 @pytest.mark.parametrize("closed", [True, False], ids=["tombstone", "void"])
 async def test_what_an_abandoned_writer_committed_stays(tmp_path: Path, closed: bool) -> None:
     path, folder = tmp_path / "pages", tmp_path / "_manifest" / "pages"

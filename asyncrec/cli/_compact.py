@@ -82,11 +82,11 @@ def command(
     if json:
         print_json(report.to_json())
     else:
-        _show(report)
+        _show(report, grace)
     return 0
 
 
-def _show(report: CompactReport) -> None:
+def _show(report: CompactReport, grace: str) -> None:
     joined, commits = plural(report.joined, "shard"), plural(report.commits, "commit")
     if report.dry_run:
         size = human_bytes(report.bytes)
@@ -94,11 +94,11 @@ def _show(report: CompactReport) -> None:
         return
     if report.joined:
         say(f"{joined} became {plural(report.into, 'shard')} of {human_bytes(report.rewritten)}, in {commits}")
+        say(f"the old shards stay for {grace}, for readers that have the data set open; a later run deletes them")
     if report.left:
         say(f"{plural(report.left, 'piece')} of the work left to other processes, which are at it")
-    if report.removed or report.waiting:
-        removed, waiting = plural(len(report.removed), "object"), plural(report.waiting, "object")
-        say(f"of replaced shards: {removed} deleted, {waiting} kept for readers, until a later run")
+    if report.removed:
+        say(f"{plural(len(report.removed), 'object')} of shards that were replaced earlier deleted")
     if report.written:
         deleted = plural(len(report.deleted), "older object")
         say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from asyncrec._shards.commit.compaction import GRACE_SECONDS, check_grace, compa
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs
 from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.removals import times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
@@ -64,7 +66,6 @@ class CompactReport:
         commits: how many commits that took.
         left: how many pieces of the work were left to other calls, which are at work on them.
         removed: the objects of replaced shards that were deleted, which readers had been left for the grace.
-        waiting: how many such objects are there still; a later call deletes them.
         id, shards, records: of the data set behind that.
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
         written: whether this call has made it. It has not if there was nothing new, or another call was faster.
@@ -82,7 +83,6 @@ class CompactReport:
     commits: int = 0
     left: int = 0
     removed: tuple[str, ...] = ()
-    waiting: int = 0
     id: str = ""
     shards: int = 0
     records: int = 0
@@ -95,7 +95,7 @@ class CompactReport:
     def to_json(self) -> dict[str, Any]:
         return json_of(
             self,
-            "path dry_run joined into bytes rewritten commits left removed waiting id shards records checkpoint "
+            "path dry_run joined into bytes rewritten commits left removed id shards records checkpoint "
             "written merged deleted latest",
         )
 
@@ -184,7 +184,7 @@ async def compact(
         report.latest = join(folder.root, done.latest) if done.latest else None
     if not manifest_only and done.manifest.removals:
         async with selected(path, storage=storage, storage_options=options) as selection:
-            await _clear_up(selection, report, grace)
+            report.removed = await _clear_up(selection, grace)
     return report
 
 
@@ -339,11 +339,14 @@ def _is_old(job: FoundJob) -> bool:
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS
 
 
-async def _clear_up(selection: Selection, report: CompactReport, grace: float) -> None:
-    """Delete what was removed from the data set long ago."""
+async def _clear_up(selection: Selection, grace: float) -> tuple[str, ...]:
+    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
     (dataset,) = selection.datasets
+    until = time.time() - grace
+    times = await times_of_removals(dataset.folder, dataset.name)
+    if min(times.values(), default=until + 1) > until:
+        return ()  # and nothing need be listed
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
-    gone = await removed_among(dataset, orphans, grace=grace)
+    gone = await removed_among(dataset, orphans, times, until=until)
     await for_each(dataset.folder.delete, gone)
-    report.removed = tuple(join(dataset.folder.root, key) for key in gone)
-    report.waiting = len(await removed_among(dataset, orphans)) - len(gone)
+    return tuple(join(dataset.folder.root, key) for key in gone)

@@ -10,9 +10,8 @@ does not concern it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.names import maker_of, rewritten_name
@@ -27,7 +27,6 @@ from asyncrec._shards.manifest.origins import Origin, origins_of, with_origins
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.end_job import end_job
-from asyncrec._shards.ownership.removals import times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -127,7 +126,13 @@ async def _write(selection: Selection, job: Job, group: Sequence[Found]) -> Shar
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
-    async with aclosing(_records(selection, group)) as batches:
+
+    def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
+        batches = _records(selection, group)
+        stack.push_async_callback(batches.aclose)
+        return batches
+
+    async with iterated_ahead(records, "the old shards") as batches:
         new = await write_shard(
             job.publisher,
             rewritten_name(old[0].path, job.header.writer),
@@ -185,19 +190,19 @@ async def end_dead(dataset: SelectedDataset) -> None:
             await end_job(dataset.folder, job, Verdict())
 
 
-async def removed_among(dataset: SelectedDataset, orphans: Sequence[Orphan], *, grace: float = 0.0) -> list[str]:
-    """Which of these objects were committed once, and were removed this many seconds ago.
+async def removed_among(
+    dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[int, float] | None = None, *, until: float = 0.0
+) -> list[str]:
+    """Which of these objects were committed once, and are no longer in the data set: such a name never comes again.
 
-    Such a name never comes again. The time of a removal is the store's, of its place in the log.
+    With ``times``, those of the removals, these are the ones that were removed ``until`` then.
     """
     shards = dataset.manifest.shards
     history = shards.history
-    times = await times_of_removals(dataset.folder, dataset.name) if grace else {}
-    last = time.time() - grace
 
     def look() -> list[str]:
         left = {orphan.key for orphan in orphans if orphan.owner is None and history.rows_naming(orphan.key)}
         keys = [key for key in left.union(history.objects_of(left)) if not shards.names(key)]
-        return sorted(key for key in keys if not grace or history.removed_at(key, times) <= last)
+        return sorted(key for key in keys if times is None or history.removed_at(key, times) <= until)
 
     return await in_thread(look)

@@ -175,7 +175,8 @@ async def test_open_readers_go_on_until_the_grace_is_over() -> None:
     async with asyncrec.open_dataset("pages", storage=storage) as dataset, dataset.shuffled(seed=1) as stream:
         first = await anext(stream)
         report = await compact(storage)
-        assert (report.removed, report.waiting) == ((), len(old))
+        assert report.removed == ()
+        assert old < set(await objects(storage))
         assert sorted([first, *[each async for each in stream]]) == sorted(example(each) for each in range(30))
         assert await dataset.get_by_key("key 20") == example(20)
         assert (await compact(storage, grace=60)).removed == ()
@@ -191,7 +192,6 @@ async def test_old_shards_are_deleted_when_the_grace_is_over() -> None:
     await storage.age(hours=0.1)
     report = await compact(storage)
     assert _paths(report, storage) == old
-    assert report.waiting == 0
     assert old.isdisjoint(await objects(storage))
     assert await stored(storage) == [example(number) for number in range(30)]
 

@@ -38,7 +38,7 @@ from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.end_job import end_unmarked
 from asyncrec._shards.ownership.marks import find_claims
-from asyncrec._shards.ownership.removals import times_of_removals
+from asyncrec._shards.ownership.removals import removed_at, times_of_removals
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, load_positions
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
@@ -114,7 +114,7 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
         return orphans
     times = await times_of_removals(dataset.folder, dataset.name)
     last = datetime.now(UTC).timestamp() - min_age
-    return await in_thread(lambda: [each for each in orphans if history.removed_at(each.key, times) <= last])
+    return await in_thread(lambda: [each for each in orphans if removed_at(history, each.key, times) <= last])
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:

@@ -27,6 +27,7 @@ from asyncrec._shards.manifest.origins import Origin, origins_of, with_origins
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.removals import removed_at
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -203,6 +204,6 @@ async def removed_among(
     def look() -> list[str]:
         left = {orphan.key for orphan in orphans if orphan.owner is None and history.rows_naming(orphan.key)}
         keys = [key for key in left.union(history.objects_of(left)) if not shards.names(key)]
-        return sorted(key for key in keys if times is None or history.removed_at(key, times) <= until)
+        return sorted(key for key in keys if times is None or removed_at(history, key, times) <= until)
 
     return await in_thread(look)

@@ -131,19 +131,6 @@ class History:
         low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 
-    def removed_at(self, key: str, times: Mapping[int, float]) -> float:
-        """When a shard, or the shard of an index or keys, was last removed, in seconds since 1970; 0 if it never was.
-
-        ``times`` are those of the places in the log of removals, as far as they are known.
-        """
-        found = 0.0
-        for path in {self.shards.paths[row] for row in self.rows_naming(key)}:
-            low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
-            for commit in self.removed_by[low:high].tolist():
-                time = int(self.commits["time"][commit]) / 1e6
-                found = max(found, times.get(int(self.commits["removal"][commit]), time))
-        return found
-
     def rows_naming(self, key: str) -> list[int]:
         """Return the shards that were ever committed under this path, or with an index or keys of this path."""
         rows = [*range(*self.shards.paths.range_of(key.encode("utf-8", "surrogatepass")))]

@@ -9,6 +9,7 @@ the second therefore sees the first's commit.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 
 import anyio
@@ -17,6 +18,7 @@ from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.remedies import recover_command
+from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.names import manifest_prefix, removal_key, removal_of
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
@@ -86,6 +88,20 @@ async def times_of_removals(folder: Storage, name: str) -> dict[int, float]:
     infos = [info async for info in folder.list_objects(f"{prefix}_removal-")]
     times = {removal_of(info.key[len(prefix) :]): info.modified.timestamp() for info in infos}
     return {place: time for place, time in times.items() if place is not None}
+
+
+def removed_at(history: History, key: str, times: Mapping[int, float]) -> float:
+    """When a shard, or the shard of an index or keys, was last removed, in seconds since 1970; 0 if it never was.
+
+    ``times`` are those of the places in the log; of a place that is not there, its commit tells.
+    """
+    found = 0.0
+    for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
+        low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))
+        for commit in history.removed_by[low:high].tolist():
+            time = int(history.commits["time"][commit]) / 1e6
+            found = max(found, times.get(int(history.commits["removal"][commit]), time))
+    return found
 
 
 async def _places(folder: Storage, name: str) -> set[int]:

@@ -28,6 +28,12 @@ def command(
             case_sensitive=False,
         ),
     ] = "keep",
+    drop_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-duplicates", help="Leave out records whose key another record has that was committed before."
+        ),
+    ] = False,
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Only merge the manifest; shards are neither joined nor deleted.")
     ] = False,
@@ -70,6 +76,7 @@ def command(
                 path,
                 max_shard_bytes=size,
                 compression=parse_compression(compression),
+                drop_duplicates=drop_duplicates,
                 manifest_only=manifest,
                 dry_run=dry_run,
                 grace=seconds,
@@ -87,13 +94,16 @@ def command(
 
 
 def _show(report: CompactReport, grace: str) -> None:
-    joined, commits = plural(report.joined, "shard"), plural(report.commits, "commit")
+    joined, new, commits = (
+        plural(count, word)
+        for count, word in ((report.joined, "shard"), (report.into, "shard"), (report.commits, "commit"))
+    )
+    dropped = f", without {plural(report.duplicates, 'duplicate')}" if report.duplicates else ""
     if report.dry_run:
-        size = human_bytes(report.bytes)
-        say(f"{joined} of {size} would become {plural(report.into, 'shard')}, in {commits}; nothing was changed")
+        say(f"{joined} of {human_bytes(report.bytes)} would become {new}{dropped}, in {commits}; nothing was changed")
         return
     if report.joined:
-        say(f"{joined} became {plural(report.into, 'shard')} of {human_bytes(report.rewritten)}, in {commits}")
+        say(f"{joined} became {new} of {human_bytes(report.rewritten)}{dropped}, in {commits}")
         say(f"the old shards stay for {grace}, for readers that have the data set open; a later run deletes them")
     if report.left:
         say(f"{plural(report.left, 'piece')} of the work left to other processes, which are at it")

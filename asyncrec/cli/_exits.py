@@ -23,6 +23,7 @@ _OPTIONS = (
         for name in [
             "class_feature",
             "compression",
+            "drop_duplicates",
             "dry_run",
             "group_by",
             "jobs",

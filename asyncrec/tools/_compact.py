@@ -18,6 +18,7 @@ from typing import Any
 
 import anyio
 import numpy as np
+from numpy.typing import NDArray
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
@@ -41,6 +42,7 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._compact_report import CompactReport
+from asyncrec.tools._duplicates import find_duplicates
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
 from asyncrec.tools._orphans import find_unlisted
@@ -61,6 +63,7 @@ async def compact(
     *,
     max_shard_bytes: Size | None = None,
     compression: KeptCompression = "keep",
+    drop_duplicates: bool = False,
     manifest_only: bool = False,
     dry_run: bool = False,
     grace: float = GRACE_SECONDS,
@@ -89,6 +92,8 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
             another compression are written anew, whatever their size.
+        drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
+            such records are written anew, whatever their size. The keys of all shards are read for that.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
         dry_run: count what would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
@@ -113,9 +118,10 @@ async def compact(
     size = MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
     if size < 1:
         raise ArgumentValueError(f"max_shard_bytes must be at least 1, not {size}")
-    if manifest_only and (max_shard_bytes is not None or target is not None or dry_run):
+    if manifest_only and (max_shard_bytes is not None or target is not None or drop_duplicates or dry_run):
         raise ArgumentValueError(
-            "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression or dry_run"
+            "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "
+            "drop_duplicates or dry_run"
         )
     options = None if storage_options is None else dict(storage_options)
     report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
@@ -126,7 +132,7 @@ async def compact(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
-            joining = _Joining(selection, _Wanted(size, target), report, tasks)
+            joining = _Joining(selection, _Wanted(size, target, drop_duplicates), report, tasks)
             if dry_run:
                 await joining.count()
                 return report
@@ -150,11 +156,14 @@ class _Wanted:
 
     max_bytes: int
     compression: CompressionOptions | None
+    drops: bool
 
-    def plan(self, selection: Selection) -> list[Piece]:
-        """Say what is to be done. Blocks."""
+    async def plan(self, selection: Selection) -> tuple[list[Piece], Mapping[str, NDArray[np.int64]]]:
+        """Say what is to be done, and which records are left out."""
         kind = None if self.compression is None else self.compression.type
-        return planned(selection.shards, max_bytes=self.max_bytes, compression=kind)
+        dropped = await find_duplicates(selection) if self.drops else {}
+        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=lambda each: each.key in dropped)
+        return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
         """How its new shards are compressed."""
@@ -170,10 +179,13 @@ class _Joining:
         self._report = report
         self._tasks = tasks
         self._advance: Advance | None = None
+        self._dropped: Mapping[str, NDArray[np.int64]] = {}
 
     async def count(self) -> None:
         """Count what would be done."""
-        for piece in await in_thread(self._wanted.plan, self._selection):
+        pieces, self._dropped = await self._wanted.plan(self._selection)
+        for piece in pieces:
+            self._report.duplicates += sum(len(self._dropped.get(shard.key, _NONE)) for shard in piece.shards)
             self._report.joined += len(piece.shards)
             self._report.into += len(piece.groups)
             self._report.bytes += piece.bytes
@@ -186,7 +198,10 @@ class _Joining:
             ConflictError: others were faster, again and again.
         """
         attempts_left = _ATTEMPTS
-        while pieces := await in_thread(self._wanted.plan, self._selection):
+        while True:
+            pieces, self._dropped = await self._wanted.plan(self._selection)
+            if not pieces:
+                break
             if self._advance is None:
                 self._advance = Advance(progress, sum(piece.bytes for piece in pieces))
             before = self._report.commits
@@ -227,7 +242,7 @@ class _Joining:
         if await self._at_work(piece):
             self._report.left += 1
             return
-        groups = [[(shard, _NONE) for shard in group] for group in piece.groups]
+        groups = [[(shard, self._dropped.get(shard.key, _NONE)) for shard in group] for group in piece.groups]
         made = await rewrite(
             self._selection,
             groups,
@@ -243,6 +258,7 @@ class _Joining:
         self._report.into += len(made.new)
         self._report.bytes += sum(entry.bytes for entry in made.old)
         self._report.rewritten += sum(entry.bytes for entry in made.new)
+        self._report.duplicates += sum(len(dropped) for group in groups for _, dropped in group)
         self._report.commits += 1
         if self._advance is not None:
             self._advance(piece.bytes)

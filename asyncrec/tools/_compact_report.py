@@ -15,6 +15,7 @@ class CompactReport:
     Attributes:
         joined: how many shards were joined, and ``into`` how many; with ``dry_run``, how many would be.
         bytes: the size of the shards that were joined, and ``rewritten`` that of those in their place.
+        duplicates: how many records were left out, because another one with their key was committed before.
         commits: how many commits that took.
         left: how many pieces of the work were left to other calls, which are at work on them.
         removed: the objects of replaced shards that were deleted, which readers had been left for the grace.
@@ -32,6 +33,7 @@ class CompactReport:
     into: int = 0
     bytes: int = 0
     rewritten: int = 0
+    duplicates: int = 0
     commits: int = 0
     left: int = 0
     removed: tuple[str, ...] = ()
@@ -47,6 +49,6 @@ class CompactReport:
     def to_json(self) -> dict[str, Any]:
         return json_of(
             self,
-            "path dry_run joined into bytes rewritten commits left removed id shards records checkpoint "
+            "path dry_run joined into bytes rewritten duplicates commits left removed id shards records checkpoint "
             "written merged deleted latest",
         )

@@ -133,6 +133,18 @@ class Identities:
         rows["number"], rows["side"] = numbers + first, side
         if self._age is not None:
             rows["age"] = [_age(self._age, parsed[at]) for at in numbers.tolist()]
+        self._hold(rows)
+
+    def add_digests(self, digests: bytes, first: int) -> None:
+        """Take in records, of which the first has this number, by the digests of their keys alone."""
+        ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
+        numbers = np.flatnonzero(ids.any(axis=1))  # all zero is no key
+        rows = np.zeros(len(numbers), self._row)
+        rows["high"], rows["low"] = ids[numbers, 0], ids[numbers, 1]
+        rows["number"] = numbers + first
+        self._hold(rows)
+
+    def _hold(self, rows: Rows) -> None:
         self._held.append(rows)
         self._size += rows.nbytes
         if self._size > _MEMORY:

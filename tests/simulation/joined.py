@@ -48,6 +48,7 @@ def joined(drawing: Drawing) -> None:
                 "grace": rng.choice((60.0, 600.0, 3600.0)),
                 "compression": rng.choice(("keep", "keep", "keep", "GZIP", "")),
                 "jobs": rng.choice((1, 2, None)),
+                "drop_duplicates": rng.random() < 0.3,
             },
             "pauses": pauses,
         }

@@ -101,6 +101,20 @@ async def test_all_shards_get_another_compression(storage: Storage) -> None:
     assert (await compact(storage, compression="GZIP")).joined == 0
 
 
+async def test_later_duplicates_are_dropped(storage: Storage) -> None:
+    """The first stays, which was committed first, though its shard comes last, and is not joined."""
+    await write(storage, "b", [("twice", b"first".ljust(90)), (None, b"no key"), ("once", b"once")])
+    await write(storage, "a", [("twice", b"second"), ("other", b"other"), (None, b"no key"), ("twice", b"third")])
+    report = await compact(storage, drop_duplicates=True, max_shard_bytes=150, dry_run=True)
+    assert (report.duplicates, report.joined) == (2, 2)
+    report = await compact(storage, drop_duplicates=True, max_shard_bytes=150)
+    assert (report.duplicates, report.joined, report.records) == (2, 2, 5)
+    assert await stored(storage) == [b"other", b"no key", b"first".ljust(90), b"no key", b"once"]
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.get_by_key("twice") == b"first".ljust(90)
+    assert (await compact(storage, drop_duplicates=True, max_shard_bytes=150)).commits == 0
+
+
 async def test_shards_with_keys_and_without_are_joined(storage: Storage) -> None:
     await write(storage, "a", [(None, b"1"), (None, b"2")])
     await write(storage, "b", [("three", b"3"), (None, b"4")])
@@ -141,6 +155,7 @@ async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> Non
         ("pages", {"jobs": 0}, ArgumentValueError, "jobs"),
         ("pages", {"jobs": "2"}, ArgumentTypeError, "jobs"),
         ("pages", {"manifest_only": True, "dry_run": True}, ArgumentValueError, "cannot be combined"),
+        ("pages", {"manifest_only": True, "drop_duplicates": True}, ArgumentValueError, "cannot be combined"),
         ("pages", {"manifest_only": True, "compression": "GZIP"}, ArgumentValueError, "cannot be combined"),
         ("alone.tfrecord", {}, DatasetError, "with a manifest"),
         ("nowhere", {}, ObjectNotFoundError, "nowhere"),

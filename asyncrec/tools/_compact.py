@@ -315,7 +315,7 @@ async def _clear_up(selection: Selection, grace: float) -> tuple[str, ...]:
     """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
     (dataset,) = selection.datasets
     until = time.time() - grace
-    times = await times_of_removals(dataset.folder, dataset.name)
+    times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
     if min(times.values(), default=until + 1) > until:
         return ()  # and nothing need be listed
     orphans = await find_unlisted(dataset, selection.base, min_age=0)

@@ -112,7 +112,7 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
     history = dataset.manifest.shards.history
     if not any(await in_thread(lambda: [history.rows_naming(orphan.key) for orphan in orphans])):
         return orphans
-    times = await times_of_removals(dataset.folder, dataset.name)
+    times = await times_of_removals(dataset.folder, dataset.name, history)
     last = datetime.now(UTC).timestamp() - min_age
     return await in_thread(lambda: [each for each in orphans if removed_at(history, each.key, times) <= last])
 

@@ -192,7 +192,7 @@ async def end_dead(dataset: SelectedDataset) -> None:
 
 
 async def removed_among(
-    dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[int, float] | None = None, *, until: float = 0.0
+    dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[str, float] | None = None, *, until: float = 0.0
 ) -> list[str]:
     """Which of these objects were committed once, and are no longer in the data set: such a name never comes again.
 

@@ -6,7 +6,7 @@ At every moment each record is in the data set once; and four that compact at on
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import AsyncRecError, ConflictError, StorageError
-from asyncrec.storage import MemoryStorage, Storage
+from asyncrec.storage import MemoryStorage, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
 
 from .met_storage import MetStorage
@@ -176,6 +176,38 @@ async def test_replacement_at_the_same_time_wins_or_loses() -> None:
     assert (report.joined, report.commits) == (0, 0)
     assert await found(storage) == [b"instead of all"]
     await check_nothing_left(storage)
+
+
+class Late(MetStorage):
+    """A store whose lists do not show some keys yet."""
+
+    late: frozenset[str] = frozenset()
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            if info.key not in self.late:
+                yield info
+
+
+async def test_removal_that_is_listed_late_is_seen_all_the_same() -> None:
+    storage = MemoryStorage()
+    await write(storage)
+
+    async def meet(operation: str, key: str) -> None:
+        if "_removal-" in key and not late.late:
+            before = {info.key async for info in storage.list_objects("_manifest/")}
+            await delete(storage)
+            late.late = frozenset({info.key async for info in storage.list_objects("_manifest/")} - before)
+            late.late = frozenset(key for key in late.late if "_removal-" not in key)
+
+    late = Late(storage, before=meet)
+    with suppress(StorageError):  # to the end it does not see which shards are there
+        await compact(late)
+    assert late.late
+    kept = [record for record in RECORDS if record != CANARY]
+    assert await found(storage) == kept
+    await compact(storage)
+    assert await found(storage) == kept
 
 
 async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:

@@ -164,7 +164,7 @@ class Job:
                 self.header.name,
                 self.header.writer,
                 since=self.before.removals if self.before else 0,
-                beside=self.header.rewrites,
+                removes=self.removed if self.header.rewrites else None,
                 deadline=self.manifest.deadline,
             )
             now = await load_manifest(self.store, self.header.name, path=self.header.name)

@@ -22,7 +22,6 @@ MOST_RECORD, MOST_SEGMENT, COUNT = 256 << 20, 512 << 20, range(1 << 63)
 TABLE = list(range(256))
 for _ in range(8):
     TABLE = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in TABLE]
-
 # What a member has to be: a text of a form, a number in a range, an object, or of a type; and what its absence means.
 CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z"
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
@@ -30,7 +29,7 @@ PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays w
 SIDECAR: Json = {"path": PATH, "bytes": COUNT, "crc32c": CRC, "format": (range(1, 2), 1)}
 SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "largest": (COUNT, 0), "committed": TIME}
 SHARD |= {"compression": ("|GZIP|ZLIB", ""), "since": (f"|{TIME}", ""), "crc32c": CRC, "end_crc32c": CRC}
-SHARD |= {"index": (SIDECAR, None), "keys": (SIDECAR, None)}
+SHARD |= {"index": (SIDECAR, None), "keys": (SIDECAR, None), "joined": (rf"(?:[^ ]+ [0-9]+ {TIME}\n)*", "")}
 HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False), "remove": (list, [])}
 HEAD |= {"schema": (dict, None), "metadata": (dict, {})}
 
@@ -48,7 +47,6 @@ def crc32c(data: bytes) -> int:
 
 
 def inflate(data: bytes, compression: str, name: str) -> bytes:
-    """What is in a file, or in a GZIP file from a member on."""
     parts = [b"" if compression else data]
     while compression and data:
         stream = zlib.decompressobj(31 if compression == "GZIP" else 15)
@@ -91,7 +89,6 @@ def members(line: Any, kinds: Json, where: str) -> Json:
 
 
 def commit_of(head: Any, lines: list[Any], where: str) -> Json:
-    """What a segment says, or a checkpoint of it: its first line, and a line for each shard."""
     commit = members(head, HEAD, where)
     for path in commit["remove"]:
         members({"path": path}, {"path": PATH}, where)
@@ -111,7 +108,6 @@ def read_segment(path: Path) -> Json:
 
 
 def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int]]:
-    """The commits in a checkpoint, and the last number of each log that it covers."""
     name = json.loads((place / f"~checkpoint-{number:06d}.json").read_bytes())["checkpoint"]
     check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.jsonl\.gz", name), f"{name}: of another number")
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
@@ -148,7 +144,6 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int
 
 
 def read_manifest(folder: Path, name: str) -> list[Json]:
-    """The commits that count, of the newest checkpoint and of the segments that it does not cover."""
     place = folder / "_manifest" / name
     names = sorted(each.name for each in place.iterdir())
     numbers = [int(each[12:-5]) for each in names if re.fullmatch(r"~checkpoint-[0-9]{6,18}\.json", each)]
@@ -167,7 +162,6 @@ def read_manifest(folder: Path, name: str) -> list[Json]:
 
 
 def snapshot_of(commits: list[Json]) -> list[Json]:
-    """The shards that are in the data set, in order."""
     by = ("committed", "writer", "records", "bytes", "crc32c")
     added = [shard for commit in commits for shard in commit["shards"]]
     last = {shard["path"]: shard for shard in sorted(added, key=lambda shard: [shard[key] for key in by])}
@@ -176,7 +170,6 @@ def snapshot_of(commits: list[Json]) -> list[Json]:
 
 
 def content_of(folder: Path, entry: Json) -> bytes:
-    """The bytes of a shard or of a sidecar, if they are what the manifest says."""
     data = Path(folder, entry["path"]).read_bytes()
     check(len(data) == entry["bytes"] and f"{crc32c(data):08x}" == entry["crc32c"], f"{entry['path']}: not as listed")
     return data
@@ -196,7 +189,6 @@ def keys_of(folder: Path, shard: Json) -> list[bytes]:
 
 
 def record_at(folder: Path, shard: Json, number: int) -> bytes:
-    """One record, by as little of its shard as its index allows."""
     try:
         offset, size, *member = map(int, content_of(folder, shard["index"] or {}).splitlines()[number].split())
     except (OSError, LookupError, ValueError):  # no index, or one that does not fit
@@ -209,6 +201,14 @@ def record_at(folder: Path, shard: Json, number: int) -> bytes:
         file.seek(start)
         data = inflate(file.read(), shard["compression"], shard["path"])[offset : offset + size]
     return records_in(data, shard["path"], shard["largest"])[0]
+
+
+def times_of(shard: Json) -> list[str]:
+    """When each record was committed: those of a joined shard were in several before."""
+    parts = [line.split(" ") for line in shard["joined"].splitlines()]
+    if sum(int(count) for _, count, _ in parts) != shard["records"]:
+        parts = [["", shard["records"], shard["since"] or shard["committed"]]]
+    return [time for _, count, time in parts for _ in range(int(count))]
 
 
 def described(commits: list[Json], shards: list[Json]) -> Json:
@@ -236,10 +236,10 @@ def main(command: str, path: Path, *rest: str) -> None:
             for record, key in zip(records_of(folder, shard), keys_of(folder, shard), strict=True):
                 told.append({"shard": shard["path"], "key": key.hex() if any(key) else None, "record": record})
     elif command == "key":
-        keys = [key for shard in shards for key in keys_of(folder, shard)]
+        keys = [pair for shard in shards for pair in zip(keys_of(folder, shard), times_of(shard), strict=True)]
         for digest in [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in rest]:
-            found = [place for place, key in zip(places, keys, strict=True) if key == digest]
-            told.append({"record": record_at(folder, *min(found, key=lambda p: p[0]["since"] or p[0]["committed"]))})
+            found = min((time, at) for at, (key, time) in enumerate(keys) if key == digest)
+            told.append({"record": record_at(folder, *places[found[1]])})
     sys.stdout.writelines(json.dumps(line, default=bytes.hex) + "\n" for line in told)
 
 

@@ -47,6 +47,7 @@ LARGE_CLASSES = {
     "asyncrec/_shards/journal/status.py: JobStatus": "the fields of a stored format",
     "asyncrec/_shards/manifest/shard_list.py: ShardList": "a sequence, and what is asked of all its shards at once",
     "asyncrec/_shards/writing/totals.py: ShardedWriterStats": "what users are told, a field each",
+    "asyncrec/tools/_compact_report.py: CompactReport": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",
     "asyncrec/_shards/writing/writer.py: ShardedWriter": "public: what a sharded writer does",

@@ -2,50 +2,113 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
-from asyncrec.cli._output import plural, print_json, say
-from asyncrec.cli._values import parse_duration, parse_options
+from asyncrec.cli._options import Debug, Jobs, Json, KeptCompression, Path, StorageOptions, run_async
+from asyncrec.cli._output import human_bytes, plural, print_json, say
+from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_compression, parse_duration, parse_options, parse_size
+
+if TYPE_CHECKING:
+    from asyncrec.tools import CompactReport
 
 
 def command(
     path: Path,
+    max_shard_bytes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Maximum size of a joined shard, such as 64M or 1GiB; by default 256MiB."),
+    ] = None,
+    compression: Annotated[
+        KeptCompression,
+        typer.Option(
+            help="Compression of all shards; those of another one are written anew. keep changes none.",
+            case_sensitive=False,
+        ),
+    ] = "keep",
+    drop_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-duplicates", help="Leave out records whose key another record has that was committed before."
+        ),
+    ] = False,
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Only merge the manifest; shards are neither joined nor deleted.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be joined, and change nothing.")] = False,
     grace: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="Delete segments that were merged at least this long ago, such as 15m, 12h or 1d."
+            metavar="TIME",
+            help="Delete old shards and segments that were replaced at least this long ago, such as 15m, 12h or 1d.",
         ),
     ] = "1h",
     latest: Annotated[
         bool,
         typer.Option("--latest", help="Also write ~latest.json, which names the checkpoint, and keep that checkpoint."),
     ] = False,
+    jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Merge the manifest of the data set PATH into a checkpoint, so that it opens in a few requests. The shards do not
-    change.
+    """Join small shards of the data set PATH, and merge its manifest into a checkpoint, so that it opens in a few
+    requests.
 
-    You can run it at any time, also while other processes write, read or compact; readers see the same data set before
-    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it from
-    time to time during a crawl with many processes, and once at the end.
+    You can run it at any time, also while other processes write, read or compact: runs at the same time share the work.
+    Records keep their order and their keys. Shards that are large enough are not written again. Old shards stay for
+    --grace, for readers that have the data set open; a later run deletes them. If a run is killed, the next goes on.
 
     \b
-    Example:
+    Examples:
       asyncrec compact demo-data/pages
+      asyncrec compact demo-data/pages --manifest
     """
     from asyncrec import tools
 
     options = parse_options(storage_option)
-    seconds = parse_duration(grace)
-    report = run_async(lambda: tools.compact(path, grace=seconds, latest=latest, storage_options=options))
+    seconds, size = parse_duration(grace), parse_size(max_shard_bytes)
+    with Bar("joining") as bar:
+        report = run_async(
+            lambda: tools.compact(
+                path,
+                max_shard_bytes=size,
+                compression=parse_compression(compression),
+                drop_duplicates=drop_duplicates,
+                manifest_only=manifest,
+                dry_run=dry_run,
+                grace=seconds,
+                latest=latest,
+                jobs=jobs,
+                progress=bar,
+                storage_options=options,
+            )
+        )
     if json:
         print_json(report.to_json())
-        return 0
+    else:
+        _show(report, grace)
+    return 0
+
+
+def _show(report: CompactReport, grace: str) -> None:
+    joined, new, commits = (
+        plural(count, word)
+        for count, word in ((report.joined, "shard"), (report.into, "shard"), (report.commits, "commit"))
+    )
+    dropped = f", without {plural(report.duplicates, 'duplicate')}" if report.duplicates else ""
+    if report.dry_run:
+        say(f"{joined} of {human_bytes(report.bytes)} would become {new}{dropped}, in {commits}; nothing was changed")
+        return
+    if report.joined:
+        say(f"{joined} became {new} of {human_bytes(report.rewritten)}{dropped}, in {commits}")
+        say(f"the old shards stay for {grace}, for readers that have the data set open; a later run deletes them")
+    if report.left:
+        say(f"{plural(report.left, 'piece')} of the work left to other processes, which are at it")
+    if report.removed:
+        say(f"{plural(len(report.removed), 'object')} of shards that were replaced earlier deleted")
     if report.written:
         deleted = plural(len(report.deleted), "older object")
         say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")
@@ -56,4 +119,3 @@ def command(
         say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was created just now")
     if report.latest is not None:
         say(f"{report.latest} names it")
-    return 0

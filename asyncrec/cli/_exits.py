@@ -15,24 +15,30 @@ from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatErr
 FINE, DAMAGE, USAGE, STORAGE, FAULT, NO_KEY = range(6)
 
 # The parameters that messages of the library name, and the options that set them; the others have the parameter's name.
-_OPTIONS = {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"} | {
-    name: "--" + name.replace("_", "-").replace("options", "option")
-    for name in [
-        "class_feature",
-        "compression",
-        "group_by",
-        "jobs",
-        "key_feature",
-        "max_shard_bytes",
-        "max_shard_records",
-        "num_shards",
-        "parallelism",
-        "ratios",
-        "storage_options",
-        "target_storage_options",
-        "temporary_folder",
-    ]
-}
+_OPTIONS = (
+    {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"}
+    | {"manifest_only": "--manifest"}
+    | {
+        name: "--" + name.replace("_", "-").replace("options", "option")
+        for name in [
+            "class_feature",
+            "compression",
+            "drop_duplicates",
+            "dry_run",
+            "group_by",
+            "jobs",
+            "key_feature",
+            "max_shard_bytes",
+            "max_shard_records",
+            "num_shards",
+            "parallelism",
+            "ratios",
+            "storage_options",
+            "target_storage_options",
+            "temporary_folder",
+        ]
+    }
+)
 # A name of one word is a word of English, too, unless it is assigned to.
 _PARAMETER = re.compile(r"(?<![\w-])(\w{1,40})\b(=?)(?=(\S?))")
 

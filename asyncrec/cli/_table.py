@@ -31,7 +31,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "doctor": "test whether a store supports what asyncrec needs",
     },
     "Create and transform": {
-        "compact": "merge the manifest of a data set, so that it opens faster",
+        "compact": "join small shards, and merge the manifest, so that it opens faster",
         "copy": "copy files and data sets between stores, verified",
         "reshard": "rewrite a data set with other shards: number, size, compression, order",
         "delete": "delete records for good, by key or condition",

@@ -24,8 +24,8 @@ from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
     from asyncrec.tools._cat import get_record as get_record
-    from asyncrec.tools._compact import CompactReport as CompactReport
     from asyncrec.tools._compact import compact as compact
+    from asyncrec.tools._compact_report import CompactReport as CompactReport
     from asyncrec.tools._conditions import Where as Where
     from asyncrec.tools._convert import convert as convert
     from asyncrec.tools._converted_before import ConvertReport as ConvertReport
@@ -96,7 +96,8 @@ _resolve, __dir__, __all__ = lazy(
     __name__,
     {
         "asyncrec.tools._cat": "get_record",
-        "asyncrec.tools._compact": "CompactReport compact",
+        "asyncrec.tools._compact": "compact",
+        "asyncrec.tools._compact_report": "CompactReport",
         "asyncrec.tools._convert": "convert",
         "asyncrec.tools._converted_before": "ConvertReport",
         "asyncrec.tools._copy": "CopyReport copy",

@@ -1,57 +1,87 @@
-"""`compact` merges the manifest of a data set into a checkpoint, so that it opens in a few requests."""
+"""`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
+
+A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
+are joined a piece at a time (`_rewriting`), which others who compact see at work and pass over. Those who have the data
+set open go on with the old shards, which stay for a grace. docs/design/2026-11-28-compacting-shards.md says why.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from asyncrec._shards.commit.compaction import GRACE_SECONDS, compact_manifest
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._arguments import Size, byte_count
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
+from asyncrec._shards.commit.compaction import GRACE_SECONDS, check_grace, compact_manifest
 from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.ownership.census import FoundJob, find_jobs
+from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.removals import times_of_removals
+from asyncrec._shards.ownership.verdict import Verdict
+from asyncrec._shards.writing.job import Job
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    DatasetError,
+    FormatError,
+    ObjectNotFoundError,
+)
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
-from asyncrec.tools._report_json import json_of
+from asyncrec.tools._compact_report import CompactReport
+from asyncrec.tools._duplicates import find_duplicates
+from asyncrec.tools._joining import Piece, planned
+from asyncrec.tools._keyed_records import KeptCompression
+from asyncrec.tools._orphans import find_unlisted
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, removed_among, rewrite
+from asyncrec.tools._selection import Selection, reselected, selected
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactReport:
-    """The result of `compact`.
-
-    Attributes:
-        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
-        written: whether this call has made it. It has not if there was nothing new, or another call was faster.
-        merged: how many segments were in no checkpoint before.
-        deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
-        latest: the path of the object that names the checkpoint, if it was requested.
-    """
-
-    path: str
-    id: str
-    shards: int
-    records: int
-    checkpoint: str | None
-    written: bool
-    merged: int
-    deleted: tuple[str, ...]
-    latest: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return json_of(self, "path id shards records checkpoint written merged deleted latest")
+# If others remove the same shards again and again.
+_ATTEMPTS = 20
+# Of two that have begun with the same shards, one gives way; the other one waits for so many looks, in seconds.
+_LOOKS, _BETWEEN_LOOKS = 5, 0.3
+# Of a job on another machine nothing here tells whether it lives: for so long its shards are left to it.
+_LEFT_SECONDS = 3600.0
 
 
 async def compact(
     path: str | os.PathLike[str],
     *,
+    max_shard_bytes: Size | None = None,
+    compression: KeptCompression = "keep",
+    drop_duplicates: bool = False,
+    manifest_only: bool = False,
+    dry_run: bool = False,
     grace: float = GRACE_SECONDS,
     latest: bool = False,
+    jobs: int | None = None,
+    progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
-    """Merge the commits of the data set at ``path`` into a checkpoint: a manifest in one object.
+    """Join small shards of the data set at ``path``, and merge its commits into a checkpoint: a manifest in one object.
 
-    You can call it at any time, also while others write, read or compact. Readers find the same records with a
-    checkpoint and without. Call it now and then while a crawl is going on, and once when it has ended.
+    You can call it at any time, also while others write, read or compact: several calls share the work. Records keep
+    their order, keys, and times. Call it now and then while a crawl is going on, and once when it has ended.
+
+    Shards of less than half of ``max_shard_bytes`` are joined with their neighbours. Those that are large enough stay
+    as they are, and so does what an earlier call has joined. The old shards stay for the ``grace``, so that readers
+    that have the data set open can go on; a later call deletes them. Until then they take their room. Each commit is of
+    at most 1 GiB: if the call fails, is cancelled or killed, call it again, and it goes on.
 
     It also reads the keys of new shards, and sorts them into *runs* beside the checkpoint, 24 bytes a key. With runs, a
     look-up by key, and a writer that skips duplicates, need no request for each shard. It sorts a million keys at a
@@ -59,27 +89,236 @@ async def compact(
 
     Args:
         path: the data set's folder and name.
-        grace: how many seconds after they were merged the segments of single commits are deleted, and checkpoints that
-            have a successor; a later call deletes them. At least a minute.
+        max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
+        compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
+            another compression are written anew, whatever their size.
+        drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
+            such records are written anew, whatever their size. The keys of all shards are read for that.
+        manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
+        dry_run: count what would be joined, and change nothing.
+        grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
+            the segments of single commits, and checkpoints that have a successor. At least a minute.
         latest: also write an object with a fixed name that says which checkpoint is the newest, for readers of a store
             that cannot list. That checkpoint is kept.
+        jobs: how many shards are written at once; at most 4.
 
     Raises:
+        ValueError: options that cannot be, or contradict each other: nothing was changed.
         ObjectNotFoundError: there is no manifest.
-        ManifestError: it cannot be read.
+        DatasetError: the path is not a data set with a manifest, or a shard has other than the number of records that
+            the manifest says.
+        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it.
+        ManifestError: the manifest cannot be read.
+        ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
     """
-    options = None if storage_options is None else dict(storage_options)
-    async with dataset_at(path, storage=storage, storage_options=options) as (folder, name):
-        done = await compact_manifest(folder, name, path=redact(os.fspath(path)), grace=grace, latest=latest)
-        return CompactReport(
-            path=redact(os.fspath(path)),
-            id=done.manifest.id,
-            shards=len(done.manifest.shards),
-            records=done.manifest.records,
-            checkpoint=None if done.checkpoint is None else join(folder.root, done.checkpoint),
-            written=done.written,
-            merged=done.covered,
-            deleted=done.deleted,
-            latest=join(folder.root, done.latest) if done.latest else None,
+    check_jobs(jobs)
+    check_grace(grace)
+    target = None if compression == "keep" else parse_compression(compression)
+    size = MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
+    if size < 1:
+        raise ArgumentValueError(f"max_shard_bytes must be at least 1, not {size}")
+    if manifest_only and (max_shard_bytes is not None or target is not None or drop_duplicates or dry_run):
+        raise ArgumentValueError(
+            "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "
+            "drop_duplicates or dry_run"
         )
+    options = None if storage_options is None else dict(storage_options)
+    report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
+    if not manifest_only:
+        async with selected(path, storage=storage, storage_options=options) as selection:
+            if selection.kind != "data set":
+                raise DatasetError(
+                    f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
+                )
+            tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
+            joining = _Joining(selection, _Wanted(size, target, drop_duplicates), report, tasks)
+            if dry_run:
+                await joining.count()
+                return report
+            await end_dead(selection.datasets[0])
+            await joining.run(progress)
+    async with dataset_at(path, storage=storage, storage_options=options) as (folder, name):
+        done = await compact_manifest(folder, name, path=report.path, grace=grace, latest=latest)
+        report.id, report.shards, report.records = done.manifest.id, len(done.manifest.shards), done.manifest.records
+        report.checkpoint = None if done.checkpoint is None else join(folder.root, done.checkpoint)
+        report.written, report.merged, report.deleted = done.written, done.covered, done.deleted
+        report.latest = join(folder.root, done.latest) if done.latest else None
+    if not manifest_only and done.manifest.removals:
+        async with selected(path, storage=storage, storage_options=options) as selection:
+            report.removed = await _clear_up(selection, grace)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What shards are to be: their size, and their compression, `None` for the one that they have."""
+
+    max_bytes: int
+    compression: CompressionOptions | None
+    drops: bool
+
+    async def plan(self, selection: Selection) -> tuple[list[Piece], Mapping[str, NDArray[np.int64]]]:
+        """Say what is to be done, and which records are left out."""
+        kind = None if self.compression is None else self.compression.type
+        dropped = await find_duplicates(selection) if self.drops else {}
+        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=lambda each: each.key in dropped)
+        return await in_thread(plan, selection.shards), dropped
+
+    def compression_of(self, piece: Piece) -> CompressionOptions:
+        """How its new shards are compressed."""
+        return self.compression or parse_compression(piece.kind.compression)
+
+
+class _Joining:
+    """The progress of one call: it plans, goes through the pieces, and plans again until nothing is left."""
+
+    def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
+        self._selection = selection
+        self._wanted = wanted
+        self._report = report
+        self._tasks = tasks
+        self._advance: Advance | None = None
+        self._dropped: Mapping[str, NDArray[np.int64]] = {}
+
+    async def count(self) -> None:
+        """Count what would be done."""
+        pieces, self._dropped = await self._wanted.plan(self._selection)
+        for piece in pieces:
+            self._report.duplicates += sum(len(self._dropped.get(shard.key, _NONE)) for shard in piece.shards)
+            self._report.joined += len(piece.shards)
+            self._report.into += len(piece.groups)
+            self._report.bytes += piece.bytes
+            self._report.commits += 1
+
+    async def run(self, progress: Progress) -> None:
+        """Join.
+
+        Raises:
+            ConflictError: others were faster, again and again.
+        """
+        attempts_left = _ATTEMPTS
+        while True:
+            pieces, self._dropped = await self._wanted.plan(self._selection)
+            if not pieces:
+                break
+            if self._advance is None:
+                self._advance = Advance(progress, sum(piece.bytes for piece in pieces))
+            before = self._report.commits
+            failure = await self._go_through(pieces)
+            old, self._selection = self._selection, await reselected(self._selection)
+            if before < self._report.commits:
+                attempts_left = _ATTEMPTS
+            elif failure is None:
+                break  # all is left to others
+            else:
+                attempts_left -= 1
+                if not attempts_left or _removals(old) == _removals(self._selection):
+                    raise failure
+
+    async def _go_through(self, pieces: list[Piece]) -> Exception | None:
+        """Do what others do not; returns what failed because shards were removed.
+
+        Raises:
+            FormatError, DatasetError: a shard is damaged; all other pieces were done.
+        """
+        self._report.left = 0
+        failure: Exception | None = None
+        damage: FormatError | DatasetError | None = None
+        begin = secrets.randbelow(len(pieces))  # others begin elsewhere
+        for piece in (*pieces[begin:], *pieces[:begin]):
+            try:
+                await self._join(piece)
+            except (ConflictError, ObjectNotFoundError) as error:
+                failure = error
+            except (FormatError, DatasetError) as error:
+                damage = error
+        if damage is not None:
+            raise damage
+        return failure
+
+    async def _join(self, piece: Piece) -> None:
+        """Join the shards of a piece, unless another call is at it."""
+        if await self._at_work(piece):
+            self._report.left += 1
+            return
+        groups = [[(shard, self._dropped.get(shard.key, _NONE)) for shard in group] for group in piece.groups]
+        made = await rewrite(
+            self._selection,
+            groups,
+            compression=self._wanted.compression_of(piece),
+            tasks=self._tasks,
+            joins=True,
+            goes_on=partial(self._goes_on, piece),
+        )
+        if made is None:
+            self._report.left += 1
+            return
+        self._report.joined += len(made.old)
+        self._report.into += len(made.new)
+        self._report.bytes += sum(entry.bytes for entry in made.old)
+        self._report.rewritten += sum(entry.bytes for entry in made.new)
+        self._report.duplicates += sum(len(dropped) for group in groups for _, dropped in group)
+        self._report.commits += 1
+        if self._advance is not None:
+            self._advance(piece.bytes)
+
+    async def _goes_on(self, piece: Piece, job: Job) -> bool:
+        """Whether nobody else is at a piece that this job has begun with.
+
+        Suppose that A and B look, see nobody, and begin. Each looks again. If both see the other, the one with the
+        larger id gives way. If only A sees B, B had looked before, and is at work: so A does not wait for long.
+        """
+        for look in range(_LOOKS):
+            if look:
+                await anyio.sleep(_BETWEEN_LOOKS)
+            own, found = job.header.writer, await self._at_work(piece)
+            others = [each.header.writer for each in found if each.header.writer != own]
+            if not others:
+                return True
+            if min(others) < own:
+                return False
+        return False
+
+    async def _at_work(self, piece: Piece) -> list[FoundJob]:
+        """The jobs that are joining shards of a piece; those that have died are ended."""
+        (dataset,) = self._selection.datasets
+        paths = [entry_of(shard).path for shard in piece.shards]
+        found = []
+        for job in await find_jobs(dataset.folder, dataset.name):
+            joins = job.header.joins
+            if not joins or joins[0] > max(paths) or joins[1] < min(paths):
+                continue
+            state = await in_thread(job.state)
+            if state == "dead":
+                await end_job(dataset.folder, job, Verdict())
+            elif state == "alive" or (state == "unknown" and not _is_old(job)):
+                found.append(job)
+        return found
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _removals(selection: Selection) -> int:
+    return selection.datasets[0].manifest.removals
+
+
+def _is_old(job: FoundJob) -> bool:
+    """Whether a job has begun so long ago that it is not waited for. If it lives, one of two loses at its turn."""
+    if not job.header.since:
+        return True
+    return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS
+
+
+async def _clear_up(selection: Selection, grace: float) -> tuple[str, ...]:
+    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
+    (dataset,) = selection.datasets
+    until = time.time() - grace
+    times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
+    if min(times.values(), default=until + 1) > until:
+        return ()  # and nothing need be listed
+    orphans = await find_unlisted(dataset, selection.base, min_age=0)
+    gone = await removed_among(dataset, orphans, times, until=until)
+    await for_each(dataset.folder.delete, gone)
+    return tuple(join(dataset.folder.root, key) for key in gone)

@@ -14,11 +14,12 @@ from typing import Any
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.manifest import Manifest, carried_from
 from asyncrec._shards.manifest.names import stem_of
+from asyncrec._shards.manifest.origins import origins_of, with_origins
 from asyncrec._shards.manifest.progress import newer
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
-from asyncrec._shards.manifest.shard_list import SINCE, in_order_of_commits
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.clearing import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -186,13 +187,19 @@ async def _copy_dataset(
 
         job.fates.asked = True
         await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)
-        turns = await in_thread(in_order_of_commits, missing)
-        await job.commit([_committed(missing[at], job.manifest.clock.now()) for at in turns], carried=carried)
+        await job.commit(await in_thread(_committed, missing, name, job.manifest.clock), carried=carried)
 
 
-def _committed(entry: ShardEntry, now: str) -> ShardEntry:
-    """The entry of a copied shard: of its records, too, the copy's commit is the first."""
-    return replace(entry, committed=now, extra={name: value for name, value in entry.extra.items() if name != SINCE})
+def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
+    """The entries of copied shards: of their records, too, the copy's commit is the first; in their order. Blocks."""
+    origins = {entry.path: origins_of(entry, name) for entry in entries}
+    turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
+    for _, path, at in turns:
+        origins[path][at] = origins[path][at]._replace(since=clock.now())
+    committed = {path: max(each.since for each in some) for path, some in origins.items()}
+    return [
+        with_origins(replace(entry, committed=committed[entry.path]), origins[entry.path], name) for entry in entries
+    ]
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.record_set import RecordSet, all_bits, clear
-from asyncrec._shards.manifest.shard_list import in_order_of_commits
+from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
@@ -115,16 +115,7 @@ def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np
     known = [entry for entry in entries if entry is not None]
     if len(known) < len(entries):
         return lambda numbers: numbers
-    order = in_order_of_commits(known)
-    counts = np.array([entry.records for entry in known], np.int64)
-    starts, places = np.cumsum(counts) - counts, np.empty(len(known), np.int64)
-    places[order] = np.cumsum(counts[order]) - counts[order]
-
-    def placed(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        shards = np.searchsorted(starts, numbers, side="right") - 1
-        return numbers - starts[shards] + places[shards]
-
-    return placed
+    return CommitOrder(known).places
 
 
 async def _those(records: KeyedRecords, kept: RecordSet) -> AsyncIterator[KeyedBatch]:

@@ -10,46 +10,31 @@ deleted, and whatever was made of them. docs/design/2026-11-28-forgetting-record
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_compression
 from asyncrec._shards.commit.compaction import clean_runs
-from asyncrec._shards.manifest.names import maker_of, rewritten_name
-from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.shard_list import SINCE, since_of
 from asyncrec._shards.ownership.census import find_jobs
-from asyncrec._shards.ownership.end_job import end_job
-from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.recovery.report import UnfinishedJob
-from asyncrec._shards.writing.job import Job
-from asyncrec._shards.writing.open_job import open_job, whole_job_header
-from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
 from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
-from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, reselected, selected
+from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
+from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # A piece of the work: what a kill loses, and the room that is needed beside the data set.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# Shards that are rewritten at once: each takes some chunks of memory.
-_MOST_AT_ONCE = 4
 # If another process removes or replaces shards at the same time, the rest is planned anew.
 _ATTEMPTS = 5
 
@@ -114,7 +99,7 @@ async def delete(
         if dry_run:
             await deleting.count()
         else:
-            await _end_dead(selection.datasets[0])
+            await end_dead(selection.datasets[0])
             await deleting.run()
             await _clear_up(await reselected(selection), report)
     if by_keys is not None:
@@ -141,7 +126,7 @@ class _Deleting:
         self._finder = finder
         self._report = report
         self._advance = advance
-        self._tasks = min(at_once(jobs, selection.storage, far=_MOST_AT_ONCE), _MOST_AT_ONCE)
+        self._tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
         self._seen: set[str] = set()
 
     async def count(self) -> None:
@@ -192,8 +177,8 @@ class _Deleting:
                 if not len(records):
                     self._see(shard)
                     continue
-                assert shard.entry is not None, "a manifest lists it"
-                piece = pieces.setdefault((shard.entry.compression, shard.entry.index is not None), [])
+                entry = entry_of(shard)
+                piece = pieces.setdefault((entry.compression, entry.index is not None), [])
                 piece.append((shard, records))
                 if len(piece) == _PIECE_SHARDS or sum(each.size for each, _ in piece) >= _PIECE_BYTES:
                     await rewrite(piece)
@@ -211,109 +196,40 @@ class _Deleting:
             ConflictError: another process was faster; nothing was changed.
         """
         (dataset,) = self._selection.datasets
-        old = [entry for shard, _ in piece if (entry := shard.entry) is not None]
-        paths = [entry.path for entry in old]
-        for path in paths:
-            if maker_of(dataset.name, path) is None:
-                raise DatasetError(
-                    f"{self._selection.path}: the shard {path} has no name of this data set's own, so it cannot be "
-                    "rewritten; reshard the data set first"
-                )
-        header = whole_job_header(
-            dataset.folder,
-            dataset.name,
-            rewrites=True,
-            index=old[0].index is not None,
-            compression=parse_compression(old[0].compression),
-            schema=dataset.manifest.schema,
-            metadata={},
-        )
-        async with open_job(dataset.folder, header, path=header.url, mode="append") as job:
-            now = job.before
-            if now is None or not await in_thread(lambda: all(map(now.shards.names, paths))):
-                raise ConflictError(f"{self._selection.path}: shards were replaced at the same time")
-            found = await for_each(partial(_write_without, self._selection, job), piece, tasks=self._tasks)
-            new = [entry for entry in found if entry is not None]
-            await job.commit(new, removed=paths)
+        refuse_unnamed(self._selection, [shard for shard, _ in piece])
+        compression = parse_compression(entry_of(piece[0][0]).compression)
+        groups = [[found] for found in piece]
+        made = await rewrite(self._selection, groups, compression=compression, tasks=self._tasks)
+        assert made is not None, "no one said that it is not to be done"
         done = Deletion(
             time=datetime.now(UTC),
-            job=header.writer,
+            job=made.job,
             records=sum(len(records) for _, records in piece),
-            shards=tuple(paths),
-            bytes=sum(entry.bytes for entry in old),
-            written=sum(entry.bytes for entry in new),
+            shards=tuple(entry.path for entry in made.old),
+            bytes=sum(entry.bytes for entry in made.old),
+            written=sum(entry.bytes for entry in made.new),
         )
         self._report.deletions.append(done)
         self._report.records += done.records
-        self._report.shards += len(old)
+        self._report.shards += len(made.old)
         self._report.bytes += done.bytes
-        self._report.objects += [join(dataset.folder.root, each) for entry in old for each in entry.objects]
-        return [dataset.prefix + entry.path for entry in new]
+        self._report.objects += [join(dataset.folder.root, each) for entry in made.old for each in entry.objects]
+        return [dataset.prefix + entry.path for entry in made.new]
 
 
 def _removals(selection: Selection) -> int:
     return selection.datasets[0].manifest.removals
 
 
-async def _write_without(selection: Selection, job: Job, found: Found) -> ShardEntry | None:
-    """Publish what is left of a shard, in its place; `None` if nothing is left."""
-    shard, positions = found
-    entry = shard.entry
-    assert entry is not None, "a manifest lists it"
-    if len(positions) == entry.records:
-        return None
-    async with AsyncExitStack() as stack:
-        records = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None)
-        async with aclosing(_without(records, positions)) as batches:
-            new = await write_shard(
-                job.publisher,
-                rewritten_name(entry.path, job.header.writer),
-                Supply(batches),
-                Limits(),
-                compressed=bool(entry.compression),
-            )
-    if new.records + len(positions) != entry.records:
-        raise DatasetError(
-            f"{shard.display_path}: the shard has {new.records + len(positions):,} records, but the manifest says "
-            f"{entry.records:,}; it stays as it is. Run 'asyncrec verify' for details"
-        )
-    return replace(new, first=entry.first, last=entry.last, extra={**new.extra, SINCE: since_of(entry)})
-
-
-async def _without(batches: AsyncIterator[Batch], positions: NDArray[np.int64]) -> AsyncGenerator[Batch]:
-    """All records but those at these positions."""
-    number = 0
-    async for batch in batches:
-        low, high = positions.searchsorted([number, number + len(batch)]).tolist()
-        if low == high:
-            yield batch
-        elif high - low < len(batch):
-            yield await in_thread(batch.without, positions[low:high] - number)
-        number += len(batch)
-
-
-async def _end_dead(dataset: SelectedDataset) -> None:
-    """End the deletions that have died, as far as this machine can tell: what they have published goes."""
-    for job in await find_jobs(dataset.folder, dataset.name):
-        if job.header.rewrites:
-            await end_job(dataset.folder, job, Verdict())
-
-
 async def _clear_up(selection: Selection, report: DeleteReport) -> None:
     """Delete what was made of removed shards, and what earlier deletions have left of them; note what is not known."""
     (dataset,) = selection.datasets
-    folder, name, shards = dataset.folder, dataset.name, dataset.manifest.shards
+    folder, name = dataset.folder, dataset.name
     runs = await clean_runs(folder, name, path=selection.path)
     report.unfinished = [UnfinishedJob.of(job.header) for job in await find_jobs(folder, name)]
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
-
-    def look() -> set[str]:
-        """What was committed once, and is no longer in the data set: such a name is never made again."""
-        left = {orphan.key for orphan in orphans if orphan.owner is None and shards.history.rows_naming(orphan.key)}
-        return {key for key in left.union(shards.history.objects_of(left)) if not shards.names(key)}
-
-    left = await in_thread(look)
-    await for_each(folder.delete, sorted(left))
+    left = await removed_among(dataset, orphans)
+    await for_each(folder.delete, left)
     deleted = {*report.objects, *(join(folder.root, key) for key in (*runs, *left))}
     report.objects = sorted(deleted)
     report.uncommitted = sorted(orphan.path for orphan in orphans if orphan.key not in left)

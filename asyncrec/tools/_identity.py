@@ -126,6 +126,15 @@ class Identities:
             rows["age"] = [self._age.of(parsed[at]) for at in numbers.tolist()]
         self._rows.add(rows)
 
+    def add_digests(self, digests: bytes, first: int) -> None:
+        """Take in records, of which the first has this number, by the digests of their keys alone."""
+        ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
+        numbers = np.flatnonzero(ids.any(axis=1))  # all zero is no key
+        rows = np.zeros(len(numbers), self._row)
+        rows["high"], rows["low"] = ids[numbers, 0], ids[numbers, 1]
+        rows["number"] = numbers + first
+        self._rows.add(rows)
+
     def _parsed(self, records: Sequence[bytes]) -> list[Features]:
         found = [features_in(record) for record in records]
         for features in found:

@@ -38,6 +38,7 @@ from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.end_job import end_unmarked
 from asyncrec._shards.ownership.marks import find_claims
+from asyncrec._shards.ownership.removals import removed_at, times_of_removals
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, load_positions
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
@@ -97,11 +98,23 @@ _KINDS = (
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
-    """What lies in the data set's folder under its names and is in no manifest."""
+    """What lies in the data set's folder under its names and is in no manifest.
+
+    What was replaced less than ``min_age`` seconds ago is not an orphan: `compact` leaves it to those who read it.
+    """
     return [
-        *await find_unlisted(dataset, base, min_age=min_age),
+        *await _without_replaced(dataset, await find_unlisted(dataset, base, min_age=min_age), min_age),
         *await _find_runs(dataset, base, min_age=min_age),
     ]
+
+
+async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min_age: float) -> list[Orphan]:
+    history = dataset.manifest.shards.history
+    if not any(await in_thread(lambda: [history.rows_naming(orphan.key) for orphan in orphans])):
+        return orphans
+    times = await times_of_removals(dataset.folder, dataset.name, history)
+    last = datetime.now(UTC).timestamp() - min_age
+    return await in_thread(lambda: [each for each in orphans if removed_at(history, each.key, times) <= last])
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:

@@ -22,7 +22,13 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import datasets_like, matches_data_sets, merged, snapshot_of
-from asyncrec._shards.ownership.listing import of_no_manifest, why_nothing_at, without_unfinished
+from asyncrec._shards.ownership.listing import (
+    of_no_manifest,
+    replaced_among,
+    why_nothing_at,
+    without_replaced,
+    without_unfinished,
+)
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -217,6 +223,9 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
         if named := await datasets_like(folder_at(store, f"{folder}/" if folder else ""), name):
             raise ObjectNotFoundError(matches_data_sets(display_path, named))
         raise ObjectNotFoundError(f"{display_path}: no file matches this pattern")
+    folder = key[: key.rfind("/") + 1]
+    kept = set(await without_replaced(folder_at(store, folder), [info.key[len(folder) :] for info in found]))
+    found = [info for info in found if info.key[len(folder) :] in kept]
     return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 
 
@@ -260,6 +269,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
         dataset = await _dataset(store, key, base + key, given_up)
         if dataset is not None:
             datasets[key] = dataset
+            found = await in_thread(_without_replaced, dataset, found)
         else:
             found = await _finished(store, key, found)
     of_datasets = await in_thread(_shards_of, [*datasets.values()], base)
@@ -274,6 +284,14 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
         shards=shards,
         datasets=tuple(datasets.values()),
     )
+
+
+def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Without what lies there for those who have the data set open. Blocks."""
+    prefix = dataset.prefix
+    keys = [info.key[len(prefix) :] for info in found if info.key.startswith(prefix)]
+    gone = {prefix + key for key in replaced_among(dataset.manifest, dataset.name, keys)}
+    return [info for info in found if info.key not in gone]
 
 
 def _shards_of(datasets: Iterable[SelectedDataset], base: str) -> tuple[SelectedShard, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,8 +14,9 @@ from typing import Any
 import anyio
 
 from asyncrec._arguments import Size
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
-from asyncrec._shards.manifest.names import original_of
+from asyncrec._shards.manifest.origins import origins_of
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
@@ -39,9 +41,10 @@ class TailStream:
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
-        self._known = {original_of(shard.key) for shard in selection.shards}
+        self._known: set[str] = set()
         self._reading: tuple[RecordStream, _Places] | None = None
-        self._skip = 0
+        # The first and the last of some records that are given, by their numbers.
+        self._wanted: list[tuple[int, int]] = []
         self._begun = False
 
     def __aiter__(self) -> TailStream:
@@ -58,7 +61,7 @@ class TailStream:
                 if found is not None:
                     before = places.before(found[0].number)  # they are of one shard
                     records = [replace(each, number=each.number + before) for each in found]
-                    records = [each for each in records if each.number >= self._skip]
+                    records = [each for each in records if self._is_wanted(each.number)]
                     if records:
                         return records
                     continue
@@ -70,21 +73,49 @@ class TailStream:
 
     async def _begin(self) -> None:
         counts = await counts_of(self.selection)
-        self._skip = max(0, sum(counts) - self._last)
+        skip = max(0, sum(counts) - self._last)
+        self._wanted = [(skip, sum(counts))]
         starts = [0, *accumulate(counts)]
-        first = next((at for at in range(len(counts)) if starts[at + 1] > self._skip), len(counts))
+        first = next((at for at in range(len(counts)) if starts[at + 1] > skip), len(counts))
+        if self._interval is not None:
+            await in_thread(self._new)
         self._read(list(range(first, len(counts))), starts)
+
+    def _is_wanted(self, number: int) -> bool:
+        at = bisect_right(self._wanted, (number, sys.maxsize)) - 1
+        return at >= 0 and number < self._wanted[at][1]
 
     async def _look(self) -> None:
         """Begin to read what was committed since."""
+        before = self.selection.datasets[0].manifest.id
         self.selection = await reselected(self.selection)
-        self._skip = 0
-        shards = self.selection.shards
-        starts = [0, *accumulate(shard.entry.records for shard in shards if shard.entry is not None)]
-        new = [at for at, shard in enumerate(shards) if original_of(shard.key) not in self._known]
-        self._known = {original_of(shard.key) for shard in shards}
+        if self.selection.datasets[0].manifest.id == before:
+            return
+        new = await in_thread(self._new)
         if new:
-            self._read(new, starts)
+            shards = self.selection.shards
+            starts = [0, *accumulate(shard.entry.records for shard in shards if shard.entry is not None)]
+            self._wanted = [wanted for some in new.values() for wanted in some]
+            self._read(list(new), starts)
+
+    def _new(self) -> dict[int, list[tuple[int, int]]]:
+        """The records that were in no shard at the last look: the shards that they are in now, and where. Blocks.
+
+        A shard may stand for several, of which some were there: their records are not given again.
+        """
+        name = self.selection.datasets[0].name
+        known: set[str] = set()
+        new: dict[int, list[tuple[int, int]]] = {}
+        number = 0
+        for at, shard in enumerate(self.selection.shards):
+            assert shard.entry is not None, "a data set is followed"
+            for origin in origins_of(shard.entry, name):
+                known.add(origin.shard)
+                if origin.shard not in self._known:
+                    new.setdefault(at, []).append((number, number + origin.records))
+                number += origin.records
+        self._known = known
+        return new
 
     def _read(self, numbers: Sequence[int], starts: Sequence[int]) -> None:
         shards: tuple[SelectedShard, ...] = tuple(self.selection.shards[at] for at in numbers)

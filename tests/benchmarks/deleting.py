@@ -40,7 +40,7 @@ async def make(path: Path, records: int) -> None:
     async with asyncrec.open_sharded_writer(path, max_shard_records=SHARD, on_duplicate="write") as writer:
         for number in range(records):
             await writer.write(record_of(number), key=key_of(number))
-    await tools.compact(path)
+    await tools.compact(path, manifest_only=True)
 
 
 def delete(path: Path, numbers: Iterable[int]) -> None:

@@ -115,7 +115,7 @@ async def make(path: Path, shards: int, writers: int) -> dict[str, Any]:
 async def compact(path: Path) -> dict[str, Any]:
     async with Heartbeat() as heartbeat:
         began = time.perf_counter()
-        report = await tools.compact(path)
+        report = await tools.compact(path, manifest_only=True)
         seconds = time.perf_counter() - began
     size = Path(report.checkpoint or "").stat().st_size
     return {"seconds": seconds, "merged": report.merged, "checkpoint MB": size / 1e6, **heartbeat.figures()}
@@ -172,7 +172,7 @@ async def step(what: str, path: Path, shards: int, writers: int) -> dict[str, An
 ROWS = {
     "make": "the segments are made",
     "without": "opened without a checkpoint",
-    "compact": "asyncrec compact",
+    "compact": "asyncrec compact --manifest",
     "near": "opened, local disk",
     "far": "opened, 20 ms a request",
     "commit": "a commit to it, local disk",

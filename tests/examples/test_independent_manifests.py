@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -104,5 +105,5 @@ def test_any_segments_and_checkpoints_read_the_same(draw: Random) -> None:
         for _ in range(3):
             segments.add_to(manifest)
             if compare_manifests(path) and draw.random() < 0.8:
-                anyio.run(tools.compact, path)
+                anyio.run(partial(tools.compact, path, manifest_only=True))
                 compare_manifests(path)

@@ -56,7 +56,7 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
         if step == "merged":
             found = _found(store, closings=True)
             before = store.requests.copy()
-            await tools.compact(NAME, storage=store)
+            await tools.compact(NAME, storage=store, manifest_only=True)
             shards = 2 * crawl.writers * math.ceil(records / crawl.records_a_shard)
             runs = merging(crawl, [], shards, 2 * crawl.writers * records)[1]
             computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False, runs=runs)

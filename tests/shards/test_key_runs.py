@@ -40,7 +40,7 @@ def small() -> Iterator[None]:
 async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     storage.asked.clear()
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         assert await dataset.find("k1234") == 1234
@@ -54,7 +54,7 @@ async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
 async def test_a_writer_that_skips_opens_behind_a_checkpoint_in_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     await write(storage, ["new"], writer="b")
     storage.asked.clear()
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
@@ -72,7 +72,7 @@ async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None)
         keys = [random.choice([None, *random.choices(names, k=4)]) for _ in range(random.choice((5, 20, 90)))]
         await write(storage, keys, writer=random.choice("abcz") + str(turn), per_shard=random.choice((1, 7, 40)))
         if random.random() < 0.8:
-            await tools.compact("pages", storage=storage)
+            await tools.compact("pages", storage=storage, manifest_only=True)
         assert await looked_up(storage, names) == await expected(storage, names)
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
         there = await expected(storage, names)
@@ -83,7 +83,7 @@ async def test_a_near_store_gives_what_a_far_one_does(small: None) -> None:
     storage = MemoryStorage()
     names = [f"k{n % 70}" for n in range(200)]
     await write(storage, names, writer="b")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     await write(storage, ["k3", "k99"], writer="a")
     wanted = [*names, "k99", "no"]
     assert await looked_up(storage, wanted) == await expected(storage, wanted)
@@ -92,7 +92,7 @@ async def test_a_near_store_gives_what_a_far_one_does(small: None) -> None:
 async def test_many_look_ups_read_the_runs_once() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(500)], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         for n in range(5):
             assert await dataset.find(f"k{n}") == n
@@ -105,22 +105,22 @@ async def test_many_look_ups_read_the_runs_once() -> None:
 async def test_a_run_of_removed_shards_is_not_believed() -> None:
     storage = Far()
     await write(storage, ["old", "both"], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     await write(storage, ["both", "new"], writer="b", mode="replace")
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
         assert [writer.has(key) for key in ("old", "both", "new")] == [False, True, True]
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
 
 
 async def test_an_earlier_snapshot_finds_what_it_had() -> None:
     storage = Far()
     await write(storage, ["old"], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     before = await asyncrec.read_manifest("pages", storage=storage)
     await write(storage, ["new"], writer="b")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     then = await asyncrec.read_manifest("pages", at=before.id, storage=storage)
     async with asyncrec.open_dataset(then, storage=storage) as dataset:
         assert await dataset.get_by_key("old") == b"a 0"
@@ -133,7 +133,7 @@ async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
     for turn in range(40):
         await write(storage, [f"{turn}-{n}" for n in range(20)], writer=f"w{turn:02}")
         before = await storage.runs()
-        await tools.compact("pages", storage=storage)
+        await tools.compact("pages", storage=storage, manifest_only=True)
         after = await storage.runs()
         written.update({key: info.size for key, info in after.items() if key not in before})
         manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -152,7 +152,7 @@ async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:
         raise asyncrec.ObjectExistsError("it is taken")
 
     with mock.patch("asyncrec._shards.commit.compaction.create", lose):
-        await tools.compact("pages", storage=storage)
+        await tools.compact("pages", storage=storage, manifest_only=True)
     assert await storage.runs() == {}
 
 
@@ -163,7 +163,7 @@ async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
         mock.patch("asyncrec._shards.commit.compaction.create", mock.AsyncMock(side_effect=IntegrityError("no"))),
         pytest.raises(IntegrityError),
     ):
-        await tools.compact("pages", storage=storage)
+        await tools.compact("pages", storage=storage, manifest_only=True)
     assert await storage.runs() == {}
 
 
@@ -177,9 +177,9 @@ async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> Non
             await anyio.lowlevel.checkpoint()
 
         with mock.patch("asyncrec._shards.commit.compaction.create", die):
-            await tools.compact("pages", storage=storage)
+            await tools.compact("pages", storage=storage, manifest_only=True)
     [leftover] = await storage.runs()
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     [stays] = await storage.runs()
     assert stays != leftover
     assert (await tools.verify("pages", storage=storage)).orphans == []
@@ -188,7 +188,7 @@ async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> Non
 async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
-    await tools.compact("pages", storage=storage)
+    await tools.compact("pages", storage=storage, manifest_only=True)
     [named] = await storage.runs()
     await storage.put(PREFIX + "~keys-000009~x.run", b"")
     report = await tools.verify("pages", storage=storage, delete=True)
@@ -203,7 +203,7 @@ async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest
     """It may name any of them."""
     storage = Far()
     await write(storage, ["a"], writer="a")
-    report = await tools.compact("pages", storage=storage)
+    report = await tools.compact("pages", storage=storage, manifest_only=True)
     key = str(report.checkpoint).removeprefix("memory://").lstrip("/")
     cut = (await storage.get(PREFIX + key.rpartition("/")[2]))[:20]
     await storage.put(PREFIX + "~checkpoint-000009~x.jsonl.gz", cut)
@@ -219,7 +219,7 @@ async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
     await write(store, ["a"], writer="a")
     names = []
     for turn in range(4):
-        await tools.compact("pages", storage=store)
+        await tools.compact("pages", storage=store, manifest_only=True)
         manifest = await asyncrec.read_manifest("pages", storage=store)
         names.append([run.name for run in manifest.shards.runs])
         await write(store, [f"b{turn}"], writer=f"b{turn}")
@@ -236,7 +236,7 @@ async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.Lo
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]
     assert shard.keys is not None
     await storage.delete(shard.keys.path)
-    assert (await tools.compact("pages", storage=storage)).written
+    assert (await tools.compact("pages", storage=storage, manifest_only=True)).written
     assert [line for line in caplog.records if "left out of the run of keys" in line.getMessage()]
     [run] = (await asyncrec.read_manifest("pages", storage=storage)).shards.runs
     assert (run.shards, run.entries) == (1, 10)
@@ -249,7 +249,7 @@ async def test_a_store_that_fails_while_a_run_is_written_fails_the_compaction() 
         mock.patch.object(key_runs, "check_sent", side_effect=IntegrityError("another")),
         pytest.raises(StorageError),
     ):
-        await tools.compact("pages", storage=storage)
+        await tools.compact("pages", storage=storage, manifest_only=True)
     assert (await storage.runs(), await looked_up(storage, ["a"])) == ({}, {"a": b"a 0"})
 
 
@@ -257,6 +257,6 @@ async def test_a_data_set_without_keys_has_no_runs() -> None:
     storage = Far()
     await write(storage, [None], writer="a")
     with suppress(KeyError):
-        await tools.compact("pages", storage=storage)
+        await tools.compact("pages", storage=storage, manifest_only=True)
         assert await looked_up(storage, ["a"]) == {"a": None}
     assert await storage.runs() == {}

@@ -26,12 +26,23 @@ class Broken(Exception):
 
 @dataclass
 class Shard:
-    """A shard that a manifest names: its records, and what its files are not."""
+    """A shard that a manifest names: its records, what its files are not, and the shards that it was joined of."""
 
     path: str
     records: list[bytes]
     keys: list[bytes] | None
     problems: list[str]
+    joined: str = ""
+
+    def parts(self) -> list[tuple[str, list[bytes]]]:
+        """The names of the shards whose records are in it, with these; itself, if it was not joined."""
+        found, at = [], 0
+        start = self.path.partition("-")[0]
+        for line in self.joined.splitlines():
+            name, count, _ = line.split()
+            found.append((f"{start}-{name}.tfrecord", self.records[at : at + int(count)]))
+            at += int(count)
+        return found or [(self.path, self.records)]
 
 
 def tree(world: Any, folder: str) -> dict[str, bytes]:
@@ -129,7 +140,7 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
                 keys = [content[at : at + 16] for at in range(0, len(content), 16)]
                 if len(content) != 16 * len(records):
                     problems.append(f"{entry.keys.path} has {len(keys)} keys for {len(records)} records")
-        shards.append(Shard(entry.path, records, keys, problems))
+        shards.append(Shard(entry.path, records, keys, problems, entry.extra.get("joined", "")))
     return shards
 
 

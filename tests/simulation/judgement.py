@@ -207,8 +207,9 @@ def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> Non
     What is made anew of a shard that the store has damaged comes behind the others of its log.
     """
     last: dict[tuple[str, int, int], int] = {}
-    for shard in sorted(shards, key=lambda shard: shard.path):
-        for data in shard.records:
+    parts = [part for shard in sorted(shards, key=lambda shard: shard.path) for part in shard.parts()]
+    for path, records in parts:
+        for data in records:
             number = identity(data)
             if number is None or number >= len(book.records):
                 continue
@@ -216,12 +217,12 @@ def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> Non
             if record.run.kind == "whole" or record.state != "taken":
                 continue
             # The id of the log in which a writer goes on that was ended need not sort behind the first.
-            log = shard.path.rpartition("-")[0]
+            log = path.rpartition("-")[0]
             log = log if damaging else log.partition(".")[0]
-            where = log if record.run.one_shard else shard.path
+            where = log if record.run.one_shard else path
             place = (where, record.run.number, record.task)
             if record.ticket <= last.get(place, 0):
-                book.complain("the order of a task is kept", f"{shard.path}: record {number}")
+                book.complain("the order of a task is kept", f"{path}: record {number}")
             last[place] = record.ticket
 
 

@@ -13,6 +13,7 @@ from . import (  # noqa: F401  # what registers itself
     cast,
     deleted,
     flushed,
+    joined,
     joint,
     keyed,
     operations,
@@ -76,7 +77,7 @@ def _spread_over_hosts(drawing: operations.Drawing) -> None:
     for process in drawing.plan["processes"]:
         kinds = {spec["kind"] for spec in process["operations"]}
         paths = [spec.get("options", {}).get("spool", spec.get("path", "")) for spec in process["operations"]]
-        whole = kinds <= {"sharded", "recover", "verify", "compact", "joint", "delete"}
+        whole = kinds <= {"sharded", "recover", "verify", "compact", "joint", "delete", "join", "follow"}
         if whole and all(path.startswith("/m0/") and "-spool" not in path for path in paths):
             process["host"] = drawing.rng.choice(("m0", "m0b"))
 

@@ -71,7 +71,7 @@ async def compact(world: Any, process: Any, spec: dict[str, Any]) -> None:
     """Now and then while others are at work; what was merged a minute or more before goes."""
     for pause in spec["pauses"]:
         with contextlib.suppress(ObjectNotFoundError):
-            await tools.compact(spec["path"], grace=spec["grace"])
+            await tools.compact(spec["path"], grace=spec["grace"], manifest_only=True)
         await anyio.sleep(pause)
 
 

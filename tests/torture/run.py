@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 # By their file names; one that is given with --only is run alone.
 MODULES = [
     "mutations", "bombs", "kill", "lost_machines", "consumers", "crawl", "frameworks", "power", "operations", "chaos",
-    "endurance",
+    "compacting", "endurance",
 ]  # fmt: skip
 
 

@@ -68,8 +68,8 @@ async def _make(folder: Path) -> None:
     for writer, count in (("w3", 10), ("w4", 12)):
         mode = {"mode": "replace"} if writer == "w4" else {}
         await _write(folder / "fixed", _examples(range(count)), writer_id=writer, num_shards=2, **mode)
-    await tools.compact(folder / "rolling", latest=True)
-    await tools.compact(folder / "fixed")
+    await tools.compact(folder / "rolling", latest=True, manifest_only=True)
+    await tools.compact(folder / "fixed", manifest_only=True)
     # As compaction does when a minute has gone by: the last of each log stays.
     logs: dict[str, Path] = {}
     for covered in sorted(folder.glob("_manifest/*/[!_]*-0*.jsonl")):

@@ -17,10 +17,12 @@ from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data, maker_of
+from asyncrec._shards.ownership.listing import without_replaced
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._cached import cache_at, through
 from asyncrec.storage._listing import is_pattern
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact, scheme_of
 
@@ -99,6 +101,8 @@ class ShardFolder:
                 f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; the folder has {others} "
                 "other objects. Names that begin with '_' or '.' are never shards"
             )
+        kept = await without_replaced(folder_at(store, prefix), list(found))
+        found = {name: found[name] for name in kept}
         warn_of_several(
             self.display_path, datasets, found, one_alone=lambda name: f"shard_suffix={f'{escape(name)}-*.tfrecord'!r}"
         )

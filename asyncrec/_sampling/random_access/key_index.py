@@ -15,8 +15,9 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.random_access.key_files import KeyFiles, Keys, Numbers
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
+from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.shard_list import ShardList, in_order_of_commits
+from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import RecordKeyError
 from asyncrec.storage._base import Storage
@@ -56,7 +57,7 @@ class KeyIndex:
         self._runs: OpenRuns | None = None
         self._others: Columns | None = None  # of the shards that are in no run
         self._asked = 0
-        self._ranks = np.empty(0, np.int64)  # of each shard, in the order of commits
+        self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
         """The numbers of the records with this key, in the order in which they were committed; at least one.
@@ -131,15 +132,16 @@ class KeyIndex:
     async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> Numbers:
         digest = digest_of(key)
         self._asked += _REQUEST * len(runs)
-        found = [part for parts in await for_each(lambda run: run.find(digest), runs) for part in parts]
+        found = await for_each(lambda run: run.find(digest), runs)
         numbers = np.concatenate(
             [_found(others, digest), *(self._starts[each.shards] + each.records for each in found)]
         )
-        return self._told(key, numbers[np.lexsort((numbers, self.turns(numbers)))], none=False)
+        return self._told(key, numbers[np.argsort(self.turns(numbers))], none=False)
 
     def turns(self, numbers: Numbers) -> Numbers:
-        """The places of these records' shards in the order of commits, once keys were read. From any thread."""
-        return self._ranks[self._rows_of(numbers)]
+        """The places of these records in the order of commits, once keys were read. From any thread."""
+        assert self._order is not None, "it was worked out before any keys were read"
+        return self._order.places(numbers)
 
     async def _open(self) -> None:
         """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
@@ -162,7 +164,7 @@ class KeyIndex:
     async def _open_runs(self) -> OpenRuns:
         """Open the runs, if they are not open."""
         if self._runs is None:
-            await in_thread(self._rank_shards)
+            self._order = await in_thread(CommitOrder, self._shards)
             if isinstance(self._shards, ShardList):
                 self._runs = await open_runs(self._folder, self._name, self._shards)
             else:
@@ -175,13 +177,6 @@ class KeyIndex:
             runs.told(self._path, error)
             self._others = None
 
-    def _rank_shards(self) -> None:
-        """Find the place of each shard in the order of commits."""
-        shards = self._shards
-        turns = shards.by_commit() if isinstance(shards, ShardList) else in_order_of_commits(shards)
-        self._ranks = np.empty(len(shards), np.int64)
-        self._ranks[turns] = np.arange(len(shards))
-
     def _joined(self, others: Columns, parts: list[Entries]) -> Columns:
         if not parts:
             return others
@@ -191,12 +186,9 @@ class KeyIndex:
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
         """Sort by digest; of equal ones the first committed comes first."""
-        turns = np.lexsort((numbers, self.turns(numbers)))
+        turns = np.argsort(self.turns(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
-
-    def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._starts, numbers, side="right") - 1
 
 
 def _found(columns: Columns, digest: bytes) -> Numbers:

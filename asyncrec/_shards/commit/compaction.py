@@ -117,11 +117,7 @@ async def compact_manifest(
         ManifestError: it cannot be read.
         StorageError: the store failed.
     """
-    if not grace >= LEAST_GRACE:
-        raise ArgumentValueError(
-            f"grace={grace}: must be at least {LEAST_GRACE:.0f} seconds, so that a reader that has just listed a "
-            "segment can still read it"
-        )
+    check_grace(grace)
     loaded = await load_listed(folder, name)
     if loaded is None or loaded.history.is_empty:
         raise ObjectNotFoundError(f"{path}: the data set has no manifest; pass its path as folder and name")
@@ -154,6 +150,15 @@ async def compact_manifest(
         deleted=tuple(deleted),
         latest=latest_key(name) if latest and checkpoint is not None else None,
     )
+
+
+def check_grace(grace: float) -> None:
+    """Refuse a grace that is too short, with a ValueError."""
+    if not grace >= LEAST_GRACE:
+        raise ArgumentValueError(
+            f"grace={grace}: must be at least {LEAST_GRACE:.0f} seconds, so that a reader that has just listed a "
+            "segment can still read it"
+        )
 
 
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:

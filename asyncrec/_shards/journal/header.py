@@ -48,6 +48,8 @@ class JobHeader:
         num_shards: of fixed names; `None` when they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
+        joins: the first and the last of these others, if it joins them and leaves them to those who read them: behind
+            the commit they are not deleted at once.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
@@ -63,6 +65,7 @@ class JobHeader:
     num_shards: int | None = None
     stems: tuple[str, ...] = ()
     rewrites: bool = False
+    joins: tuple[str, ...] = ()
     spool: bool = False
     index: bool = True
     compression: CompressionOptions = field(default_factory=CompressionOptions)
@@ -93,7 +96,8 @@ class JobHeader:
             if content.pop("format") != _VERSION:
                 return None
             compression = CompressionOptions(**content.pop("compression"))
-            header = cls(**{**content, "compression": compression, "stems": tuple(content.get("stems", ()))})
+            lists = {each: tuple(content.get(each, ())) for each in ("stems", "joins")}
+            header = cls(**{**content, **lists, "compression": compression})
             return header if header._is_sound() else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
@@ -110,6 +114,8 @@ class JobHeader:
             and (self.kind != "fixed" or self.num_shards is not None)
             and all(isinstance(stem, str) and _STEM.fullmatch(stem) for stem in self.stems)
             and type(self.rewrites) is bool
+            and len(self.joins) in (0, 2)
+            and all(isinstance(shard, str) for shard in self.joins)
             and type(self.spool) is bool
             and type(self.index) is bool
             and type(self.detached) is bool

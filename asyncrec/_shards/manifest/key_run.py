@@ -128,6 +128,11 @@ class Entries(NamedTuple):
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
+    def none(cls) -> Entries:
+        """No entry."""
+        return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @classmethod
     def joined(cls, parts: list[Entries]) -> Entries:
         """All of several."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))

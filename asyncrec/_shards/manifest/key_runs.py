@@ -57,19 +57,19 @@ class OpenRun:
     tail: RunTail
     rows: NDArray[np.int64]
 
-    async def find(self, digest: bytes) -> list[Entries]:
-        """The records with a key: their shards in the snapshot and their numbers there.
+    async def find(self, digest: bytes) -> Entries:
+        """All entries of a key.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
         """
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
-        found = []
+        found = [Entries.none()]
         for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
             found.append(entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1)))
-        return found
+        return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
         """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.

@@ -10,14 +10,12 @@ from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.shard_columns import COMPRESSIONS, NOT_NAMED, format_micros, micros_of
+from asyncrec._shards.manifest.shard_columns import COMPRESSIONS, NOT_NAMED
 from asyncrec._shards.manifest.texts import TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# An optional member of an entry: of a rewritten shard, when the first of those that it stands for was committed.
-SINCE = "since"
 # Entries that are kept for those who ask again: a reader does, for each record.
 _RECENT = 1024
 
@@ -150,14 +148,15 @@ class ShardList(Sequence[ShardEntry]):
         own = rows if self._rows is None else self._rows[rows]
         return self._history.shards.paths.take(own), self._column("keys_crc32c")[rows], self.counts[rows]
 
-    def by_commit(self) -> NDArray[np.int64]:
-        """Return the places of the shards, in the order in which they were committed."""
-        times, extra, values = self._column("committed"), self._column("extra"), self._history.values
-        if rewritten := [number for number, value in enumerate(values) if SINCE in value]:
-            times = times.copy()
-            for row in np.flatnonzero(np.isin(extra, rewritten)).tolist():
-                times[row] = micros_of(since_of(self[row]))
-        return np.argsort(times, kind="stable")
+    @property
+    def committed(self) -> NDArray[np.int64]:
+        """When each shard was committed, in microseconds since 1970."""
+        return self._column("committed")
+
+    def rows_with(self, *members: str) -> list[int]:
+        """Return the places of the shards whose entries have one of these optional members."""
+        having = [number for number, value in enumerate(self._history.values) if not value.keys().isdisjoint(members)]
+        return np.flatnonzero(np.isin(self._column("extra"), having)).tolist() if having else []
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many shards, and how many records, are of each writer of the history, by its number."""
@@ -183,21 +182,3 @@ def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes
 def _total(column: NDArray[np.int64]) -> int:
     """Add up exactly: the sum may be more than 64 bits hold."""
     return (int((column >> 32).sum()) << 32) + int((column & 0xFFFFFFFF).sum())
-
-
-def since_of(entry: ShardEntry) -> str:
-    """When the records of a shard were committed, at first in another shard perhaps, which this one stands for."""
-    try:
-        return format_micros(micros_of(entry.extra[SINCE]))
-    except (KeyError, TypeError, ValueError, OverflowError):  # it was read
-        return entry.committed
-
-
-def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
-    """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
-
-    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
-    the order stays.
-    """
-    times = [since_of(entry) for entry in entries]
-    return sorted(range(len(times)), key=times.__getitem__)

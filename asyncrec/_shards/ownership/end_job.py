@@ -164,7 +164,7 @@ class _Taken:
             _path_log.info(path, "the writer %s was given up", header.writer, writer=header.writer)
         if files is not None:
             await in_thread(files.remove)
-        await delete_replaced(folder, header.name, closing.remove if closing is not None else ())
+        await delete_replaced(folder, header.name, closing.remove if closing and not header.joins else ())
         await delete_unlisted(folder, names)
         if flushes:
             await delete_flushed(folder, header.name, header.writer, fenced=not self._staging.dead)

@@ -12,8 +12,8 @@ from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
-from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest
+from asyncrec._shards.manifest.names import is_data, maker_of, rewriter_of, stem_of
+from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest, merged
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.marks import find_claims
 from asyncrec.storage._base import Storage
@@ -47,10 +47,11 @@ async def list_shards(
         if manifest is not None:
             return await in_thread(_joined, parent + slash, manifest.shards.paths())
         if is_pattern(name):
-            keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
+            found = [info.key async for info in matching(folder, name) if is_data(info.key)]
+            keys = await without_replaced(folder, found)
         else:
             keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
-            keys = await of_no_manifest(folder, name, keys) if name else keys
+            keys = await (of_no_manifest(folder, name, keys) if name else without_replaced(folder, keys))
     return _joined(parent + slash, keys)
 
 
@@ -70,6 +71,33 @@ async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> lis
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
     )
+
+
+async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
+    """Leave out what `compact` or `delete` has replaced, or has published and not committed yet.
+
+    Of such a data set the manifest decides, also if its shards are found by a pattern: the old shards are there for a
+    while, beside those that have their records. A data set none of whose shards was rewritten is not looked up.
+    """
+    rewritten = [key for key in keys if rewriter_of(key) is not None]
+    if not rewritten:
+        return list(keys)
+    gone: set[str] = set()
+    for name in await dataset_names(folder, ""):
+        if any(maker_of(name, key) for key in rewritten):
+            manifest = await merged(name, await load_history(folder, name))
+            gone.update(await in_thread(replaced_among, manifest, name, keys))
+    return [key for key in keys if key not in gone]
+
+
+def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[str]:
+    """Tell which of these objects were shards of a data set, or are to be shards that were rewritten. Blocks."""
+    shards = manifest.shards
+    return [
+        key
+        for key in keys
+        if maker_of(name, key) and not shards.names(key) and (rewriter_of(key) or shards.history.lists(key))
+    ]
 
 
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:

@@ -9,15 +9,18 @@ the second therefore sees the first's commit.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import anyio
 
 from asyncrec._concurrency.deadline import Deadline
+from asyncrec._numpy import np
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.remedies import recover_command
-from asyncrec._shards.manifest.names import manifest_prefix, removal_key, removal_of
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.names import manifest_prefix, removal_key, removal_of, segment_of
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -29,10 +32,20 @@ _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16
 
 
-async def take_place(folder: Storage, name: str, writer: str, *, since: int, deadline: Deadline | None = None) -> int:
+async def take_place(
+    folder: Storage,
+    name: str,
+    writer: str,
+    *,
+    since: int,
+    removes: Collection[str] | None = None,
+    deadline: Deadline | None = None,
+) -> int:
     """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
 
-    ``deadline`` ends what is shielded in it.
+    With ``removes``, others may have removed shards since, but none of these; behind this nobody can remove them any
+    more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``deadline``
+    ends what is shielded in it.
 
     Raises:
         ConflictError: somebody removed or replaced since; or is about to, and has not ended.
@@ -48,7 +61,8 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             if holder == writer:
                 return place  # taken by an attempt whose answer was lost
             closing = await load_closing(folder, name, holder) if holder else None
-            if closing is not None and closing.removal == place:
+            others = closing is not None and closing.removal == place
+            if closing is not None and others and (removes is None or not set(removes).isdisjoint(closing.remove)):
                 raise ConflictError(
                     f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
                     f"{closing.time}; no record of this writer is in it"
@@ -75,6 +89,30 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                 met.add(place)
                 continue
             return place
+
+
+async def times_of_removals(folder: Storage, name: str, history: History) -> dict[str, float]:
+    """When each job that has removed shards has committed, in seconds since 1970, by the store's clock."""
+    numbers = np.unique(history.commits["writer"][history.removed_by]).tolist()
+    times = {history.writers[number]: 0.0 for number in numbers}
+    if not times:
+        return {}
+    prefix = manifest_prefix(name)
+    async for info in folder.list_objects(prefix):
+        found = segment_of(info.key[len(prefix) :])
+        if found is not None and found[0] in times:
+            times[found[0]] = max(times[found[0]], info.modified.timestamp())
+    return times
+
+
+def removed_at(history: History, key: str, times: Mapping[str, float]) -> float:
+    """When a shard, or the shard of an index or keys, was last removed, by these times; 0 if it never was."""
+    found = 0.0
+    for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
+        low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))
+        for writer in history.commits["writer"][history.removed_by[low:high]].tolist():
+            found = max(found, times.get(history.writers[writer], 0.0))
+    return found
 
 
 async def _places(folder: Storage, name: str) -> set[int]:

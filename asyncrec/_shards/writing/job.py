@@ -164,6 +164,7 @@ class Job:
                 self.header.name,
                 self.header.writer,
                 since=self.before.removals if self.before else 0,
+                removes=self.removed if self.header.rewrites else None,
                 deadline=self.manifest.deadline,
             )
             now = await load_manifest(self.store, self.header.name, path=self.header.name)
@@ -239,7 +240,7 @@ class Job:
                 lingers=marked and self._claim is not None and fates.asked and not committed,
                 placed=self.removed is not None,
                 shared=self.shares != "none",
-                replaced=(self.removed or ()) if committed else (),
+                replaced=(self.removed or ()) if committed and not self.header.joins else (),
                 claim=None if self._claim is None else self._claim.number,
             ),
             bury=lambda listed: self.publisher.take_back("bury", "sent", "doubtful", besides=listed),

@@ -1,0 +1,54 @@
+"""`CompactReport` is what `compact` did: to shards, and to the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec.tools._report_json import json_of
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactReport:
+    """The result of `compact`.
+
+    Attributes:
+        joined: how many shards were joined, and ``into`` how many; with ``dry_run``, how many would be.
+        bytes: the size of the shards that were joined, and ``rewritten`` that of those in their place.
+        duplicates: how many records were left out, because another one with their key was committed before.
+        commits: how many commits that took.
+        left: how many pieces of the work were left to other calls, which are at work on them.
+        removed: the objects of replaced shards that were deleted, which readers had been left for the grace.
+        id, shards, records: of the data set behind that.
+        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
+        written: whether this call has made it. It has not if there was nothing new, or another call was faster.
+        merged: how many segments were in no checkpoint before.
+        deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
+        latest: the path of the object that names the checkpoint, if it was requested.
+    """
+
+    path: str
+    dry_run: bool = False
+    joined: int = 0
+    into: int = 0
+    bytes: int = 0
+    rewritten: int = 0
+    duplicates: int = 0
+    commits: int = 0
+    left: int = 0
+    removed: tuple[str, ...] = ()
+    id: str = ""
+    shards: int = 0
+    records: int = 0
+    checkpoint: str | None = None
+    written: bool = False
+    merged: int = 0
+    deleted: tuple[str, ...] = ()
+    latest: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return json_of(
+            self,
+            "path dry_run joined into bytes rewritten duplicates commits left removed id shards records checkpoint "
+            "written merged deleted latest",
+        )

@@ -1,0 +1,137 @@
+"""Which shards of a data set are joined: runs of small neighbours that fill a shard, or make half of their bytes new.
+
+The naive way is to join all that is smaller than the limit, each time. Then a data set to which 20 MB are added each
+night is written anew each night: 20 MB, 40, 60 and so on. So a shard is small if it has less than half of the limit,
+and a run that fills less than half of a shard leaves out the shards at its ends that are larger than all others of it
+together. A byte is written anew only when it comes into a shard that is twice as large. What was joined is not joined
+again before something is added.
+
+All of this is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from asyncrec._shards.manifest.names import maker_of
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec.tools._selection import SelectedShard
+
+# A piece of the work: what a kill loses, and the room that is needed beside the data set. Of a shard that is joined, an
+# entry of a kilobyte is held.
+_PIECE_SHARDS = 1 << 14
+_PIECE_BYTES = 1 << 30
+
+Run = list[SelectedShard]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What shards that are written by one job have in common: the compression of the new ones, and an index or none."""
+
+    compression: str
+    index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Neighbours in the order of names that are rewritten together: one new shard for each group."""
+
+    kind: Kind
+    groups: list[Run]
+
+    @property
+    def shards(self) -> Run:
+        """All of them."""
+        return [shard for group in self.groups for shard in group]
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.size for shard in self.shards)
+
+
+def planned(
+    shards: Sequence[SelectedShard],
+    *,
+    max_bytes: int,
+    compression: str | None,
+    concerned: Callable[[SelectedShard], bool] = lambda shard: False,
+) -> list[Piece]:
+    """Say what is to be done with the shards of a data set, in the order of their names.
+
+    Args:
+        max_bytes: of a new shard.
+        compression: what all shards are to have; `None`: what they have.
+        concerned: whether a shard is written anew in any case.
+    """
+
+    def kind_of(entry: ShardEntry) -> Kind:
+        return Kind(entry.compression if compression is None else compression, entry.index is not None)
+
+    pieces: list[Piece] = []
+    size = count = 0
+    for kind, group in _groups(shards, kind_of, concerned=concerned, max_bytes=max_bytes):
+        more = sum(shard.size for shard in group)
+        if not pieces or pieces[-1].kind != kind or size + more > _PIECE_BYTES or count + len(group) > _PIECE_SHARDS:
+            pieces.append(Piece(kind, []))
+            size = count = 0
+        pieces[-1].groups.append(group)
+        size, count = size + more, count + len(group)
+    return pieces
+
+
+def _groups(
+    shards: Sequence[SelectedShard],
+    kind_of: Callable[[ShardEntry], Kind],
+    *,
+    concerned: Callable[[SelectedShard], bool],
+    max_bytes: int,
+) -> Iterator[tuple[Kind, Run]]:
+    """Yield the groups that become a shard each, with what they have in common."""
+    run: Run = []
+    size, kind = 0, None
+
+    def closed() -> Iterator[tuple[Kind, Run]]:
+        if kind is not None:
+            for group in _worth(run, must, full=2 * size >= max_bytes):
+                yield kind, group
+
+    def must(shard: SelectedShard) -> bool:
+        assert kind is not None, "it is in a run"
+        assert shard.entry is not None, "a manifest lists it"
+        return shard.entry.compression != kind.compression or concerned(shard)
+
+    for shard in shards:
+        entry = shard.entry
+        known = entry is not None and shard.dataset is not None and maker_of(shard.dataset.name, entry.path) is not None
+        found = kind_of(entry) if entry is not None and known else None
+        if found != kind or size + shard.size > max_bytes or len(run) == _PIECE_SHARDS:
+            yield from closed()
+            run, size, kind = [], 0, found
+        if found is None:
+            continue
+        if 2 * shard.size < max_bytes or must(shard):
+            run.append(shard)
+            size += shard.size
+        else:
+            yield from closed()
+            run, size = [], 0
+    yield from closed()
+
+
+def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
+    """What of a run is worth to be joined, and what is written anew by itself."""
+    low, high, total = 0, len(run), sum(shard.size for shard in run)
+    while not full and high - low > 1 and 2 * run[low].size > total:
+        total -= run[low].size
+        low += 1
+    while not full and high - low > 1 and 2 * run[high - 1].size > total:
+        high -= 1
+        total -= run[high].size
+    if high - low < 2:
+        low = high = len(run)
+    yield from ([shard] for shard in run[:low] if must(shard))
+    if high > low:
+        yield run[low:high]
+    yield from ([shard] for shard in run[high:] if must(shard))

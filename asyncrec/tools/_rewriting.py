@@ -1,0 +1,209 @@
+"""`rewrite` publishes shards of a data set anew, in the place of old ones, and commits that.
+
+`delete` and `compact` are made of it.
+
+A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and
+ends with one segment that adds the new shards and removes the old ones. Behind its place nobody else can remove
+anything, so it looks there whether the old ones are still in the data set: what others did to other shards meanwhile
+does not concern it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.read_ahead import iterated_ahead
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.manifest.names import maker_of, rewritten_name
+from asyncrec._shards.manifest.origins import Origin, origins_of, with_origins
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.ownership.census import find_jobs
+from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.removals import removed_at
+from asyncrec._shards.ownership.verdict import Verdict
+from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
+from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
+from asyncrec.errors import ConflictError, DatasetError
+from asyncrec.tools._forgotten import Found
+from asyncrec.tools._frames_reading import FramedRecords
+from asyncrec.tools._orphans import Orphan
+from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
+
+# Shards that are written at once: each takes some chunks of memory.
+MOST_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What one job has put into the place of what.
+
+    Attributes:
+        job: its id.
+        old, new: the entries of shards.
+    """
+
+    job: str
+    old: list[ShardEntry]
+    new: list[ShardEntry]
+
+
+async def rewrite(
+    selection: Selection,
+    groups: Sequence[Sequence[Found]],
+    *,
+    compression: CompressionOptions,
+    tasks: int,
+    joins: bool = False,
+    goes_on: Callable[[Job], Awaitable[bool]] | None = None,
+) -> Rewritten | None:
+    """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
+
+    Args:
+        groups: of shards of one data set, each with the numbers of the records that are left out.
+        tasks: how many shards are written at once.
+        joins: the old shards stay for those that read them; otherwise they are deleted behind the commit.
+        goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
+
+    Raises:
+        ConflictError: another process was faster; nothing was changed.
+    """
+    (dataset,) = selection.datasets
+    old = [entry_of(shard) for group in groups for shard, _ in group]
+    paths = [entry.path for entry in old]
+    header = whole_job_header(
+        dataset.folder,
+        dataset.name,
+        rewrites=True,
+        joins=(min(paths), max(paths)) if joins else (),
+        index=old[0].index is not None,
+        compression=compression,
+        schema=dataset.manifest.schema,
+        metadata={},
+    )
+    async with open_job(dataset.folder, header, path=header.url, mode="append") as job:
+        if goes_on is not None and not await goes_on(job):
+            return None
+        now = job.before
+        if now is None or not await in_thread(lambda: all(map(now.shards.names, paths))):
+            raise ConflictError(f"{selection.path}: shards were replaced at the same time")
+        found = await for_each(partial(_write, selection, job), groups, tasks=tasks)
+        new = [entry for entry in found if entry is not None]
+        await job.commit(new, removed=paths)
+    return Rewritten(job=header.writer, old=old, new=new)
+
+
+def entry_of(shard: SelectedShard) -> ShardEntry:
+    """What the manifest says of a shard of a data set."""
+    assert shard.entry is not None, "a manifest lists it"
+    return shard.entry
+
+
+def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> None:
+    """Refuse shards that cannot be rewritten.
+
+    Raises:
+        DatasetError: one has a name that says nothing of its place.
+    """
+    (dataset,) = selection.datasets
+    for shard in shards:
+        if maker_of(dataset.name, entry_of(shard).path) is None:
+            raise DatasetError(
+                f"{selection.path}: the shard {entry_of(shard).path} has no name of this data set's own, so it cannot "
+                "be rewritten; reshard the data set first"
+            )
+
+
+async def _write(selection: Selection, job: Job, group: Sequence[Found]) -> ShardEntry | None:
+    """Publish what is left of some shards, in the place of the first; `None` if nothing is left."""
+    old = [entry_of(shard) for shard, _ in group]
+    if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
+        return None
+
+    def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
+        batches = _records(selection, group)
+        stack.push_async_callback(batches.aclose)
+        return batches
+
+    async with iterated_ahead(records, "the old shards") as batches:
+        new = await write_shard(
+            job.publisher,
+            rewritten_name(old[0].path, job.header.writer),
+            Supply(batches),
+            Limits(),
+            compressed=bool(job.header.compression.type),
+        )
+    name = job.header.name
+    origins = [each for entry, (_, dropped) in zip(old, group, strict=True) for each in _left(entry, dropped, name)]
+    firsts, lasts = ([time for time in times if time] for times in zip(*((e.first, e.last) for e in old), strict=True))
+    new = replace(new, first=min(firsts, default=None), last=max(lasts, default=None))
+    return with_origins(new, origins, name)
+
+
+def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Origin]:
+    """What a shard stands for, without some records."""
+    origins, end, left = origins_of(entry, name), 0, []
+    for each in origins:
+        begin, end = end, end + each.records
+        low, high = dropped.searchsorted([begin, end]).tolist()
+        left.append(each._replace(records=each.records - (high - low)))
+    return left
+
+
+async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerator[Batch]:
+    """All records of some shards but for those that are left out.
+
+    Raises:
+        DatasetError: a shard has other than so many as the manifest says.
+    """
+    keyed = any(entry_of(shard).keys is not None for shard, _ in group)
+    for shard, dropped in group:
+        count = entry_of(shard).records
+        number = 0
+        async with AsyncExitStack() as stack:
+            records = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None, keyed=keyed)
+            async for batch in records:
+                low, high = dropped.searchsorted([number, number + len(batch)]).tolist()
+                if low == high:
+                    yield batch
+                elif high - low < len(batch):
+                    yield await in_thread(batch.without, dropped[low:high] - number)
+                number += len(batch)
+        if number != count:
+            raise DatasetError(
+                f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it stays as "
+                "it is. Run 'asyncrec verify' for details"
+            )
+
+
+async def end_dead(dataset: SelectedDataset) -> None:
+    """End the rewritings that have died, as far as this machine can tell: what they have published goes."""
+    for job in await find_jobs(dataset.folder, dataset.name):
+        if job.header.rewrites:
+            await end_job(dataset.folder, job, Verdict())
+
+
+async def removed_among(
+    dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[str, float] | None = None, *, until: float = 0.0
+) -> list[str]:
+    """Which of these objects were committed once, and are no longer in the data set: such a name never comes again.
+
+    With ``times``, those of the removals, these are the ones that were removed ``until`` then.
+    """
+    shards = dataset.manifest.shards
+    history = shards.history
+
+    def look() -> list[str]:
+        left = {orphan.key for orphan in orphans if orphan.owner is None and history.rows_naming(orphan.key)}
+        keys = [key for key in left.union(history.objects_of(left)) if not shards.names(key)]
+        return sorted(key for key in keys if times is None or removed_at(history, key, times) <= until)
+
+    return await in_thread(look)

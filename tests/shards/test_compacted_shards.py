@@ -1,0 +1,285 @@
+"""Shards are joined while processes die, and while others write, delete, replace and compact.
+
+At every moment each record is in the data set once; and four that compact at once write hardly more than one does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import AsyncRecError, ConflictError, StorageError
+from asyncrec.storage import MemoryStorage, ObjectInfo, Storage
+from asyncrec.storage._local.storage import LocalStorage
+
+from .met_storage import MetStorage
+from .mortal import Process, elsewhere
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+RECORDS = [b"record %02d." % number for number in range(24)]
+CANARY = b"record 07."
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece is two shards of 100 bytes."""
+    monkeypatch.setattr("asyncrec.tools._joining._PIECE_BYTES", 200)
+
+
+async def write(storage: Storage, first: int = 0, last: int = 24, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1, **options) as writer:
+        for number in range(first, last):
+            await writer.write(b"record %02d." % number, key=f"{number}")
+
+
+async def compact(storage: Storage, **options: Any) -> tools.CompactReport:
+    return await tools.compact("pages", max_shard_bytes=100, storage=storage, **options)
+
+
+async def found(storage: Storage) -> list[bytes]:
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        return [record async for record in dataset]
+
+
+async def sizes(storage: Storage) -> list[int]:
+    return [shard.records for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards]
+
+
+async def check_nothing_left(storage: Storage) -> None:
+    """Nothing is left of jobs, and when the grace is over nothing of the old shards."""
+    old = MetStorage(storage)
+    await old.age(hours=2)
+    await compact(old)
+    keys = [info.key async for info in storage.list_objects()]
+    named = {
+        each for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards for each in shard.objects
+    }
+    assert {key for key in keys if not key.startswith("_manifest/")} == named
+    assert [key for key in keys if key.endswith("-000000.jsonl")] == []
+    assert (await tools.verify("pages", storage=storage)).ok
+
+
+@pytest.mark.slow(but=["store"])
+@pytest.mark.parametrize("kind", ["disk", "store"])
+async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str) -> None:
+    """Killed at each of its requests, or changes of its disk; the next call does what is left, and no more."""
+    folders = (tmp_path / f"{number}" for number in itertools.count())
+    first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
+    await write(first)
+    before = {info.key: await first.get(info.key) async for info in first.list_objects()}
+    for step in itertools.count(0, 23 if kind == "disk" else 5):
+        storage = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
+        for key, content in before.items():
+            await storage.put(key, content)
+        process = Process(storage, after=step)
+        with suppress(AsyncRecError):
+            await compact(process.storage)
+        ended = process.after is None or process.after > 0
+        assert await found(storage) == RECORDS, step
+        joined = sum(each > 1 for each in await sizes(storage))
+        report = await compact(storage)
+        assert await sizes(storage) == [3] * 8
+        assert report.into == 8 - joined
+        assert await found(storage) == RECORDS
+        await check_nothing_left(storage)
+        if ended:
+            assert step > 20
+            return
+
+
+async def append(storage: Storage) -> None:
+    await write(storage, 24, 30, writer_id="b")
+
+
+async def compact_too(storage: Storage) -> None:
+    with suppress(ConflictError):  # it waits for one that waits for it
+        await compact(storage)
+
+
+async def merge(storage: Storage) -> None:
+    await tools.compact("pages", manifest_only=True, storage=storage)
+
+
+async def delete(storage: Storage) -> None:
+    with suppress(ConflictError):
+        await tools.delete("pages", keys=["7"], storage=storage)
+
+
+class Meeting:
+    """Something is done once, before the request of this number."""
+
+    def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:
+        self.storage = MetStorage(storage, before=self._meet)
+        self.done = False
+        self._act = act
+        self._step = step
+
+    async def _meet(self, operation: str, key: str) -> None:
+        if len(self.storage.operations) + 1 >= self._step and not self.done:
+            self.done = True
+            await self._act(self.storage.beneath)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", [append, compact_too, merge, delete], ids=lambda act: act.__name__)
+async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage], Awaitable[None]]) -> None:
+    for step in itertools.count(1, 11):
+        storage = MemoryStorage()
+        await write(storage, writer_id="a")
+        meeting = Meeting(storage, act, step)
+        with suppress(*([StorageError] if act in (compact_too, delete) else [])):  # as here: it has waited for long
+            await compact(meeting.storage)
+        if not meeting.done:
+            assert step > 40
+            return
+        kept = RECORDS + [b"record %02d." % number for number in range(24, 30)] if act is append else RECORDS
+        if act is delete:
+            await tools.delete("pages", keys=["7"], storage=storage)
+            kept = [record for record in RECORDS if record != CANARY]
+            contents = [await storage.get(info.key) async for info in storage.list_objects()]
+            assert not any(CANARY in content for content in contents), step
+        assert await found(storage) == kept, step
+        await compact(storage)
+        assert await found(storage) == kept, step
+        await check_nothing_left(storage)
+
+
+async def test_replacement_at_the_same_time_wins_or_loses() -> None:
+    storage = MemoryStorage()
+    await write(storage)
+    with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
+            await writer.write(b"instead of all")
+            await compact(storage)
+    assert await found(storage) == RECORDS
+    replaced = False
+
+    async def meet(operation: str, key: str) -> None:
+        nonlocal replaced
+        if "_removal-" in key and not replaced:
+            replaced = True
+            async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
+                await writer.write(b"instead of all")
+
+    storage = MemoryStorage()
+    await write(storage)
+    report = await compact(MetStorage(storage, before=meet))
+    assert (report.joined, report.commits) == (0, 0)
+    assert await found(storage) == [b"instead of all"]
+    await check_nothing_left(storage)
+
+
+class Late(MetStorage):
+    """A store whose lists do not show some keys yet."""
+
+    late: frozenset[str] = frozenset()
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            if info.key not in self.late:
+                yield info
+
+
+async def test_removal_that_is_listed_late_is_seen_all_the_same() -> None:
+    storage = MemoryStorage()
+    await write(storage)
+
+    async def meet(operation: str, key: str) -> None:
+        if "_removal-" in key and not late.late:
+            before = {info.key async for info in storage.list_objects("_manifest/")}
+            await delete(storage)
+            late.late = frozenset({info.key async for info in storage.list_objects("_manifest/")} - before)
+            late.late = frozenset(key for key in late.late if "_removal-" not in key)
+
+    late = Late(storage, before=meet)
+    with suppress(StorageError):  # to the end it does not see which shards are there
+        await compact(late)
+    assert late.late
+    kept = [record for record in RECORDS if record != CANARY]
+    assert await found(storage) == kept
+    await compact(storage)
+    assert await found(storage) == kept
+
+
+async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:
+    storage = MemoryStorage()
+    await write(storage)
+    published = 0
+    with anyio.CancelScope() as scope:
+
+        async def meet(operation: str, key: str) -> None:
+            nonlocal published
+            if key.startswith("pages-") and operation == "publish":
+                published += 1
+                if published == 3:
+                    scope.cancel()
+
+        await compact(MetStorage(storage, before=meet))
+    assert scope.cancelled_caught
+    assert await found(storage) == RECORDS
+    assert (await compact(storage)).into == 6
+    await check_nothing_left(storage)
+
+
+class Counting(MetStorage):
+    """A store that counts the bytes of shards that are published, and takes its time."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, before=self._wait, after=self._count)
+        self.written = 0
+
+    async def _wait(self, operation: str, key: str) -> None:
+        await anyio.sleep(0.02)
+
+    async def _count(self, operation: str, key: str) -> None:
+        if operation == "publish" and key.startswith("pages-"):
+            self.written += len(await self.beneath.get(key))
+
+
+async def test_four_at_once_share_the_work() -> None:
+    alone = Counting(MemoryStorage())
+    await write(alone.beneath, 0, 192)
+    await compact(alone)
+    together = [Counting(MemoryStorage())]
+    await write(together[0].beneath, 0, 192)
+    together += [Counting(together[0].beneath) for _ in range(3)]
+    async with anyio.create_task_group() as group:
+        for each in together:
+            group.start_soon(compact, each)
+    assert await sizes(together[0].beneath) == [3] * 64
+    assert sum(each.written for each in together) <= 1.1 * alone.written
+    assert max(each.written for each in together) < 0.7 * alone.written, "more than one has worked"
+    assert len(await found(together[0].beneath)) == 192
+    await check_nothing_left(together[0].beneath)
+
+
+async def test_piece_of_another_machine_is_left_to_it_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing tells whether that machine lives; behind the hour the work is done all the same."""
+    storage = MemoryStorage()
+    await write(storage, 0, 6)
+    process = Process(storage)
+
+    async def die(operation: str, key: str) -> None:
+        if operation == "publish" and key.startswith("pages-"):
+            process.kill()
+
+    with elsewhere(monkeypatch, tmp_path / "elsewhere"), suppress(StorageError):
+        await compact(MetStorage(process.storage, before=die))
+    assert process.dead
+    report = await compact(storage)
+    assert (report.joined, report.left) == (0, 1)
+    monkeypatch.setattr("asyncrec.tools._compact._LEFT_SECONDS", 0.0)
+    report = await compact(storage)
+    assert (report.joined, report.left) == (6, 0)
+    assert await found(storage) == RECORDS[:6]

@@ -64,18 +64,48 @@ class KeyIndex:
             KeyError: there is none.
             DatasetError: a file of keys does not fit its shard.
         """
+        opened = await self._opened()
+        if opened is None:
+            return self.look_up(key)
+        runs, others = opened
+        try:
+            return await self._find_in_runs(key, runs.runs, others)
+        except UNFIT as error:
+            self._give_up(runs, error)
+        return await self.find(key)
+
+    async def find_all(self, key: str | bytes) -> list[int]:
+        """The numbers of all records with this key, in the order in which they were committed; empty if there is none.
+
+        Raises:
+            DatasetError: a file of keys does not fit its shard.
+        """
+        digest = digest_of(key)
+        opened = await self._opened()
+        if opened is None:
+            assert self._columns is not None, "opened"
+            return _all_found(self._columns, digest)
+        runs, others = opened
+        self._asked += _REQUEST * len(runs.runs)
+        try:
+            found = await for_each(lambda run: run.find_all(digest), runs.runs)
+        except UNFIT as error:
+            self._give_up(runs, error)
+            return await self.find_all(key)
+        numbers = [int(self._starts[row]) + record for places in found for row, record in places]
+        numbers += _all_found(others, digest)
+        ranks = self._ranks[self._rows_of(np.array(numbers, np.int64))].tolist()
+        return [number for _, number in sorted(zip(ranks, numbers, strict=True))]
+
+    async def _opened(self) -> tuple[OpenRuns, Columns] | None:
+        """The runs to ask, and the keys that are in none; `None` if all keys are in memory."""
         if self._columns is None:
             async with self._reading:
                 if self._columns is None:
                     await self._open()
-        runs, others = self._runs, self._others
-        if self._columns is None and runs is not None and others is not None:
-            try:
-                return await self._find_in_runs(key, runs.runs, others)
-            except UNFIT as error:
-                self._give_up(runs, error)
-            return await self.find(key)
-        return self.look_up(key)
+        if self._columns is not None or self._runs is None or self._others is None:
+            return None
+        return self._runs, self._others
 
     @property
     def are_read(self) -> bool:
@@ -211,6 +241,15 @@ def _found(columns: Columns, digest: bytes) -> int | None:
     wanted = np.frombuffer(digest, dtype="S16")[0]
     at = int(np.searchsorted(digests, wanted))
     return None if at == len(digests) or digests[at] != wanted else int(numbers[at])
+
+
+def _all_found(columns: Columns, digest: bytes) -> list[int]:
+    """The records with a key, in the order in which they were committed."""
+    digests, numbers = columns
+    wanted = np.frombuffer(digest, dtype="S16")[0]
+    begin, end = digests.searchsorted(wanted, "left"), digests.searchsorted(wanted, "right")
+    found: list[int] = numbers[begin:end].tolist()
+    return found
 
 
 def _shown(key: str | bytes) -> str:

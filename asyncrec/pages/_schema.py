@@ -16,6 +16,7 @@ from typing import Any, Literal
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example._schema import FixedLen, Schema
 from asyncrec.pages._headers import Headers, charset_of, header_lines, header_of
+from asyncrec.pages._revisits import referring
 
 
 def _text(default: str = "") -> FixedLen:
@@ -50,6 +51,10 @@ PAGE = Schema(
         "type": _text("response"),
         "record_id": _text(),
         "warc_headers": _bytes(),
+        "refers_to_url": _text(),
+        "refers_to_date": _text(),
+        "refers_to": _text(),
+        "profile": _text(),
     }
 )
 """The schema of a page; the text of `asyncrec.pages` says what each feature means."""
@@ -68,6 +73,7 @@ def page(
     date: datetime | str | None = None,
     max_bytes: int | None = None,
     truncated: Literal["", "length", "time", "disconnect"] = "",
+    before: Mapping[str, Any] | None = None,
     **features: Any,
 ) -> dict[str, Any]:
     """Make a page from its parts, as `PAGE` describes it, with the time, the digest and the type of its content.
@@ -76,10 +82,12 @@ def page(
         headers, request_headers: a mapping, pairs of name and value, or lines.
         date: the time of the request; now by default.
         max_bytes: the limit for the content; a longer one is cut, and ``truncated`` is ``"length"``.
+        before: the version of the page that is stored, such as ``(await conditions(dataset, url)).page``. The page
+            becomes a revisit of it, without content, if the status is 304, or if both have the same content.
         features: other features of `PAGE`, by name.
 
     Raises:
-        TypeError: there is no such feature.
+        TypeError: there is no such feature, or ``before`` is not a page.
     """
     if unknown := features.keys() - _NAMES:
         raise ArgumentTypeError(f"the feature {min(unknown)!r} is not in PAGE; its features are {', '.join(_NAMES)}")
@@ -90,7 +98,7 @@ def page(
     lines = header_lines(headers)
     content_type = features.pop("content_type", None) or header_of(lines, b"content-type")
     asked = features.pop("final_url", "")
-    return {
+    made = {
         "url": url,
         "date": _date(date),
         "status": status,
@@ -104,6 +112,7 @@ def page(
         "request_headers": header_lines(request_headers),
         **{name: value for name, value in features.items() if value is not None},
     }
+    return made if before is None else referring(made, before)
 
 
 def check_max_bytes(max_bytes: int | None) -> None:

@@ -22,6 +22,9 @@ def command(
     ] = None,
     key: Annotated[str | None, typer.Option(help="Print only the record with this key.")] = None,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Print at most this many records.")] = None,
+    resolve: Annotated[
+        bool, typer.Option("--resolve", help="Print pages that are revisits with the bodies that they refer to.")
+    ] = False,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -42,7 +45,7 @@ def command(
         )
     view = RecordView("json" if json else format, feature, whole=True)
     if record is not None or key is not None:
-        show_record(path, view, record=record, key=key, storage_option=storage_option)
+        show_record(path, view, record=record, key=key, storage_option=storage_option, resolve=resolve)
     else:
-        show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
+        show_records(path, view, wheres=where, limit=limit, storage_option=storage_option, resolve=resolve)
     return 0

@@ -41,12 +41,13 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
             f"before must be a page, not {type(before).__name__}; decode a record with pages.PAGE.decode"
         )
     digest, target = before.get("digest", ""), _target(before)
-    # The key of a request with another method depends on its body, which a page does not have.
-    if not digest or target is None or not _is_get(page) or not _is_get(before):
+    # A revisit has the key of its body, so that both are deleted together. The key of a request with another method
+    # depends on its body, which a page does not have.
+    if not digest or target is None or page["url"] != before["url"] or not _is_get(page) or not _is_get(before):
         return page
     if page["status"] == 304:
-        if not _answers_for(before) or _resource(page) != _resource(before):
-            return page  # another resource has not changed
+        if not _answers_for(before) or page["final_url"] != before.get("final_url", ""):
+            return page  # a redirect has led to another resource, and that has not changed
         profile = NOT_MODIFIED
     elif page["content"] and page["digest"] == digest and _has_no_other_body(before, page["content"]):
         profile = SAME_BODY
@@ -98,11 +99,6 @@ def _answers_for(page: Mapping[str, Any]) -> bool:
 
 def _is_get(page: Mapping[str, Any]) -> bool:
     return bool(page.get("method", "GET") == "GET")
-
-
-def _resource(page: Mapping[str, Any]) -> tuple[str, str]:
-    """What an ETag belongs to: a redirect may lead to another resource than before."""
-    return page["url"], page.get("final_url", "")
 
 
 def _has_no_other_body(page: Mapping[str, Any], content: bytes) -> bool:

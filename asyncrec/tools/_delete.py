@@ -43,6 +43,7 @@ from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._revisited import refuse_to_lose_bodies
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, reselected, selected
 
 # A piece of the work: what a kill loses, and the room that is needed beside the data set.
@@ -81,7 +82,7 @@ async def delete(
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`; for these, all records are read.
+        where: conditions, as for `filter`; for these, all records are read, and pages twice.
         dry_run: count what would be deleted, and change nothing.
         jobs: how many shards are rewritten at once; at most 4.
 
@@ -89,7 +90,8 @@ async def delete(
         TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or no text, or no
             record has the feature of a condition: nothing was changed. Or, without a schema, a record shows that a
             feature cannot have the value of a condition.
-        DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
+        DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged; or conditions choose
+            the body of a page and not a revisit of it: nothing was changed.
         FormatError: a shard is damaged, and stays as it is.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
@@ -108,7 +110,10 @@ async def delete(
                 f"{selection.path}: records can be deleted only from a data set with a manifest; pass its folder and "
                 "name"
             )
-        finder = by_keys or ByConditions(Conditions(where, features_of(selection.schema), selection.path))
+        conditions = Conditions(where, features_of(selection.schema), selection.path)
+        if by_keys is None:
+            await refuse_to_lose_bodies(selection, conditions)
+        finder = by_keys or ByConditions(conditions)
         report = DeleteReport(path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=begun)
         deleting = _Deleting(selection, finder, report, Advance(progress, selection.bytes), jobs)
         if dry_run:

@@ -22,9 +22,9 @@ Page: TypeAlias = dict[str, Any]
 _PAGE = Schema(PAGE.features, allow_extra=True)
 # To decode so much takes about a millisecond.
 _LARGE = 64 << 10
-# Versions of a page that are in memory at once: a body, and revisits of it, as a rule.
+# Versions of a page that are read at once: a body, and revisits of it, as a rule.
 _AT_ONCE = 8
-# Pages that are looked for at once.
+# Keys that are looked up at once.
 _TASKS = 16
 
 
@@ -91,7 +91,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
     (page,) = await _read(dataset, numbers[-1:])
     if not is_revisit(page):
         return Conditions(validators(page), page)
-    original = await _original(dataset, page)
+    (original,) = await _originals(dataset, [page])
     if original is None:
         return Conditions({}, None)
     return Conditions(validators(page) or validators(original), page)
@@ -112,59 +112,93 @@ async def resolve(
 
     Args:
         dataset: an open `Dataset` that has the body: the one that the page is of, or several as one, by a pattern.
-        page: a page, or a list of pages, as `PAGE` decodes it. Bodies of a list are read several at once, and all are
-            held in memory.
+        page: a page, or a list of pages, as `PAGE` decodes them. A list is resolved much faster than its pages one by
+            one. All bodies are in memory together, and so are a few other versions of each page.
 
     Raises:
         KeyError: the body is not in the data set.
         TypeError: ``dataset`` is not a `Dataset`, or ``page`` is not a page.
     """
     _check(dataset)
-    if not isinstance(page, Mapping):
-        if isinstance(page, str | bytes | bytearray) or not isinstance(page, Sequence):
-            raise ArgumentTypeError(
-                f"a page must be a dict, not {type(page).__name__}; decode a record with PAGE.decode"
-            )
-        return await for_each(lambda each: _resolve(dataset, each), page, tasks=_TASKS)
+    if isinstance(page, Mapping):
+        (whole,) = await _resolve(dataset, [page])
+        return whole
+    if isinstance(page, str | bytes | bytearray) or not isinstance(page, Sequence):
+        raise _no_page(page)
     return await _resolve(dataset, page)
 
 
-async def _resolve(dataset: PageDataset, page: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(page, Mapping):
-        raise _no_page(page)
-    if not is_revisit(page):
-        return dict(page)
-    original = await _original(dataset, page)
-    if original is None:
-        raise RecordKeyError(
-            f"{dataset.manifest.path}: the page {page['url']} of {page.get('date')} has no body: it is a revisit of "
-            f"{page.get('refers_to_url') or page['url']} of {page.get('refers_to_date') or 'an unknown date'}, which "
-            "is not there"
-        ).with_remedy("if another data set has that page, open both as one by a pattern, such as 'crawl/pages-*'")
-    return resolved(page, original)
+async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> list[Page]:
+    for page in found:
+        if not isinstance(page, Mapping):
+            raise _no_page(page)
+    originals = iter(await _originals(dataset, list(filter(is_revisit, found))))
+    whole = []
+    for page in found:
+        original = next(originals) if is_revisit(page) else None
+        if is_revisit(page) and original is None:
+            raise RecordKeyError(
+                f"{dataset.manifest.path}: the page {page['url']} of {page.get('date')} has no body: it revisits "
+                f"{page.get('refers_to_url') or page['url']} of {page.get('refers_to_date') or 'an unknown date'}, "
+                "which is not there"
+            ).with_remedy("if another data set has that page, open both as one by a pattern, such as 'crawl/pages-*'")
+        whole.append(dict(page) if original is None else resolved(page, original))
+    return whole
 
 
-async def _original(dataset: PageDataset, revisit: Mapping[str, Any]) -> Page | None:
-    """The page that has the body of a revisit; `None` if there is none."""
-    url = revisit.get("refers_to_url") or revisit["url"]
-    numbers = await dataset.keys.find_all(page_key({"url": url, "method": revisit.get("method", "GET")}))
-    best: Page | None = None
-    fallbacks: list[Page] = []
-    for end in range(len(numbers), 0, -_AT_ONCE):  # most revisits are of the last version that had a body
-        for page in reversed(await _read(dataset, numbers[max(0, end - _AT_ONCE) : end])):
-            if is_revisit(page):
-                continue
-            same_date = page["date"] == revisit.get("refers_to_date", "")
-            if page["record_id"] and page["record_id"] == revisit.get("refers_to"):
-                return page
-            if page["digest"] == revisit.get("digest"):
-                if same_date:
-                    return page
-                best = page if best is None else best  # the same body, of another date
-            elif same_date and page["record_id"]:
-                # Another tool's web archive: its digest may be of the body as it was sent, compressed.
-                fallbacks.append(page)
-    return best or (fallbacks[0] if len(fallbacks) == 1 else None)
+class _Search:
+    """Of the versions of a page, the newest first, the one that has the body of a revisit.
+
+    Attributes:
+        found: that one, once it is found.
+        numbers: those of the records that are left to look at.
+    """
+
+    def __init__(self, revisit: Mapping[str, Any], numbers: list[int]) -> None:
+        self.found: Page | None = None
+        self.numbers = numbers
+        self._revisit = revisit
+        self._others: list[Page] = []
+
+    def look(self, page: Page) -> None:
+        """Look at a version, unless the right one is found."""
+        revisit = self._revisit
+        if is_revisit(page) or not self.numbers:
+            return
+        same_date = page["date"] == revisit.get("refers_to_date", "")
+        same_body = page["digest"] == revisit.get("digest")
+        if (same_body and same_date) or (page["record_id"] and page["record_id"] == revisit.get("refers_to")):
+            self.found, self.numbers = page, []
+        elif same_body:
+            self.found = self.found or page  # of another date; that of the right one may come
+        elif same_date and page["record_id"]:
+            # Another tool's web archive: its digest may be of the body as it was sent, compressed.
+            self._others.append(page)
+
+    def end(self) -> Page | None:
+        """What was found in all."""
+        return self.found or (self._others[0] if len(self._others) == 1 else None)
+
+
+async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]) -> list[Page | None]:
+    """For each revisit the page that has its body; `None` if there is none."""
+
+    async def search(revisit: Mapping[str, Any]) -> _Search:
+        url = revisit.get("refers_to_url") or revisit["url"]
+        return _Search(
+            revisit, await dataset.keys.find_all(page_key({"url": url, "method": revisit.get("method", "GET")}))
+        )
+
+    searches = await for_each(search, revisits, tasks=_TASKS)
+    while left := [each for each in searches if each.numbers]:
+        # Most revisits are of the last version that had a body.
+        parts = [each.numbers[-_AT_ONCE:] for each in left]
+        found = iter(await _read(dataset, [number for part in parts for number in part]))
+        for each, part in zip(left, parts, strict=True):
+            for page in reversed([next(found) for _ in part]):
+                each.look(page)
+            del each.numbers[-_AT_ONCE:]
+    return [each.end() for each in searches]
 
 
 async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:

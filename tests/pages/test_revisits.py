@@ -220,7 +220,7 @@ async def test_a_body_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> 
     await write(tmp_path / "pages", [first(b"<p>two"), not_modified(first())])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         page = await the_revisit(dataset)
-        with pytest.raises(RecordKeyError, match="has no body: it is a revisit of http://a/ of 2026-11-22T00:00:00Z"):
+        with pytest.raises(RecordKeyError, match="has no body: it revisits http://a/ of 2026-11-22T00:00:00Z"):
             await pages.resolve(dataset, page)
         with pytest.raises(KeyError, match="open both as one by a pattern"):
             await pages.resolve(dataset, [page])

@@ -49,11 +49,18 @@ class _Manifest(Protocol):
     def path(self) -> str: ...
 
 
+class _Lookup(Protocol):
+    def check_open(self) -> None: ...
+
+
 class PageDataset(Protocol):
     """What is asked of a `Dataset`."""
 
     @property
     def keys(self) -> _Keys: ...
+
+    @property
+    def lookup(self) -> _Lookup: ...
 
     @property
     def manifest(self) -> _Manifest: ...
@@ -130,7 +137,7 @@ async def resolve(
 
 async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> list[Page]:
     for page in found:
-        if not isinstance(page, Mapping):
+        if not isinstance(page, Mapping) or "url" not in page:
             raise _no_page(page)
     originals = iter(await _originals(dataset, list(filter(is_revisit, found))))
     whole = []
@@ -213,7 +220,7 @@ async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:
 
 def _no_page(page: object) -> ArgumentTypeError:
     return ArgumentTypeError(
-        f"a page must be a dict, not {type(page).__name__}; decode a record with pages.PAGE.decode"
+        f"a page must be a dict with a url, not {type(page).__name__}; decode a record with pages.PAGE.decode"
     )
 
 
@@ -222,4 +229,5 @@ def _check(dataset: PageDataset) -> PageDataset:
         raise ArgumentTypeError(
             f"the data set must be one that asyncrec.open_dataset has opened, not {type(dataset).__name__}"
         )
+    dataset.lookup.check_open()
     return dataset

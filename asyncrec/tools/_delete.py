@@ -88,10 +88,10 @@ async def delete(
 
     Raises:
         TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or no text, or no
-            record has the feature of a condition: nothing was changed. Or, without a schema, a record shows that a
-            feature cannot have the value of a condition.
-        DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged; or conditions choose
-            the body of a page and not a revisit of it: nothing was changed.
+            record has the feature of a condition, or conditions choose the body of a page and not a revisit of it:
+            nothing was changed. Or, without a schema, a record shows that a feature cannot have the value of a
+            condition.
+        DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
         FormatError: a shard is damaged, and stays as it is.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.

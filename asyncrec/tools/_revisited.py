@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.keys import key_digests
-from asyncrec.errors import DatasetError, ExampleError
+from asyncrec.errors import ArgumentValueError, ExampleError
 from asyncrec.example._schema import Schema
 from asyncrec.pages._schema import PAGE
 from asyncrec.tools._conditions import Conditions, features_of
@@ -36,7 +36,7 @@ async def refuse_to_lose_bodies(selection: Selection, conditions: Conditions) ->
     """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
 
     Raises:
-        DatasetError: they have; some of these revisits are named.
+        ValueError: they have; some of these revisits are named.
         Other errors: as `KeyedRecords` and `Conditions.chosen`.
     """
     known = features_of(selection.schema)
@@ -55,9 +55,9 @@ async def refuse_to_lose_bodies(selection: Selection, conditions: Conditions) ->
             named += batch.revisits_of(lost)
             if len(named) >= _NAMED:
                 break
-    raise DatasetError(
-        f"{selection.path}: the conditions choose {len(lost):,} pages whose bodies revisits refer to, but not these "
-        f"revisits, such as {', '.join(named[:_NAMED])}; nothing was deleted"
+    raise ArgumentValueError(
+        f"{selection.path}: the conditions choose pages with bodies, but not the revisits that refer to them, such as "
+        f"{', '.join(named[:_NAMED])}; nothing was deleted"
     ).with_remedy(
         "delete these pages by their keys, with all their versions, or choose conditions that leave the bodies"
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import asyncrec
@@ -258,8 +259,13 @@ async def test_what_is_not_a_data_set_or_a_page_is_refused(tmp_path: Path) -> No
         with pytest.raises(TypeError, match=r"one that asyncrec\.open_dataset has opened"):
             await pages.resolve(other, first())  # type: ignore[call-overload]  # as above
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
-        for page in (b"record", "record", [b"record"], None, 3):
+        for page in (b"record", "record", [b"record"], None, 3, {"type": "revisit"}):
             with pytest.raises(TypeError, match="a page must be a dict"):
                 await pages.resolve(dataset, page)  # type: ignore[call-overload]  # as above
         with pytest.raises(TypeError, match="a key must be a str or bytes"):
             await pages.conditions(dataset, 7)  # type: ignore[arg-type]  # as above
+    for url in (URL, "http://b/"):
+        with pytest.raises(anyio.ClosedResourceError):
+            await pages.conditions(dataset, url)
+    with pytest.raises(anyio.ClosedResourceError):
+        await pages.resolve(dataset, first())

@@ -10,7 +10,7 @@ import pytest
 
 import asyncrec
 from asyncrec import pages, tools
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentError
 from asyncrec.tools import Where
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ async def test_a_condition_that_takes_a_body_alone_is_refused(tmp_path: Path, dr
     await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2") + versions("http://b/", b"1", b"2"))
     before = await stored(tmp_path / "pages")
     with pytest.raises(
-        DatasetError, match=r"1 pages .* such as http://a/ of 2026-11-02T00:00:00Z; nothing was deleted"
+        ArgumentError, match=r"refer to them, such as http://a/ of 2026-11-02T00:00:00Z; nothing was deleted"
     ):
         await tools.delete(tmp_path / "pages", where=[Where("date", "2026-11-02", "<")], dry_run=dry_run)
     assert await stored(tmp_path / "pages") == before

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec import pages, tools
+from asyncrec import pages
 from asyncrec.errors import RecordKeyError
 
 pytestmark = pytest.mark.anyio
@@ -114,23 +114,6 @@ async def test_conditions_are_those_of_the_newest_version(tmp_path: Path) -> Non
         assert (other, other.page) == ({}, None)
     none = await pages.conditions(None, URL)
     assert (none, none.page) == ({}, None)
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-async def test_conditions_of_a_far_store_come_from_runs_and_newer_shards(tmp_path: Path, compacted: bool) -> None:
-    """A memory store is read as a bucket is."""
-    path = "memory://revisits/pages"
-    async with asyncrec.open_storage(path) as storage:
-        for number in range(6):
-            async with asyncrec.open_sharded_writer(path, storage=storage, on_duplicate="write") as writer:
-                for url in (URL, f"http://b/{number}"):
-                    page = first(b"%d" % number, url=url, headers={"ETag": f'"{number}"'})
-                    await writer.write(pages.PAGE.encode(page), key=url)
-            if compacted and number == 3:
-                await tools.compact(path, storage=storage)
-        async with asyncrec.open_dataset(path, storage=storage) as dataset:
-            for number, url in ((5, URL), (2, "http://b/2"), (5, "http://b/5")):
-                assert (await pages.conditions(dataset, url))["If-None-Match"] == f'"{number}"'
 
 
 @pytest.mark.parametrize(

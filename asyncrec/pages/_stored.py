@@ -41,7 +41,7 @@ class Conditions(dict[str, str]):
 
 
 class _Keys(Protocol):
-    async def find_all(self, key: str | bytes) -> list[int]: ...
+    async def versions(self, key: str | bytes) -> Any: ...
 
 
 class _Manifest(Protocol):
@@ -92,7 +92,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
     """
     if dataset is None:
         return Conditions({}, None)
-    numbers = await _check(dataset).keys.find_all(url)
+    numbers = await _versions(_check(dataset), url)
     if not numbers:
         return Conditions({}, None)
     (page,) = await _read(dataset, numbers[-1:])
@@ -192,9 +192,8 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
     async def search(revisit: Mapping[str, Any]) -> _Search:
         url = revisit.get("refers_to_url") or revisit["url"]
-        return _Search(
-            revisit, await dataset.keys.find_all(page_key({"url": url, "method": revisit.get("method", "GET")}))
-        )
+        key = page_key({"url": url, "method": revisit.get("method", "GET")})
+        return _Search(revisit, await _versions(dataset, key))
 
     searches = await for_each(search, revisits, tasks=_TASKS)
     while left := [each for each in searches if each.numbers]:
@@ -206,6 +205,15 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
                 each.look(page)
             del each.numbers[-_AT_ONCE:]
     return [each.end() for each in searches]
+
+
+async def _versions(dataset: PageDataset, key: str | bytes) -> list[int]:
+    """The numbers of the records with a key, in the order in which they were committed."""
+    try:
+        numbers: list[int] = (await dataset.keys.versions(key)).tolist()
+    except RecordKeyError:
+        return []
+    return numbers
 
 
 async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:
@@ -225,7 +233,7 @@ def _no_page(page: object) -> ArgumentTypeError:
 
 
 def _check(dataset: PageDataset) -> PageDataset:
-    if not callable(getattr(getattr(dataset, "keys", None), "find_all", None)):
+    if not callable(getattr(getattr(dataset, "keys", None), "versions", None)):
         raise ArgumentTypeError(
             f"the data set must be one that asyncrec.open_dataset has opened, not {type(dataset).__name__}"
         )

@@ -13,7 +13,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.key_run import Entries
-from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
+from asyncrec._shards.manifest.key_runs import UNFIT, OpenRuns, open_runs
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -60,42 +60,32 @@ class KeyIndex:
     async def find(self, key: str | bytes) -> int:
         """The number of the record with this key, of several the one that was committed first.
 
+        Raises: as `versions`.
+        """
+        return int((await self.versions(key))[0])
+
+    async def versions(self, key: str | bytes) -> NDArray[np.int64]:
+        """The numbers of the records with this key, in the order in which they were committed; at least one.
+
         Raises:
             KeyError: there is none.
             DatasetError: a file of keys does not fit its shard.
         """
         opened = await self._opened()
         if opened is None:
-            return self.look_up(key)
+            return self._look_up(key)
         runs, others = opened
-        try:
-            return await self._find_in_runs(key, runs.runs, others)
-        except UNFIT as error:
-            self._give_up(runs, error)
-        return await self.find(key)
-
-    async def find_all(self, key: str | bytes) -> list[int]:
-        """The numbers of all records with this key, in the order in which they were committed; empty if there is none.
-
-        Raises:
-            DatasetError: a file of keys does not fit its shard.
-        """
         digest = digest_of(key)
-        opened = await self._opened()
-        if opened is None:
-            assert self._columns is not None, "opened"
-            return _all_found(self._columns, digest)
-        runs, others = opened
         self._asked += _REQUEST * len(runs.runs)
         try:
-            found = await for_each(lambda run: run.find_all(digest), runs.runs)
+            found = await for_each(lambda run: run.find(digest), runs.runs)
         except UNFIT as error:
             self._give_up(runs, error)
-            return await self.find_all(key)
-        numbers = [int(self._starts[row]) + record for places in found for row, record in places]
-        numbers += _all_found(others, digest)
-        ranks = self._ranks[self._rows_of(np.array(numbers, np.int64))].tolist()
-        return [number for _, number in sorted(zip(ranks, numbers, strict=True))]
+            return await self.versions(key)
+        numbers = np.concatenate(
+            [_found(others, digest), *(self._starts[each.shards] + each.records for each in found)]
+        )
+        return self._told(key, numbers[np.lexsort((numbers, self._ranks[self._rows_of(numbers)]))], none=False)
 
     async def _opened(self) -> tuple[OpenRuns, Columns] | None:
         """The runs to ask, and the keys that are in none; `None` if all keys are in memory."""
@@ -114,29 +104,21 @@ class KeyIndex:
 
     def look_up(self, key: str | bytes) -> int:
         """As `find`, where the keys were read before. From any thread."""
+        return int(self._look_up(key)[0])
+
+    def _look_up(self, key: str | bytes) -> NDArray[np.int64]:
         assert self._columns is not None, "asked for where they are read"
         return self._told(key, _found(self._columns, digest_of(key)), none=not len(self._columns[0]))
 
-    def _told(self, key: str | bytes, number: int | None, *, none: bool) -> int:
-        if number is not None:
-            return number
+    def _told(self, key: str | bytes, numbers: NDArray[np.int64], *, none: bool) -> NDArray[np.int64]:
+        if len(numbers):
+            return numbers
         if none:
             raise RecordKeyError(
                 f"{self._path}: no record has the key {_shown(key)}, because no record in this data set was written "
                 "with a key"
             ).with_remedy("to give a record a key, pass key= to writer.write", command="")
         raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
-
-    async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> int:
-        digest = digest_of(key)
-        self._asked += _REQUEST * len(runs)
-        ranks = self._ranks
-        places = [place for place in await for_each(lambda run: run.find(digest, ranks), runs) if place is not None]
-        numbers = [int(self._starts[row]) + record for row, record in places]
-        if (other := _found(others, digest)) is not None:
-            numbers.append(other)
-        rows = ranks[self._rows_of(np.array(numbers, np.int64))].tolist()
-        return self._told(key, min(zip(rows, numbers, strict=True), default=(0, None))[1], none=False)
 
     async def _open(self) -> None:
         """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
@@ -235,21 +217,12 @@ class KeyIndex:
         return np.searchsorted(self._starts, numbers, side="right") - 1
 
 
-def _found(columns: Columns, digest: bytes) -> int | None:
+def _found(columns: Columns, digest: bytes) -> NDArray[np.int64]:
+    """The records with a key, in the order in which they were committed."""
     digests, numbers = columns
     # S16 compares without trailing zeros on both sides alike.
     wanted = np.frombuffer(digest, dtype="S16")[0]
-    at = int(np.searchsorted(digests, wanted))
-    return None if at == len(digests) or digests[at] != wanted else int(numbers[at])
-
-
-def _all_found(columns: Columns, digest: bytes) -> list[int]:
-    """The records with a key, in the order in which they were committed."""
-    digests, numbers = columns
-    wanted = np.frombuffer(digest, dtype="S16")[0]
-    begin, end = digests.searchsorted(wanted, "left"), digests.searchsorted(wanted, "right")
-    found: list[int] = numbers[begin:end].tolist()
-    return found
+    return numbers[digests.searchsorted(wanted, "left") : digests.searchsorted(wanted, "right")]
 
 
 def _shown(key: str | bytes) -> str:

@@ -6,7 +6,6 @@ files. So a run saves requests, and is never needed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,36 +56,20 @@ class OpenRun:
     tail: RunTail
     rows: NDArray[np.int64]
 
-    async def find(self, digest: bytes, ranks: NDArray[np.int64]) -> tuple[int, int] | None:
-        """The first record with a key: its shard in the snapshot and its number there; `None` if there is none.
-
-        ``ranks`` are the places of the snapshot's shards in the order in which they were committed.
+    async def find(self, digest: bytes) -> Entries:
+        """All records with a key, with the numbers of their shards in the snapshot, in no order.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
         """
-        best = None
-        async for places in self._places(digest):
-            places += [best] if best else []
-            best = min(places, key=lambda place: (ranks[place[0]], place[1]), default=None)
-        return best
-
-    async def find_all(self, digest: bytes) -> list[tuple[int, int]]:
-        """All records with a key, as `find` gives one, in no order.
-
-        Raises:
-            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
-        """
-        return [place async for places in self._places(digest) for place in places]
-
-    async def _places(self, digest: bytes) -> AsyncGenerator[list[tuple[int, int]]]:
-        """The records with a key, some blocks of entries at a time."""
         first, last = np.frombuffer(digest, "<u8").tolist()
+        wanted = np.array([first, last], np.uint64)
         low, high = self.tail.blocks_of(first)
+        parts = [Entries(wanted[:0].reshape(0, 2), np.empty(0, np.int64), np.empty(0, np.int64))]
         for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
-            found = entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1))
-            yield list(zip(found.shards.tolist(), found.records.tolist(), strict=True))
+            parts.append(entries.take((entries.digests == wanted).all(axis=1)))
+        return Entries.joined(parts)
 
     async def part(self, low: int, high: int) -> Entries:
         """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.

@@ -61,15 +61,12 @@ if TYPE_CHECKING:
     from asyncrec._shards.recovery.report import UnfinishedJob as UnfinishedJob
     from asyncrec._shards.writing.open import open_sharded_writer as open_sharded_writer
     from asyncrec._shards.writing.writer import ShardedWriter as ShardedWriter
-    from asyncrec.errors import ArgumentError as ArgumentError
     from asyncrec.errors import AsyncRecError as AsyncRecError
     from asyncrec.errors import ConflictError as ConflictError
     from asyncrec.errors import CorruptRecordError as CorruptRecordError
-    from asyncrec.errors import DuplicateKeyError as DuplicateKeyError
     from asyncrec.errors import ObjectExistsError as ObjectExistsError
     from asyncrec.errors import ObjectNotFoundError as ObjectNotFoundError
     from asyncrec.errors import StorageError as StorageError
-    from asyncrec.errors import TruncatedError as TruncatedError
     from asyncrec.example._codec import decode_example as decode_example
     from asyncrec.example._codec import decode_sequence_example as decode_sequence_example
     from asyncrec.example._codec import encode_example as encode_example
@@ -113,8 +110,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._shards.writing.open": "open_sharded_writer",
         "asyncrec._shards.writing.writer": "ShardedWriter",
         "asyncrec.errors": (
-            "ArgumentError AsyncRecError ConflictError CorruptRecordError DuplicateKeyError ObjectExistsError "
-            "ObjectNotFoundError StorageError TruncatedError"
+            "AsyncRecError ConflictError CorruptRecordError ObjectExistsError ObjectNotFoundError StorageError"
         ),
         "asyncrec.example._codec": "decode_example decode_sequence_example encode_example encode_sequence_example",
         "asyncrec.example._schema": "FixedLen Ragged Schema Sparse VarLen",

@@ -161,13 +161,13 @@ def test_an_error_without_a_remedy_is_its_message() -> None:
 def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> None:
     with pytest.raises(ValueError, match="BZIP2") as caught:
         asyncrec.CompressionOptions(type="BZIP2")  # type: ignore[arg-type]  # the mistake
-    assert isinstance(caught.value, asyncrec.ArgumentError)
+    assert isinstance(caught.value, errors.ArgumentError)
 
 
 def test_a_type_that_is_refused_is_an_argument_error_and_a_type_error_alone() -> None:
     with pytest.raises(TypeError, match="several values") as caught:
         asyncrec.example.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
-    assert isinstance(caught.value, asyncrec.ArgumentError)
+    assert isinstance(caught.value, errors.ArgumentError)
     assert not isinstance(caught.value, ValueError)
 
 

@@ -20,7 +20,7 @@ PUBLIC = {
 
 # A store is written with these, as a stranger's would be.
 STORES = ("asyncrec-aiofiles", "asyncrec-azure", "asyncrec-fsspec", "asyncrec-gcs", "asyncrec-http", "asyncrec-s3")
-FOR_STORES = ("asyncrec.storage", "asyncrec.storage.http", "asyncrec.errors")
+FOR_STORES = ("asyncrec.plugins", "asyncrec.storage", "asyncrec.storage.http", "asyncrec.errors")
 
 
 def private_imports(module: Module) -> list[str]:
@@ -57,7 +57,7 @@ def test_a_plugin_names_nothing_with_an_underscore_of_asyncrec_even_in_its_prose
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_is_written_with_what_is_for_stores_and_with_errors_alone(store: str) -> None:
+def test_a_store_is_written_with_what_is_for_plugins_and_with_errors_alone(store: str) -> None:
     taken = {
         str(node.module)
         for name, node in nodes(ast.ImportFrom)

@@ -14,7 +14,7 @@ import pytest
 
 from .parsed import ROOT, modules, nodes, paths
 
-PUBLIC = ("asyncrec", "asyncrec.datasets", "asyncrec.example", "asyncrec.storage", "asyncrec.tools")
+PUBLIC = ("asyncrec", "asyncrec.datasets", "asyncrec.example", "asyncrec.pages", "asyncrec.storage", "asyncrec.tools")
 
 MOST_LINES = 350
 MEDIAN_LINES = 150

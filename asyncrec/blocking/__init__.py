@@ -34,6 +34,7 @@ from asyncrec.blocking._datasets import (
     write_folds,
     write_splits_from_csv,
 )
+from asyncrec.blocking._pages import conditions, resolve
 from asyncrec.blocking._records import (
     RecordReader,
     RecordWriter,
@@ -81,6 +82,7 @@ __all__ = [
     "Stream",
     "TupleReader",
     "compact",
+    "conditions",
     "delete",
     "directory_check",
     "forget_source",
@@ -98,6 +100,7 @@ __all__ = [
     "read_manifest",
     "read_records",
     "recover",
+    "resolve",
     "write_examples",
     "write_folds",
     "write_records",

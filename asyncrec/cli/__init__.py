@@ -32,7 +32,6 @@ answers in a fraction of the time that typer, NumPy and anyio take to load.
     say, print_json, human_bytes                   what prints; nothing of a record reaches the terminal raw
     Bar                                            a bar of progress
     FINE, DAMAGE                                   what a command returns; errors have the other exit codes
-    UsageError                                     what was asked for cannot be: its message, and exit code 2
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from asyncrec.cli._output import say as say
     from asyncrec.cli._progress import Bar as Bar
     from asyncrec.cli._values import parse_options as parse_options
-    from asyncrec.errors import UsageError as UsageError
 
 __getattr__, __dir__, _names = lazy(
     __name__,
@@ -72,7 +70,6 @@ __getattr__, __dir__, _names = lazy(
         "asyncrec.cli._output": "human_bytes print_json say",
         "asyncrec.cli._progress": "Bar",
         "asyncrec.cli._values": "parse_options",
-        "asyncrec.errors": "UsageError",
     },
 )
 

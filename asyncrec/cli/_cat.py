@@ -30,6 +30,9 @@ def command(
         ),
     ] = False,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Print at most this many records.")] = None,
+    resolve: Annotated[
+        bool, typer.Option("--resolve", help="Print pages that are revisits with the bodies that they refer to.")
+    ] = False,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -63,7 +66,8 @@ def command(
             newest=newest,
             all_versions=all_versions,
             storage_option=storage_option,
+            resolve=resolve,
         )
     else:
-        show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
+        show_records(path, view, wheres=where, limit=limit, storage_option=storage_option, resolve=resolve)
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ import typer
 from asyncrec.cli._completion import complete_condition, complete_feature
 from asyncrec.cli._options import run_async
 from asyncrec.cli._record_formats import Printer
+from asyncrec.cli._resolving import AT_ONCE, resolving
 from asyncrec.cli._values import opened
 
 if TYPE_CHECKING:
@@ -89,9 +91,15 @@ def conditions(wheres: list[str] | None) -> list[Where]:
 
 
 def show_records(
-    path: str, view: RecordView, *, wheres: list[str] | None, limit: int | None, storage_option: list[str] | None
+    path: str,
+    view: RecordView,
+    *,
+    wheres: list[str] | None,
+    limit: int | None,
+    storage_option: list[str] | None,
+    resolve: bool = False,
 ) -> None:
-    """Show the first ``limit`` records, or all, for which every condition holds."""
+    """Show the first ``limit`` records, or all, for which every condition holds; revisits with their bodies."""
     from asyncrec import tools
 
     where = conditions(wheres)
@@ -99,12 +107,21 @@ def show_records(
 
     async def run() -> None:
         left = limit
-        async with tools.open_records(path, where=where, **opened(path, storage_option)) as stream:
+        async with AsyncExitStack() as stack:
+            whole = await stack.enter_async_context(resolving(path, storage_option)) if resolve else None
+            stream = await stack.enter_async_context(
+                tools.open_records(path, where=where, **opened(path, storage_option))
+            )
             printer = view.printer(path, stream.selection.schema)
             if left == 0:
                 return
             async for records in stream:
-                show_all(printer, records[:left])
+                if whole is None:
+                    show_all(printer, records[:left])
+                else:
+                    shown = records[:left]
+                    for at in range(0, len(shown), AT_ONCE):
+                        show_all(printer, await whole(shown[at : at + AT_ONCE]))
                 if left is not None:
                     left -= len(records)
                     if left <= 0:
@@ -129,8 +146,9 @@ def show_record(
     newest: str | None,
     all_versions: bool,
     storage_option: list[str] | None,
+    resolve: bool = False,
 ) -> None:
-    """Show one record, by its number or its key; or all records with the key."""
+    """Show one record, by its number or its key; or all records with the key; revisits with their bodies if ``resolve``."""
     from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 
@@ -140,9 +158,13 @@ def show_record(
         async with selected(path, **opened(path, storage_option)) as selection:
             printer = view.printer(path, selection.schema)
             if all_versions and key is not None:
-                show_all(printer, await versions_of(selection, key, newest))
+                found = await versions_of(selection, key, newest)
             else:
-                printer.show(await record_of(selection, record=record, key=key, newest=newest))
+                found = [await record_of(selection, record=record, key=key, newest=newest)]
+            if resolve:
+                async with resolving(path, storage_option) as whole:
+                    found = await whole(found)
+            show_all(printer, found)
             printer.end(path)
 
     run_async(run)

@@ -23,7 +23,7 @@ _CUT = frozenset({"partial", "dataloss"})
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
     """Make a page from an `aiohttp.ClientResponse`; its body is read if it was not.
 
-    ``max_bytes`` and ``features`` are those of `page`; this is true for all these functions.
+    ``max_bytes`` and ``features`` are those of `page`, ``before`` among them; this is true for all these functions.
 
     With ``max_bytes``, at most one chunk more than that is read, and the connection is closed. Only the page has the
     content then: ``response.text()`` returns nothing for a body that this function has read.

@@ -8,15 +8,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example._schema import FixedLen, Schema
-
-Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]]"
+from asyncrec.pages._headers import Headers, charset_of, header_lines, header_of
+from asyncrec.pages._revisits import referring
 
 
 def _text(default: str = "") -> FixedLen:
@@ -51,6 +51,10 @@ PAGE = Schema(
         "type": _text("response"),
         "record_id": _text(),
         "warc_headers": _bytes(),
+        "refers_to_url": _text(),
+        "refers_to_date": _text(),
+        "refers_to": _text(),
+        "profile": _text(),
     }
 )
 """The schema of a page; the text of `asyncrec.pages` says what each feature means."""
@@ -69,6 +73,7 @@ def page(
     date: datetime | str | None = None,
     max_bytes: int | None = None,
     truncated: Literal["", "length", "time", "disconnect"] = "",
+    before: Mapping[str, Any] | None = None,
     **features: Any,
 ) -> dict[str, Any]:
     """Make a page from its parts, as `PAGE` describes it, with the time, the digest and the type of its content.
@@ -77,10 +82,12 @@ def page(
         headers, request_headers: a mapping, pairs of name and value, or lines.
         date: the time of the request; now by default.
         max_bytes: the limit for the content; a longer one is cut, and ``truncated`` is ``"length"``.
+        before: the version of the page that is stored, such as ``(await conditions(dataset, url)).page``. The page
+            becomes a revisit of it, without content, if the status is 304, or if both have the same content.
         features: other features of `PAGE`, by name.
 
     Raises:
-        TypeError: there is no such feature.
+        TypeError: there is no such feature, or ``before`` is not a page.
     """
     if unknown := features.keys() - _NAMES:
         raise ArgumentTypeError(f"the feature {min(unknown)!r} is not in PAGE; its features are {', '.join(_NAMES)}")
@@ -89,9 +96,9 @@ def page(
         content, truncated = content[:max_bytes], "length"
     body = bytes(content)
     lines = header_lines(headers)
-    content_type = features.pop("content_type", None) or _header(lines, b"content-type")
+    content_type = features.pop("content_type", None) or header_of(lines, b"content-type")
     asked = features.pop("final_url", "")
-    return {
+    made = {
         "url": url,
         "date": _date(date),
         "status": status,
@@ -100,11 +107,12 @@ def page(
         "content": body,
         "final_url": "" if asked == url else asked,
         "digest": features.pop("digest", None) or payload_digest(body),
-        "charset": features.pop("charset", None) or _charset(content_type),
+        "charset": features.pop("charset", None) or charset_of(content_type),
         "truncated": truncated,
         "request_headers": header_lines(request_headers),
         **{name: value for name, value in features.items() if value is not None},
     }
+    return made if before is None else referring(made, before)
 
 
 def check_max_bytes(max_bytes: int | None) -> None:
@@ -141,51 +149,6 @@ def payload_digest(content: bytes | bytearray | memoryview) -> str:
     contents.
     """
     return "sha1:" + base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
-
-
-def header_lines(headers: Headers) -> bytes:
-    """Headers as a page has them: ``Name: value`` in lines that end with a line feed, but for the last."""
-    if isinstance(headers, str | bytes):
-        return b"\n".join(_encoded(headers).strip().splitlines())
-    pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
-    flat: list[tuple[bytes, bytes]] = []
-    for name, value in pairs:
-        said = name if type(name) is bytes else _encoded(name)
-        if isinstance(value, list | tuple):
-            flat += [(said, each if type(each) is bytes else _encoded(each)) for each in value]
-        else:
-            flat.append((said, value if type(value) is bytes else _encoded(value)))
-    lines = b"\n".join([name + b": " + value for name, value in flat])
-    if lines.count(b"\n") >= len(flat) or b"\r" in lines:
-        # What held a line of its own would be taken for another header.
-        return b"\n".join([_one_line(name) + b": " + _one_line(value) for name, value in flat])
-    return lines
-
-
-def _one_line(text: bytes) -> bytes:
-    return b" ".join(text.splitlines())
-
-
-def _encoded(text: Any) -> bytes:
-    if isinstance(text, bytes):
-        return text
-    return str(text).encode("utf-8", "surrogateescape")
-
-
-def _header(lines: bytes, name: bytes) -> str:
-    for line in lines.split(b"\n"):
-        found, _, value = line.partition(b":")
-        if found.strip().lower() == name:
-            return value.strip().decode("utf-8", "replace")
-    return ""
-
-
-def _charset(content_type: str) -> str:
-    for parameter in content_type.split(";")[1:]:
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset":
-            return value.strip().strip("\"'").lower()
-    return ""
 
 
 def _date(date: datetime | str | None) -> str:

@@ -3,7 +3,7 @@
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
     UnfinishedUploads, ExclusiveParts, LocalFiles     what a storage may offer beyond it
     SinkState                                         what may be done to a sink next, for whoever writes one
-    StorageFactory, hookimpl                          how a plugin comes in
+    StorageFactory                                    how a plugin comes in, by `asyncrec.plugins.hookimpl`
     register_writer_factory                           the same for one program, as in tensorboardX
     schemes                                           which URLs can be opened here
     directory_check, make_valid_tf_name               two more that tensorboardX's users know
@@ -16,7 +16,7 @@
 
 What backends over HTTP have in common is in `asyncrec.storage.http`, which is not stable.
 
-The names are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
+The names are imported on first use; a plugin's module that takes `StorageFactory` alone loads no more.
 
 _base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from asyncrec._concurrency.deadline import shielded as shielded
     from asyncrec._concurrency.tasks import TaskScope as TaskScope
     from asyncrec._concurrency.tasks import in_thread as in_thread
-    from asyncrec.plugins._hookspecs import hookimpl as hookimpl
     from asyncrec.storage._base import Buffer as Buffer
     from asyncrec.storage._base import ByteSink as ByteSink
     from asyncrec.storage._base import ByteSource as ByteSource
@@ -80,7 +79,6 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "asyncrec._concurrency.deadline": "shielded",
         "asyncrec._concurrency.tasks": "TaskScope in_thread",
-        "asyncrec.plugins._hookspecs": "hookimpl",
         "asyncrec.storage._base": (
             "Buffer ByteSink ByteSource ExclusiveParts LocalFiles ObjectInfo ReadOnlyStorage Storage UnfinishedUploads"
         ),

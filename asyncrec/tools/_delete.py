@@ -29,6 +29,7 @@ from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._revisited import refuse_to_lose_bodies
 from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
@@ -66,14 +67,15 @@ async def delete(
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`; for these, all records are read.
+        where: conditions, as for `filter`; for these, all records are read, and pages twice.
         dry_run: count what would be deleted, and change nothing.
         jobs: how many shards are rewritten at once; at most 4.
 
     Raises:
         TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or no text, or no
-            record has the feature of a condition: nothing was changed. Or, without a schema, a record shows that a
-            feature cannot have the value of a condition.
+            record has the feature of a condition, or conditions choose the body of a page and not a revisit of it:
+            nothing was changed. Or, without a schema, a record shows that a feature cannot have the value of a
+            condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
         FormatError: a shard is damaged, and stays as it is.
         ConflictError: other processes remove shards again and again, or one of them does not end.
@@ -93,7 +95,10 @@ async def delete(
                 f"{selection.path}: records can be deleted only from a data set with a manifest; pass its folder and "
                 "name"
             )
-        finder = by_keys or ByConditions(Conditions(where, features_of(selection.schema), selection.path))
+        conditions = Conditions(where, features_of(selection.schema), selection.path)
+        if by_keys is None:
+            await refuse_to_lose_bodies(selection, conditions)
+        finder = by_keys or ByConditions(conditions)
         report = DeleteReport(path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=begun)
         deleting = _Deleting(selection, finder, report, Advance(progress, selection.bytes), jobs)
         if dry_run:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from fake_gcs import FakeGcs
 
-from asyncrec import DuplicateKeyError, encode_example
+from asyncrec import encode_example
 from asyncrec._datasets.from_generator.publishing import shard_count
 from asyncrec.compat import _datum_reading as datum_reading
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, TFRReadConfigs, load
-from asyncrec.errors import DatasetError, SchemaError
+from asyncrec.errors import DatasetError, DuplicateKeyError, SchemaError
 
 
 @pytest.fixture(autouse=True)

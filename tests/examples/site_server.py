@@ -10,7 +10,8 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class SiteServer(ThreadingHTTPServer):
-    """A site on loopback, from a dict of paths. It remembers what it was asked for, and by whom.
+    """A site on loopback, from a dict of paths. It remembers what it was asked for, and by whom. An answer with an ETag
+    is 304 to those who know that.
 
     Attributes:
         asked: (path, User-Agent) of every request.
@@ -29,6 +30,8 @@ class SiteServer(ThreadingHTTPServer):
                 if len(asked) >= busy_after:
                     busy.set()
                 status, headers, body = answers.get(self.path, (404, {}, b""))
+                if "ETag" in headers and self.headers["If-None-Match"] == headers["ETag"]:
+                    status, body = 304, b""
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from asyncrec.storage import Storage, StorageFactory, hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage import Storage, StorageFactory
 from asyncrec.storage._memory import MemoryStorage
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,8 @@ class Site(ThreadingHTTPServer):
         asked: how often each path was.
         pause: seconds before each answer.
         texts: of its pages, beside their links, in turn.
+        tagged: whether pages have an ETag, and answer with 304 if they are asked whether they have changed.
+        unchanged: how many answers were 304.
     """
 
     request_queue_size = 64
@@ -31,6 +34,8 @@ class Site(ThreadingHTTPServer):
         self.asked: dict[str, int] = {}
         self.pause = 0.0
         self.texts = [""]
+        self.tagged = False
+        self.unchanged = 0
         self.reached = threading.Condition()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -61,7 +66,17 @@ class _Handler(BaseHTTPRequestHandler):
         links = "".join(f'<a href="/{n}">x</a>' for n in range(3 * number + 1, 3 * number + 4) if n < self.server.count)
         text = self.server.texts[number % len(self.server.texts)]
         body = f"<html><title>Page {number}</title>{links}{text}</html>".encode()
+        tag = f'"{zlib.crc32(body)}"'
+        if self.server.tagged and self.headers["If-None-Match"] == tag:
+            with self.server.reached:
+                self.server.unchanged += 1
+            self.send_response(304)
+            self.send_header("ETag", tag)
+            self.end_headers()
+            return
         self.send_response(200)
+        if self.server.tagged:
+            self.send_header("ETag", tag)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -6,10 +6,10 @@ The names resolve on first use, which would make each of them `Any` if the packa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import asyncrec
-from asyncrec import Manifest, RecordReader, RecordWriter, Schema, ShardedWriter
+from asyncrec import Manifest, RecordReader, RecordWriter, Schema, ShardedWriter, blocking, pages
 from asyncrec.datasets import WrittenSplits
 from asyncrec.storage import ObjectInfo, Storage
 
@@ -97,3 +97,19 @@ def errors(error: asyncrec.CorruptRecordError) -> None:
     as_value: ValueError = error
     as_ours: asyncrec.AsyncRecError = error
     del as_value, as_ours
+
+
+async def crawling_again(path: Path) -> None:
+    async with asyncrec.open_dataset(path) as dataset:
+        known = await pages.conditions(dataset, "http://a/")
+        headers: dict[str, str] = known
+        page = pages.page("http://a/", headers=headers, before=known.page)
+        assert_type(await pages.resolve(dataset, page), dict[str, Any])
+        assert_type(await pages.resolve(dataset, [page]), list[dict[str, Any]])
+        assert_type(pages.is_revisit(page), bool)
+        await pages.resolve(dataset, b"record")  # type: ignore[arg-type]  # it has to be decoded
+    with blocking.open_dataset(path) as opened:
+        assert_type(blocking.resolve(opened, page), dict[str, Any])
+        assert_type(blocking.resolve(opened, [page]), list[dict[str, Any]])
+        assert_type(blocking.conditions(opened, "http://a/").page, dict[str, Any] | None)
+        await pages.conditions(opened, "http://a/")  # type: ignore[arg-type]  # that one is called without async

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from asyncrec.storage import StorageFactory, hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage import StorageFactory
 
 if TYPE_CHECKING:
     from asyncrec.storage import Storage

@@ -23,6 +23,13 @@ EXTRA = {
     "depth": "X-Asyncrec-Depth",
     "referrer": "X-Asyncrec-Referrer",
 }
+# What a revisit says of the record that has the body.
+REFERENCE = {
+    "refers_to_url": "WARC-Refers-To-Target-URI",
+    "refers_to_date": "WARC-Refers-To-Date",
+    "refers_to": "WARC-Refers-To",
+    "profile": "WARC-Profile",
+}
 # WARC-Protocol's spelling of what no status line says.
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
@@ -118,7 +125,11 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
         "referrer": _text(extra["referrer"]),
         "final_url": _text(extra["final_url"]),
     }
-    others = [(name, value) for name, value in headers.headers if name.lower() not in OWN_HEADERS]
+    own = OWN_HEADERS
+    if record.rec_type == "revisit":
+        features.update({name: _text(headers.get_header(header)) for name, header in REFERENCE.items()})
+        own = OWN_HEADERS.union(map(str.lower, REFERENCE.values()))
+    others = [(name, value) for name, value in headers.headers if name.lower() not in own]
     if http is not None:
         status = http.get_statuscode()
         features["status"] = int(status) if status and status.isdigit() else 0

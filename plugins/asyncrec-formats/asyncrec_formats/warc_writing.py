@@ -19,7 +19,7 @@ from typing import Any
 from asyncrec import FixedLen, Schema, pages
 from asyncrec.errors import ExampleError, SchemaError
 
-from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS
+from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS, REFERENCE
 
 # Text is taken as the bytes it is stored as: what an older asyncrec converted may be no UTF-8.
 _STORED = Schema(
@@ -36,7 +36,9 @@ _SPOKEN = {name: short for short, name in PROTOCOLS.items()}
 _BREAKS = re.compile(rb"[\r\n]+[ \t]*")
 # Path and query of a URL.
 _TARGET = re.compile(rb"://[^/?#]*([^#]*)")
+# What a record of WARC 1.0 may not have: a date with a fraction of a second, and a profile of 1.1.
 _FRACTION = b"."
+_PROFILE_1_1 = b"/warc/1.1/"
 _EMPTY = (b"", b"0", b"0.0")
 
 
@@ -106,7 +108,12 @@ class WarcEncoder:
         headers += _told(*((EXTRA[name].encode(), _plain(page[name])) for name in EXTRA if name != "charset"))
         if page["charset"] != _charset_of(page["content_type"]):
             headers.append((EXTRA["charset"].encode(), page["charset"]))
-        headers += [pair for pair in _pairs(page["warc_headers"]) if pair[0].lower() not in _OWN_HEADERS]
+        written = _OWN_HEADERS
+        if kind == b"revisit":
+            reference = _told(*((header.encode(), page[name]) for name, header in REFERENCE.items()))
+            headers += reference
+            written = written.union(name.lower() for name, _ in reference)
+        headers += [pair for pair in _pairs(page["warc_headers"]) if pair[0].lower() not in written]
         if http:
             headers.append((b"Content-Type", b"application/http; msgtype=response"))
             block = _response_head(page) + content
@@ -128,7 +135,9 @@ class WarcEncoder:
 
 
 def _record(headers: list[tuple[bytes, bytes]], block: bytes, date: bytes) -> bytes:
-    version = b"WARC/1.1" if _FRACTION in date else b"WARC/1.0"
+    version = (
+        b"WARC/1.1" if _FRACTION in date or _PROFILE_1_1 in dict(headers).get(b"WARC-Profile", b"") else b"WARC/1.0"
+    )
     digest = b"sha1:" + base64.b32encode(hashlib.sha1(block, usedforsecurity=False).digest())
     lines = [version, *(b"%s: %s" % (name, _BREAKS.sub(b" ", value)) for name, value in headers)]
     lines += [b"WARC-Block-Digest: " + digest, b"Content-Length: %d" % len(block), b"", b""]
@@ -140,6 +149,9 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     status = _BREAKS.sub(b" ", b"%s %03d %s" % (protocol, page["status"], page["reason"]))
     given = _pairs(page["headers"])
     removed = _removed(page, given)
+    if removed and page["type"] == b"revisit":
+        removed.add(b"content-length")  # that of the body as it was sent
+        return b"\r\n".join([status, *(b"%s: %s" % pair for pair in given if pair[0].lower() not in removed), b"", b""])
     size = b"%d" % len(page["content"])
     kept = [pair for pair in given if pair[0].lower() not in removed]
     lengths = [value for name, value in kept if name.lower() == b"content-length"]
@@ -152,9 +164,7 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
 
 
 def _removed(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """Headers of encodings that the content no longer has."""
-    if page["type"] == b"revisit":
-        return set()
+    """Headers of encodings that the content no longer has, or that of a revisit, which is stored as all are."""
     there = {name.lower(): value.lower() for name, value in headers}
     removed = {b"transfer-encoding"} & there.keys()
     # With a coding that nobody removed, the content is as it came.

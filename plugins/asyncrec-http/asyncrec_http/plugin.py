@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.storage import StorageFactory, hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage import StorageFactory
 
 if TYPE_CHECKING:
     from asyncrec.storage import Storage

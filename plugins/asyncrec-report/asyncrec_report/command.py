@@ -16,13 +16,13 @@ from asyncrec.cli import (
     Path,
     SourceOptions,
     TargetOptions,
-    UsageError,
     human_bytes,
     parse_options,
     print_json,
     run_async,
     say,
 )
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from .making import PageReport

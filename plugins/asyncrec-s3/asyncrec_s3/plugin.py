@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.storage import StorageFactory, hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage import StorageFactory
 
 if TYPE_CHECKING:
     from asyncrec.storage import Storage

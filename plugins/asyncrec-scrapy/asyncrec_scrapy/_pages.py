@@ -1,4 +1,6 @@
-"""`PagesMiddleware`: each response is stored as a page, and one that is there is served from there, or skipped."""
+"""`PagesMiddleware`: each response is stored as a page; one that is there is served from there, skipped, or asked for
+again if it has changed.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class PagesMiddleware:
     def process_request(self, request: Any, spider: Any = None) -> Any:
         """`None`, or what is to be awaited: most requests of a first run need no coroutine."""
         store = self._store
-        if store.ready and ((store.known is None and self._known == "replay") or self._is_fetched(request)):
+        if store.ready and ((store.known is None and self._known != "skip") or self._is_fetched(request)):
             return None
         return self._serve(request)
 
@@ -55,12 +57,23 @@ class PagesMiddleware:
         return self._keep(request, response)
 
     async def _keep(self, request: Any, response: Any) -> Any:
-        if len(response.body) > _LARGE:
-            page = await in_thread(partial(pages.from_scrapy, response, request=request))
-        else:
-            page = pages.from_scrapy(response, request=request)
+        known = None if self._known != "revisit" else (await self._conditions(request)).page
+        make = partial(pages.from_scrapy, response, request=request, before=known)
+        page = await in_thread(make) if len(response.body) > _LARGE else make()
         await self._store.write("pages", page, pages.page_key(page, request.body))
-        return response
+        if not pages.is_revisit(page):
+            return response
+        self._store.count("pages/unchanged")
+        if response.status != 304:
+            return response
+        assert self._store.known is not None, "it has the body"
+        return _response(await pages.resolve(self._store.known, page), request)
+
+    async def _conditions(self, request: Any) -> Any:
+        """Of the URL that was asked for first: it is the key, and may have led to another."""
+        url = (request.meta.get("redirect_urls") or [request.url])[0]
+        key = pages.page_key({"url": str(url), "method": request.method}, request.body)
+        return await pages.conditions(self._store.known, key)
 
     def _is_fetched(self, request: Any) -> bool:
         """Whatever is known."""
@@ -80,12 +93,17 @@ class PagesMiddleware:
             return None
         if store.known is None:
             return None
+        if self._known == "revisit":
+            for name, value in (await self._conditions(request)).items():
+                request.headers.setdefault(name, value)
+            return None
         try:
             record = await store.known.get_by_key(_key_of(request))
-        except KeyError:
+            page = await pages.resolve(store.known, pages.PAGE.decode(record))
+        except KeyError:  # or a body that is in another data set
             return None
         store.count("pages/replayed")
-        return _response(pages.PAGE.decode(record), request)
+        return _response(page, request)
 
 
 def _key_of(request: Any) -> str:

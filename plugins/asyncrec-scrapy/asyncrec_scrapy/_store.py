@@ -21,6 +21,8 @@ from asyncrec.pages import PAGE
 _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 
+# Values of ASYNCREC_KNOWN with which a page of an earlier run is not fetched again.
+FETCHED_ONCE = ("replay", "skip")
 _SHARD_BYTES = 64 << 20
 # Of the loop, from the signal that the engine starts until it runs.
 _MOST_TURNS = 1000
@@ -62,7 +64,7 @@ class Store:
         self._crawler = crawler
         self._paths = {"pages": settings.get("ASYNCREC_PAGES"), "items": settings.get("ASYNCREC_ITEMS")}
         self._key = settings.get("ASYNCREC_ITEM_KEY")
-        self._replays = settings.get("ASYNCREC_KNOWN", "replay") != "fetch"
+        self._known = settings.get("ASYNCREC_KNOWN", "replay")
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
         self._writers: dict[str, _Writer] = {}
         self._task: asyncio.Task[None] | None = None
@@ -142,12 +144,12 @@ class Store:
             recovery = await asyncrec.recover(path)
             if recovery.records:
                 self.count(f"{name}/recovered", recovery.records)
-        if name == "pages" and self._replays:
+        if name == "pages" and self._known != "fetch":
             try:
                 self.known = await stack.enter_async_context(asyncrec.open_dataset(path))
             except asyncrec.ObjectNotFoundError:
                 self.known = None  # the first run
-        by_key = self._replays if name == "pages" else self._key is not None
+        by_key = self._known in FETCHED_ONCE if name == "pages" else self._key is not None
         options: dict[str, Any] = {"schema": PAGE, "validate": "none"} if name == "pages" else {}
         options |= {"on_duplicate": "skip" if by_key else "write", **self._options}
         self._writers[name] = _Writer(await stack.enter_async_context(asyncrec.open_sharded_writer(path, **options)))

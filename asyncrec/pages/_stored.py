@@ -1,0 +1,241 @@
+"""What a data set has of a page: `conditions` for its next request, and `resolve`, which gives a revisit its body.
+
+All versions of a page have its key. The newest is the one that was committed last. A revisit's body is that of a record
+with the key it refers to; which one, its digest and its date say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, overload
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ArgumentTypeError, RecordKeyError
+from asyncrec.example._schema import Schema
+from asyncrec.pages._revisits import is_revisit, resolved, validators
+from asyncrec.pages._schema import PAGE, page_key
+
+Page: TypeAlias = dict[str, Any]
+
+# A data set may have more features than these, or fewer.
+_PAGE = Schema(PAGE.features, allow_extra=True)
+# To decode so much takes about a millisecond.
+_LARGE = 64 << 10
+# Versions of a page that are read at once: a body, and revisits of it, as a rule.
+_AT_ONCE = 8
+# Keys that are looked up at once.
+_TASKS = 16
+
+
+class Conditions(dict[str, str]):
+    """Headers of a request, and the stored page that they are about.
+
+    Attributes:
+        page: the newest version that is stored; `None` if there is none, or if it is a revisit whose body is gone.
+    """
+
+    def __init__(self, headers: Mapping[str, str], page: dict[str, Any] | None) -> None:
+        super().__init__(headers)
+        self.page = page
+
+
+class _Keys(Protocol):
+    async def versions(self, key: str | bytes) -> Any: ...
+
+
+class _Manifest(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+class _Lookup(Protocol):
+    def check_open(self) -> None: ...
+
+
+class PageDataset(Protocol):
+    """What is asked of a `Dataset`."""
+
+    @property
+    def keys(self) -> _Keys: ...
+
+    @property
+    def lookup(self) -> _Lookup: ...
+
+    @property
+    def manifest(self) -> _Manifest: ...
+
+    async def get_many(self, indices: list[int], /) -> list[bytes]: ...
+
+
+async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
+    """Return the headers with which a request for a page asks whether it has changed: ``If-None-Match`` with the ETag
+    that came with its newest version, and ``If-Modified-Since`` with its date.
+
+    ::
+
+        known = await pages.conditions(dataset, url)
+        async with session.get(url, headers=known) as response:
+            page = await pages.from_aiohttp(response, before=known.page)
+
+    The attribute ``page`` of what is returned is that version, for ``before=``. There are no headers if the response
+    had none of them, was not a 200, ended early, or belongs to another method than GET; and if the version is a revisit
+    whose body is not in the data set, so that the next response has one.
+
+    Args:
+        dataset: an open `Dataset` whose records are pages with their `page_key`; `None` if there is none yet.
+        url: the URL, or another key.
+
+    Raises:
+        TypeError: ``dataset`` is not a `Dataset`.
+        Other errors: those of `Dataset.get_by_key`, or the newest version is not a page.
+    """
+    if dataset is None:
+        return Conditions({}, None)
+    numbers = await _versions(_check(dataset), url)
+    if not numbers:
+        return Conditions({}, None)
+    (page,) = await _read(dataset, numbers[-1:])
+    if not is_revisit(page):
+        return Conditions(validators(page), page)
+    (original,) = await _originals(dataset, [page])
+    if original is None:
+        return Conditions({}, None)
+    return Conditions(validators(page) or validators(original), page)
+
+
+@overload
+async def resolve(dataset: PageDataset, page: Mapping[str, Any]) -> dict[str, Any]: ...
+@overload
+async def resolve(dataset: PageDataset, page: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]: ...
+async def resolve(
+    dataset: PageDataset, page: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a page with its body: for a revisit the page that it stands for, with the body that it refers to, and for
+    another page the page itself. For a list of pages, return a list.
+
+    The page is what was crawled, as if it had been stored whole. For a 304, which says little, the features that
+    describe the body, the status and the headers come from the original, and newer headers from the 304.
+
+    Args:
+        dataset: an open `Dataset` that has the body: the one that the page is of, or several as one, by a pattern.
+        page: a page, or a list of pages, as `PAGE` decodes them. A list is resolved much faster than its pages one by
+            one. All bodies are in memory together, and so are a few other versions of each page.
+
+    Raises:
+        KeyError: the body is not in the data set.
+        TypeError: ``dataset`` is not a `Dataset`, or ``page`` is not a page.
+    """
+    _check(dataset)
+    if isinstance(page, Mapping):
+        (whole,) = await _resolve(dataset, [page])
+        return whole
+    if isinstance(page, str | bytes | bytearray) or not isinstance(page, Sequence):
+        raise _no_page(page)
+    return await _resolve(dataset, page)
+
+
+async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> list[Page]:
+    for page in found:
+        if not isinstance(page, Mapping) or "url" not in page:
+            raise _no_page(page)
+    originals = iter(await _originals(dataset, list(filter(is_revisit, found))))
+    whole = []
+    for page in found:
+        original = next(originals) if is_revisit(page) else None
+        if is_revisit(page) and original is None:
+            raise RecordKeyError(
+                f"{dataset.manifest.path}: the page {page['url']} of {page.get('date')} has no body: it revisits "
+                f"{page.get('refers_to_url') or page['url']} of {page.get('refers_to_date') or 'an unknown date'}, "
+                "which is not there"
+            ).with_remedy("if another data set has that page, open both as one by a pattern, such as 'crawl/pages-*'")
+        whole.append(dict(page) if original is None else resolved(page, original))
+    return whole
+
+
+class _Search:
+    """Of the versions of a page, the newest first, the one that has the body of a revisit.
+
+    Attributes:
+        found: that one, once it is found.
+        numbers: those of the records that are left to look at.
+    """
+
+    def __init__(self, revisit: Mapping[str, Any], numbers: list[int]) -> None:
+        self.found: Page | None = None
+        self.numbers = numbers
+        self._revisit = revisit
+        self._others: list[Page] = []
+
+    def look(self, page: Page) -> None:
+        """Look at a version, unless the right one is found."""
+        revisit = self._revisit
+        if is_revisit(page) or not self.numbers:
+            return
+        same_date = page["date"] == revisit.get("refers_to_date", "")
+        same_body = page["digest"] == revisit.get("digest")
+        if (same_body and same_date) or (page["record_id"] and page["record_id"] == revisit.get("refers_to")):
+            self.found, self.numbers = page, []
+        elif same_body:
+            self.found = self.found or page  # of another date; that of the right one may come
+        elif same_date and page["record_id"]:
+            # Another tool's web archive: its digest may be of the body as it was sent, compressed.
+            self._others.append(page)
+
+    def end(self) -> Page | None:
+        """What was found in all."""
+        return self.found or (self._others[0] if len(self._others) == 1 else None)
+
+
+async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]) -> list[Page | None]:
+    """For each revisit the page that has its body; `None` if there is none."""
+
+    async def search(revisit: Mapping[str, Any]) -> _Search:
+        url = revisit.get("refers_to_url") or revisit["url"]
+        key = page_key({"url": url, "method": revisit.get("method", "GET")})
+        return _Search(revisit, await _versions(dataset, key))
+
+    searches = await for_each(search, revisits, tasks=_TASKS)
+    while left := [each for each in searches if each.numbers]:
+        # Most revisits are of the last version that had a body.
+        parts = [each.numbers[-_AT_ONCE:] for each in left]
+        found = iter(await _read(dataset, [number for part in parts for number in part]))
+        for each, part in zip(left, parts, strict=True):
+            for page in reversed([next(found) for _ in part]):
+                each.look(page)
+            del each.numbers[-_AT_ONCE:]
+    return [each.end() for each in searches]
+
+
+async def _versions(dataset: PageDataset, key: str | bytes) -> list[int]:
+    """The numbers of the records with a key, in the order in which they were committed."""
+    try:
+        numbers: list[int] = (await dataset.keys.versions(key)).tolist()
+    except RecordKeyError:
+        return []
+    return numbers
+
+
+async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:
+    """These records as pages."""
+    records = await dataset.get_many(numbers)
+
+    def decode() -> list[Page]:
+        return [_PAGE.decode(record) for record in records]
+
+    return decode() if sum(map(len, records)) <= _LARGE else await in_thread(decode)
+
+
+def _no_page(page: object) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"a page must be a dict with a url, not {type(page).__name__}; decode a record with pages.PAGE.decode"
+    )
+
+
+def _check(dataset: PageDataset) -> PageDataset:
+    if not callable(getattr(getattr(dataset, "keys", None), "versions", None)):
+        raise ArgumentTypeError(
+            f"the data set must be one that asyncrec.open_dataset has opened, not {type(dataset).__name__}"
+        )
+    dataset.lookup.check_open()
+    return dataset

@@ -1,0 +1,140 @@
+"""A deletion by conditions must not leave revisits whose bodies it deletes.
+
+A deletion by keys takes all versions of a page, and a revisit has the key of the page that it refers to. Conditions may
+choose the body and not its revisits (``date<2026-11-01``). So before anything is deleted, all pages are looked through:
+of each, 8 bytes stand for its URL and its digest, by which a body and its revisits belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.writing.keys import key_digests
+from asyncrec.errors import ArgumentValueError, ExampleError
+from asyncrec.example._schema import Schema
+from asyncrec.pages._schema import PAGE
+from asyncrec.tools._conditions import Conditions, features_of
+from asyncrec.tools._keyed_records import KeyedRecords
+from asyncrec.tools._selection import Selection
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NAMES = ("url", "date", "type", "digest", "refers_to_url")
+_REFERENCES = Schema({name: PAGE.features[name] for name in _NAMES}, allow_extra=True)
+# Of revisits in a message.
+_NAMED = 3
+
+
+async def refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
+    """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
+
+    Raises:
+        ValueError: they have; some of these revisits are named.
+        Other errors: as `KeyedRecords` and `Conditions.chosen`.
+    """
+    known = features_of(selection.schema)
+    if known is None or not known.keys() >= set(_NAMES):
+        return  # no pages, or none that may be revisits
+    found = _Bodies()
+    async with aclosing(_pages(selection, conditions)) as pages:
+        async for batch in pages:
+            found.add(batch)
+    lost = await in_thread(found.lost)
+    if not len(lost):
+        return
+    named: list[str] = []
+    async with aclosing(_pages(selection, conditions)) as pages:
+        async for batch in pages:
+            named += batch.revisits_of(lost)
+            if len(named) >= _NAMED:
+                break
+    raise ArgumentValueError(
+        f"{selection.path}: the conditions choose pages with bodies, but not the revisits that refer to them, such as "
+        f"{', '.join(named[:_NAMED])}; nothing was deleted"
+    ).with_remedy(
+        "delete these pages by their keys, with all their versions, or choose conditions that leave the bodies"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """Some pages.
+
+    Attributes:
+        bodies: uint64: for each page, what stands for the body that it has or refers to.
+        chosen, revisits: bool: which of them the conditions choose, and which are revisits.
+        names: their URLs and dates.
+    """
+
+    bodies: NDArray[np.uint64]
+    chosen: NDArray[np.bool_]
+    revisits: NDArray[np.bool_]
+    names: list[tuple[str, str]]
+
+    def revisits_of(self, bodies: NDArray[np.uint64]) -> list[str]:
+        """The names of those that stay, and refer to one of these bodies."""
+        rows = np.flatnonzero(self.revisits & ~self.chosen & np.isin(self.bodies, bodies)).tolist()
+        return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
+
+
+@dataclass(slots=True)
+class _Bodies:
+    """What stands for the bodies that are chosen, for those that stay, and for those that revisits which stay need."""
+
+    chosen: list[NDArray[np.uint64]] = field(default_factory=list)
+    stay: list[NDArray[np.uint64]] = field(default_factory=list)
+    needed: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    def add(self, pages: _Pages) -> None:
+        self.chosen.append(pages.bodies[pages.chosen & ~pages.revisits])
+        self.stay.append(pages.bodies[~pages.chosen & ~pages.revisits])
+        self.needed.append(pages.bodies[~pages.chosen & pages.revisits])
+
+    def lost(self) -> NDArray[np.uint64]:
+        """The bodies that are needed, and would go. Blocks."""
+        chosen, stay, needed = (
+            np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
+        )
+        return np.setdiff1d(np.intersect1d(chosen, needed, assume_unique=True), stay, assume_unique=True)
+
+
+async def _pages(selection: Selection, conditions: Conditions) -> AsyncGenerator[_Pages]:
+    """All pages of a data set, some at a time."""
+    async with AsyncExitStack() as stack:
+        async for batch in KeyedRecords(selection, stack, lambda done, total: None, keyed=False):
+            yield await in_thread(_look, batch.records, conditions)
+
+
+def _look(records: list[bytes], conditions: Conditions) -> _Pages:
+    """Blocks."""
+    columns = _columns(records)
+    revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
+    keys = [
+        f"{refers_to or url} {digest}"
+        for url, refers_to, digest in zip(columns["url"], columns["refers_to_url"], columns["digest"], strict=True)
+    ]
+    chosen = np.zeros(len(records), np.bool_)
+    chosen[conditions.chosen(records)] = True
+    bodies = np.frombuffer(b"".join(key_digests(keys)), np.uint64)[::2]
+    return _Pages(bodies, chosen, revisits, list(zip(columns["url"], columns["date"], strict=True)))
+
+
+def _columns(records: list[bytes]) -> dict[str, list[str]]:
+    """What the records say, empty for one that is not a page."""
+    try:
+        return {name: values.tolist() for name, values in _REFERENCES.decode_batch(records).items()}
+    except ExampleError:
+        if len(records) == 1:
+            return {name: [""] for name in _NAMES}
+    parts = [_columns([record]) for record in records]
+    return {name: [part[name][0] for part in parts] for name in _NAMES}
+
+
+_NONE = np.empty(0, np.uint64)

@@ -1,0 +1,91 @@
+"""A deletion leaves no revisit without its body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import pages, tools
+from asyncrec.errors import ArgumentError
+from asyncrec.tools import Where
+
+pytestmark = pytest.mark.anyio
+
+
+def versions(url: str, *changes: bytes) -> list[dict[str, Any]]:
+    """A version of a page for each day; an empty one is a revisit."""
+    made: list[dict[str, Any]] = []
+    for day, body in enumerate(changes, 1):
+        date, before = f"2026-11-{day:02}T00:00:00Z", made[-1] if made else None
+        made.append(pages.page(url, body, status=200 if body else 304, date=date, before=before))
+    return made
+
+
+async def write(path: Path, versions: Iterable[dict[str, Any]]) -> None:
+    async with asyncrec.open_sharded_writer(
+        path, schema=pages.PAGE, key_feature="url", on_duplicate="write", max_shard_records=3
+    ) as writer:
+        for page in versions:
+            await writer.write(page)
+
+
+async def stored(path: Path) -> list[tuple[str, str, str, bytes]]:
+    async with asyncrec.open_dataset(path) as dataset:
+        found = [page async for page in dataset.examples()]
+        whole = await pages.resolve(dataset, found)
+    return sorted(
+        (one["url"], one["date"][8:10], one["type"], other["content"]) for one, other in zip(found, whole, strict=True)
+    )
+
+
+async def test_a_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None:
+    await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b""))
+    report = await tools.delete(tmp_path / "pages", keys=["http://a/"])
+    assert report.records == 4
+    assert await stored(tmp_path / "pages") == [
+        ("http://b/", "01", "response", b"1"),
+        ("http://b/", "02", "revisit", b"1"),
+    ]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_condition_that_takes_a_body_alone_is_refused(tmp_path: Path, dry_run: bool) -> None:
+    await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2") + versions("http://b/", b"1", b"2"))
+    before = await stored(tmp_path / "pages")
+    with pytest.raises(
+        ArgumentError, match=r"refer to them, such as http://a/ of 2026-11-02T00:00:00Z; nothing was deleted"
+    ):
+        await tools.delete(tmp_path / "pages", where=[Where("date", "2026-11-02", "<")], dry_run=dry_run)
+    assert await stored(tmp_path / "pages") == before
+
+
+async def test_a_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> None:
+    await write(
+        tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b"", b"2")
+    )
+    assert (await tools.delete(tmp_path / "pages", where=[Where("date", "2026-11-04", ">=")])).records == 1
+    assert (await tools.delete(tmp_path / "pages", where=[Where("date", "2026-11-03", "<")])).records == 4
+    assert await stored(tmp_path / "pages") == [
+        ("http://a/", "03", "response", b"2"),
+        ("http://b/", "03", "response", b"2"),
+    ]
+
+
+async def test_a_body_that_another_version_has_may_go(tmp_path: Path) -> None:
+    one, two = (pages.page("http://a/", b"1", status=200, date=f"2026-11-0{day}T00:00:00Z") for day in (1, 2))
+    three = pages.page("http://a/", status=304, date="2026-11-03T00:00:00Z", before=one)
+    await write(tmp_path / "pages", [one, two, three])
+    assert (await tools.delete(tmp_path / "pages", where=[Where("date", "2026-11-02", "<")])).records == 1
+    assert [each[2:] for each in await stored(tmp_path / "pages")] == [("response", b"1"), ("revisit", b"1")]
+
+
+async def test_records_that_are_not_pages_do_not_matter(tmp_path: Path) -> None:
+    schema = asyncrec.Schema(pages.PAGE.features)
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
+        for record in (b"not an example", pages.PAGE.encode(pages.page("http://a/", b"1"))):
+            await writer.write(record)
+    assert (await tools.delete(tmp_path / "pages", where=[Where("url", "http://a/")])).records == 1

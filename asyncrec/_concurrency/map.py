@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-# So many small objects at once: enough to hide a store's delay, few enough for its connections.
+# Small objects that are processed at once: enough to hide a store's delay, few enough for its connections.
 _SMALL_OBJECTS = 32
 
 P = TypeVar("P")

@@ -21,11 +21,11 @@ T = TypeVar("T")
 async def iterated_ahead(
     make: Callable[[AsyncExitStack], AsyncIterator[T]], what: str
 ) -> AsyncIterator[AsyncIterator[T]]:
-    """Iterate in a task of its own, at most `_WAITING` items ahead of whoever takes them.
+    """Iterate in a task of its own, at most `_WAITING` items ahead of the consumer.
 
     Args:
-        make: makes the iterator; in its stack, which is left in the same task, is what the iterator holds open.
-        what: is iterated over, for errors.
+        make: makes the iterator; it puts what the iterator holds open on the stack, which is closed in the same task.
+        what: what is iterated over, for errors.
     """
     items: Handover[T] = Handover(_WAITING, what)
 

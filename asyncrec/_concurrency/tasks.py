@@ -1,4 +1,4 @@
-"""Tasks and threads have an owner here: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
+"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and results that a cancelled caller does not lose.
 
 `TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
 to `anyio.create_task_group`:
@@ -7,17 +7,16 @@ to `anyio.create_task_group`:
 - A task never cancels the body. Tasks are expected to keep their own errors for those who ask; one that escapes a task
   is raised at the exit.
 - Cancelling the body does not reach the tasks: they go on until they return or `TaskScope.cancel` is called, so that
-  whoever owns the scope can still have them finish what they hold. Leaving with an exception cancels them.
+  the owner of the scope can let them finish what they hold. Leaving with an exception cancels them.
 - `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
 
-Entered and left in one task, as every task group.
+A scope is entered and left in one task, like every task group.
 
-`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back. Its result is
-lost with a caller that is cancelled, which is right for what can be done again. A result that somebody has to let go (a
-lock, a descriptor) comes from `acquire_in_thread`, which releases what a cancelled caller does not get. Where the
-function moved something on (a decoder, a decompressor, an iterator) and the caller may call again, it is a
-`ThreadedStep`, which keeps the result; and what one task makes for another that may be cancelled goes through a
-`Handover`, which keeps what was put.
+`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running after its caller has left. If the caller
+is cancelled, the result is lost, which is right for work that can be done again. A result that must be released (a
+lock, a descriptor) comes from `acquire_in_thread`, which releases it if the caller is cancelled. If the function moves
+something on (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which keeps
+the result. What one task makes for another that may be cancelled goes through a `Handover`, which keeps each item.
 """
 
 from __future__ import annotations
@@ -249,12 +248,12 @@ class ThreadedStep(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._given: list[T] = []  # by the run that nobody took yet
+        self._given: list[T] = []  # the result of a run, until it is taken
         self._error: Exception | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether what an earlier run gave was not taken yet."""
+        """Whether the result of an earlier run has not been taken yet."""
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
@@ -275,14 +274,14 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """A queue that one task puts into and one other takes from: an item stays until it was taken, whoever is cancelled.
+    """A queue from one task to one other: an item stays in it until it is taken, even if a task is cancelled.
 
-    (anyio's memory object streams hand an item to a receiver that waits: one that asyncio's ``task.cancel()`` reaches
-    in that moment takes it along.)
+    (anyio's memory object streams hand an item to a waiting receiver: if asyncio's ``task.cancel()`` reaches that
+    receiver in the same moment, the item is lost.)
 
     Args:
-        size: items that wait at most.
-        what: is read, for errors.
+        size: how many items may wait.
+        what: what is read, for errors.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -322,8 +321,8 @@ class Handover(Generic[T]):
         """Return the next item.
 
         Raises:
-            StopAsyncIteration: there is none, and none will come.
-            Exception: what `end` was given, behind the last item; and again at each later call.
+            StopAsyncIteration: every item was taken, and `end` was called.
+            Exception: the error that `end` was given, behind the last item; and again at each later call.
         """
         while not self._items:
             if self._error is not None:

@@ -16,7 +16,7 @@ READ_ON = (
 )
 REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
-# So many are listed at most, some 100 KiB of them: a file with more damage has to come from elsewhere anyway.
+# Damage that is listed at most, some 100 KiB: a file with more has to be restored from elsewhere anyway.
 _LISTED = 1000
 
 

@@ -81,11 +81,11 @@ class FrameDecoder:
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next so that a large record is not copied; 0 when any block will do.
+        """How many bytes to feed next so that a large record is not copied; 0 if any block will do.
 
-        With a header just read it is exactly the record's length: fed with so many bytes, `feed` makes that object the
-        record. Then 16: the record's footer and the header of the next. A record that began inside a block is completed
-        by its exact rest, with one copy. Bounded by ``max_record_bytes``; a file may still end before.
+        After a header, this is exactly the record's length: `feed` returns an object of that length as the record. Then
+        it is 16: the record's footer and the header of the next. A record that began inside a block is completed by its
+        exact rest, with one copy. It is at most ``max_record_bytes``; a file may still end before.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
@@ -284,8 +284,8 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join and sum up the body: with its last bytes, since of a footer alone nobody knows that it takes long."""
-        # To join what is bytes alone Python lets go of the interpreter; the others are the ends of a large record.
+        """Join the body and sum it up, with its last bytes: a call with a footer alone should not take long."""
+        # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []
         record = pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -82,7 +82,7 @@ class FrameSearch:
             self._large.pop(self._candidates.popleft()[0], None)
 
     def find(self, *, ended: bool) -> int | None:
-        """Return where the frame begins; `None` when that takes more bytes, or, with ``ended``, when there is none."""
+        """Return where the frame begins; `None` if that takes more bytes, or, with ``ended``, if there is no frame."""
         while True:
             while self._candidates:
                 holds = self._check(*self._candidates[0], ended)

@@ -1,4 +1,4 @@
-"""How large a record is, when it counts as large, and how it becomes bytes that nobody else can change."""
+"""How large a record is, when it counts as large, and how it becomes bytes that no other code can change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asyncrec.storage._base import Buffer
 # Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
 LARGE_RECORD = 1 << 20
 
-# Above this decoding is a worker thread's work: so many bytes of integers take one or two milliseconds.
+# Above this decoding is a worker thread's work: this many bytes of integers take one or two milliseconds.
 LARGE_EXAMPLE = 64 << 10
 
 

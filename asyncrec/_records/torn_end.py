@@ -1,10 +1,10 @@
-"""A torn end is told from damage in a file whose writer died, or whose machine lost its power.
+"""Distinguish a torn end from damage in a file whose writer died, or whose machine lost its power.
 
-A write that was interrupted leaves its beginning, and nothing or zeros behind that: a filesystem may have made the file
-longer before the data reached the disk. So an end is torn where the file stops inside a record or a GZIP member, or
-where nothing but zeros follows from within it. Anything else is damage, which no writer may cut off.
+An interrupted write leaves its beginning, followed by nothing or by zeros: a filesystem may have made the file longer
+before the data reached the disk. So an end is torn if the file stops inside a record or a GZIP member, or if only zeros
+follow from within it. Anything else is damage, which a writer must not cut off.
 
-All of it is read, and every checksum checked, in a worker thread.
+The whole file is read, and every checksum checked, in a worker thread.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def check_function(function: Any, name: str, what: str) -> None:
 
 
 def public_type(value: object) -> str:
-    """The type of a value as users import it, so that two of one name are told apart: ``asyncrec.blocking.Dataset``."""
+    """Return the type of a value as users import it, with its module: ``asyncrec.blocking.Dataset``."""
     kind: type = type(value)
     module = kind.__module__.partition("._")[0]
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

@@ -115,10 +115,10 @@ def _check_kind(state: StateValues, kind: str, reads: int) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; none if the state has none.
 
     Raises:
-        ValueError: they are no versions.
+        ValueError: they are not versions.
     """
     return (
         values.each("versions", lambda each: _is_one(each, shards), "versions of shards")

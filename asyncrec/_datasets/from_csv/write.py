@@ -113,8 +113,7 @@ async def write_splits_from_csv(
 
     Raises:
         DatasetError: a method raised (chained; the message names the file, the line and the row); or the file has
-            another encoding or no rows, or there are none for a split; or a split of an earlier run would stay beside
-            these.
+            another encoding or no rows, or a split has no rows; or a split of an earlier run would stay beside these.
         StorageError: a store failed. Nothing was changed, unless a note says otherwise.
         ValueError: ratios that do not sum to 1, or another option that is out of range.
         TypeError: ``example_class`` declares no field.
@@ -171,7 +170,7 @@ async def write_folds(
     Each split keeps the order given. Otherwise this works as `write_splits_from_csv`; the class needs a ``to_csv_row``.
 
     Raises:
-        DatasetError: as there; a method that raises is told with the name of the fold and the example's number in it.
+        DatasetError: as there; if a method raises, the message names the fold and the example's number in it.
         ValueError: no folds, or a name that no folder can have.
         TypeError: the examples are of different classes, or their class declares no field.
     """

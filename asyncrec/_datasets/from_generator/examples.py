@@ -106,7 +106,7 @@ def _as_array(name: str, value: Any) -> Any:
             "pass a flat list"
         ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
-        return array.astype(np.float32)  # Python floats: nobody chose their 64 bits (as everywhere in encoding)
+        return array.astype(np.float32)  # Python floats: 64 bits are not a choice (as everywhere in encoding)
     if array.dtype.kind in "SU":  # NumPy would cut trailing zero bytes off
         return _objects(value, array.shape)
     return array

@@ -166,7 +166,7 @@ class DatasetWriter:
             if not self.current_examples:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             await in_thread(sink.finish)
-            self._description.schema()  # what it would raise is told before anything is written
+            self._description.schema()  # raises its errors before anything is written
         except BaseException:
             await self._drop()
             raise

@@ -38,7 +38,7 @@ async def get_tfrecord_filepaths(
     are not searched. With ``storage``, they are keys in it.
 
     Raises:
-        ObjectNotFoundError: there are none.
+        ObjectNotFoundError: the folder has no such file.
     """
     text = fspath(dirpath).rstrip("/") or fspath(dirpath)
     async with open_folder(text, storage, storage_options) as folder:

@@ -16,14 +16,14 @@ from asyncrec._framing.encoding import FRAME_OVERHEAD
 
 
 class Found(NamedTuple):
-    """What was found by search last.
+    """The place that was found by the last search.
 
     Attributes:
-        place: where it begins.
+        place: where the record there begins.
         records: how many were given out before it.
-        reach: how far what was lost before it may reach; more damage up to there makes it ambiguous.
-        claim: how far that reaches by its own header, which holds; 0 where there is none. A stream that ends before
-            makes it ambiguous, too.
+        reach: how far the lost data before it may reach; more damage up to there makes the place ambiguous.
+        claim: where the lost record ends by its own header, which holds; 0 if there is no such header. A stream that
+            ends before makes the place ambiguous, too.
     """
 
     place: int

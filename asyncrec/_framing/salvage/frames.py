@@ -142,9 +142,9 @@ class FrameSalvager:
         return runs
 
     def interrupt(self) -> list[Run]:
-        """Bytes are missing here, nobody knows how many: a record that is begun is lost, the next is searched for.
+        """Note that an unknown number of bytes is missing: drop the unfinished record, and search for the next one.
 
-        That so much is missing is for the caller to report. Returns what is left to be found before it.
+        The caller reports the gap. Returns the runs that can still be found before it.
         """
         end = self._base + len(self._buffer)
         runs: list[Run] = []

@@ -20,8 +20,8 @@ class MemberStream:
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
         origin: the byte of the object at which the member begins.
-        fault: the byte at which decompression failed before: what is before it comes out this time.
-        given_before: so many decompressed bytes went on already, and are left out.
+        fault: the byte at which decompression failed before; this time, everything before it is returned.
+        given_before: how many decompressed bytes were returned before; they are left out.
     """
 
     def __init__(self, type: str, origin: int, *, fault: int | None = None, given_before: int = 0) -> None:

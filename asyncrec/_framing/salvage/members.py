@@ -80,7 +80,7 @@ _RESERVED = 0xE0  # flags that no member has (RFC 1952)
 # Three bytes of magic stand in random data every 16 MiB; of what follows such an accident, few go so far.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
-# How an object is compressed is told by records up to this size, from so much of what it decompresses to.
+# The compression of an object is recognised by records up to this size, in this much of what it decompresses to.
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 

@@ -22,7 +22,7 @@ class Pipeline:
     """A pass over one object, from a position on.
 
     Attributes:
-        skip: so many records are still read, checked and dropped first.
+        skip: how many records are still to be read, checked and dropped first.
     """
 
     def __init__(

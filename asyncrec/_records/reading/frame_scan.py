@@ -25,12 +25,12 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 Advance = Callable[[int], None]
 
-# Of a local file: what one hop to a thread reads and scans, and in what blocks. Who lets go of the GIL may wait for it,
-# and does so three times for each block.
+# Of a local file: what one hop to a thread reads and scans, and in what blocks. A thread that releases the GIL may wait
+# to get it back, and releases it three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
-# What takes longer, of a slow disk or of data that decompress to a thousand times as much, goes on in another hop:
-# whoever cancels a scan waits no longer.
+# A hop that takes longer, for a slow disk or for data that decompress to a thousand times as much, goes on in another:
+# a scan that is cancelled ends after this time.
 _HOP_SECONDS = 0.05
 # Of another store: of one read, and of the hop after it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
@@ -40,7 +40,7 @@ _INFLATE_STEP = 256 << 10
 
 
 def _nobody(size: int) -> None:
-    """Tell nobody how far it is."""
+    """Ignore how far the scan is."""
 
 
 def _any(info: ObjectInfo) -> None:

@@ -201,7 +201,7 @@ async def open_object(
     *,
     remote: bool,
 ) -> ObjectRecords:
-    """Look at how the object is compressed, unless that is told, and make ready to read from the position on."""
+    """Detect how the object is compressed if that is not given, and prepare to read from the position on."""
     recognises = compression == "auto" and position == BEGINNING
     head = b""
     if compression == "auto":

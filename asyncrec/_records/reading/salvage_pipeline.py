@@ -23,7 +23,7 @@ from asyncrec.storage._base import ByteSource
 
 
 class SalvagePipeline:
-    """A pass over the rest of one object, from a position on, that gives what is whole in it.
+    """A pass over the rest of one object, from a position on, that returns its intact records.
 
     Args:
         log: takes the damage.
@@ -31,7 +31,7 @@ class SalvagePipeline:
         size: of the object, in bytes.
         position: where to begin; its ``skip`` records were given out already, or are not wanted.
         frame_bytes: of the frames given out before.
-        found: `FrameSalvager.found` of whoever read before.
+        found: `FrameSalvager.found` of the pass before this one.
 
     Attributes:
         records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
@@ -101,7 +101,7 @@ class SalvagePipeline:
 
     @property
     def found(self) -> Found | None:
-        """What may turn out to be ambiguous, of an uncompressed object; for whoever reads on."""
+        """What may turn out to be ambiguous, in an uncompressed object; the next pass needs it."""
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:

@@ -34,7 +34,7 @@ class FlushRequest:
         self.spooled = False
 
     def finish(self, *, spooled: bool) -> None:
-        """Let go whoever waits for it."""
+        """Wake the callers that wait for this flush."""
         self.spooled = spooled
         self.done.set()
 
@@ -184,7 +184,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of what the owner left, which has ended or failed, and let go whoever waits."""
+        """Free the room of what the owner left when it ended or failed, and wake all callers that wait."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

@@ -30,11 +30,11 @@ _SHARE = 256 << 10
 class ByteBudget:
     """A number of bytes that may be held at once, with a queue of those who wait for room.
 
-    A size beyond the whole budget is let in alone: when nothing else is held.
+    A size beyond the whole budget is admitted alone, when nothing else is held.
 
-    What is held is pending, collected in queues until there is a batch of it, or under way, on its way to a store. Only
-    what is under way will be given back by itself: so when callers wait and nothing is, the queues are told to send
-    what they have (`when_starving`).
+    What is held is pending, collected in queues until there is a batch of it, or under way to a store. Only bytes that
+    are under way are given back without help. So if callers wait and nothing is under way, `when_starving` makes the
+    queues send what they have.
 
     Attributes:
         limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
@@ -42,7 +42,7 @@ class ByteBudget:
         used: bytes held now, without what is reserved.
         under_way: how many of them are on their way to a store.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
-        paused: whether nobody is let in, by `pause`.
+        paused: whether `pause` keeps all callers waiting.
         seconds_waited: how long all callers together have waited.
     """
 
@@ -91,11 +91,11 @@ class ByteBudget:
         self.account(-size)
 
     def refuse_beyond(self, objects: int) -> None:
-        """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
+        """Raise what `reserve` would in the end, if each of ``objects`` reserved as much as the first one has."""
         self._refuse_beyond(self._set_aside * objects)
 
     def account(self, change: int, *, chunk: bool = False) -> None:
-        """Note that so many bytes more, or less, are held beside the records. They are there already.
+        """Note that ``change`` bytes more, or less, are held in addition to the records. They are allocated already.
 
         For a ``chunk`` the limit grows.
         """
@@ -173,7 +173,7 @@ class ByteBudget:
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
-        """Let nobody in until `resume`: what is taken goes to a place that is full."""
+        """Admit no caller until `resume`: the place to which the records go is full."""
         self.paused = True
         self._set_bound()
 

@@ -1,8 +1,8 @@
 """An `ObjectWriter` is the task that writes one object after another from what producers put into a `WriteQueue`.
 
-It takes batches out, writes them into the object it has open, and publishes that when it is told to, when the queue is
+It takes batches out, writes them into the object it has open, and publishes that object on request, when the queue is
 closed, or when the object has reached its limits. It keeps its error and never cancels a producer: `WriteQueue.error`
-is set, everybody who waits is let go, and whoever calls next is told.
+is set, all waiting callers wake up, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -248,10 +248,10 @@ class ObjectWriter:
             self._flush_unasked()
 
     def _flush_unasked(self) -> None:
-        """Have everything flushed that was taken until now. What fails is told to whoever calls next."""
+        """Flush all records taken so far. If that fails, the next call raises the error."""
         self._timer.asked(self._queue.flush())
 
 
 def _has_come(deadline: float) -> bool:
-    """Whether a time has come. Where there is none the clock is not asked, which takes longer than all else here."""
+    """Return whether a time has come. Reading the clock takes longest here, so an infinite deadline skips it."""
     return deadline < math.inf and anyio.current_time() >= deadline

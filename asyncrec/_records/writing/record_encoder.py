@@ -23,7 +23,7 @@ Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"
 
-# Of records given as bytes: the first ones, where most mistakes show, and then one of so many.
+# Of records given as bytes, these are checked: the first ones, where most mistakes show, and then one in a hundred.
 _SAMPLE_FIRST = 100
 _SAMPLE_EVERY = 100
 # Rows encoded in one step: a small one takes some microseconds.
@@ -104,7 +104,7 @@ class RecordEncoder:
         return data, key
 
     async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Give many records without keys to ``write``, in lists. One that is refused is told after those before it."""
+        """Pass many records without keys to ``write``, in lists. One that is refused raises after those before it."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
             raise ArgumentTypeError(
@@ -201,10 +201,10 @@ class RecordEncoder:
 
 
 def schema_of(given: GivenSchema) -> Schema | None:
-    """The schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
+    """Return the schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: the option is not a schema.
     """
     if given is None:
         return None

@@ -69,7 +69,7 @@ class SingleObject:
         self._raise_failure()
 
     def abandon(self) -> None:
-        """Take no more: whoever still waits is told."""
+        """Take no more records; callers that still wait get an error."""
         self._closed = True
         self.budget.release_all()
 

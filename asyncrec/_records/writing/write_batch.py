@@ -103,7 +103,7 @@ class WriteBatch:
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
-        """Make a sealed batch of records that nobody waits for; ``size`` is that of their frames."""
+        """Make a sealed batch of records that no caller waits for; ``size`` is that of their frames."""
         batch = cls(0, 0.0)
         batch.records = records
         batch.size = size
@@ -126,7 +126,7 @@ class WriteBatch:
 
     @classmethod
     def of_frames(cls, frames: Buffer, *, count: int, lengths: bytes, digests: bytes | None) -> WriteBatch:
-        """Make a sealed batch of so many records that were framed before."""
+        """Make a sealed batch of ``count`` records that are framed already."""
         batch = cls(0, 0.0)
         batch.size = len(frames)
         batch.count = count
@@ -241,7 +241,7 @@ def batched(
         begin = 0
         while begin < len(batch):
             end, size = fitting(batch, begin, times * BATCH_BYTES, longest)
-            if end == begin:  # the next is large, or not bytes; what is none is refused there
+            if end == begin:  # the next is large, or not bytes, and then it is refused there
                 yield from _cut_any(cast("list[Buffer]", batch[begin:]), longest)
                 break
             yield cast("list[bytes]", batch[begin:end]), size

@@ -51,7 +51,7 @@ class WriteQueue:
         inbox: what the owner takes from.
         levels: the first tickets that have not reached each level.
         quota: when an object is full.
-        flush_seconds: after so many seconds the owner flushes what was taken, unasked; `None`: never.
+        flush_seconds: the age, in seconds, at which the owner flushes a record by itself; `None`: never.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
+# Records arranged at once, as references: enough that the work for each shard and batch costs next to nothing.
 _MOST_ARRANGED = 8192
 
 
@@ -179,7 +179,7 @@ class Interleaver:
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
+        if not rounds:  # large blocks are cheap one by one, and arranging many shards at once would hold the loop
             return
         inputs = []
         for place in places:

@@ -1,9 +1,9 @@
-"""`InterleaveOrder` is exactly tf.data's: it says what to take next, and is told what came. Pure.
+"""`InterleaveOrder` is exactly tf.data's: it says which input to take next, and learns what came from it. Pure.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next
 input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
-version gives the same order unless it is told to be sloppy.)
+version gives the same order unless it is sloppy.)
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class InterleaveOrder:
         return None
 
     def took(self, count: int, *, ended: bool) -> None:
-        """``count`` records came from the input last named; ``ended``: and it has no more.
+        """Note that ``count`` records came from the input last named, and with ``ended`` that it has no more.
 
-        An input that gives all its block and ends just there is told so when it is asked again, as in tf.data: it
-        keeps its slot for the rest of this cycle.
+        An input that ends exactly with its block is noted as ended only when it is asked again, as in tf.data: it keeps
+        its slot for the rest of this cycle.
         """
         self._in_block += count
         if self._in_block >= self._block_length:
@@ -83,10 +83,10 @@ class InterleaveOrder:
             self._advance()
 
     def round(self) -> list[int]:
-        """The inputs of a whole round from here: a block of each in turn, and the order stands where it stood.
+        """Return the inputs of a whole round from here, one block of each in turn. The order does not move on.
 
-        Whoever knows that each of them has all its block may take the round, or many, without a word to `took`. Empty
-        within a block, and where a slot is about to get its next input.
+        A caller that knows that each input has a whole block may take the round, or many, without calling `took`. The
+        list is empty inside a block, and if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
         found = [source for source in slots if source is not None]

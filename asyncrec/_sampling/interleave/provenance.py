@@ -126,9 +126,9 @@ def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
 
 
 def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSource]:
-    """The sources that `pack_sources` packed, of so many shards.
+    """Return the sources that `pack_sources` packed, of a stream of ``shards`` shards.
 
     Raises:
-        ValueError: they are not what it gave, or name a shard that is not there.
+        ValueError: they are not what `pack_sources` returned, or name a shard that is not there.
     """
     return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

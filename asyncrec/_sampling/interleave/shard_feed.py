@@ -38,7 +38,7 @@ class ReadPool:
 
     Attributes:
         reading: how many feeds have not come to the end of their shard.
-        changed: set whenever some shard has something new; whoever waits replaces it first.
+        changed: set whenever some shard has something new; a waiting task replaces it first.
         ended: called when a feed has come to its end, and another shard may be opened.
     """
 

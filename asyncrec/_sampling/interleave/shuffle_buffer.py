@@ -20,7 +20,7 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
-# Seeding costs 10 us: nothing, spread over so many draws; taking up again repeats fewer than these.
+# Seeding costs 10 us, which is nothing for this many draws; a resumed buffer repeats fewer draws than these.
 _DRAWS_PER_SEED = 4096
 
 

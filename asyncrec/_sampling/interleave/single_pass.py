@@ -15,7 +15,7 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 NO_STATE = "with deterministic=False the order depends on timing, so the stream has no state to resume from"
-# Records moved through the shuffle buffer without looking up: an await at most for so many.
+# Records that move through the shuffle buffer, at most, between two awaits.
 _STEP = 256
 
 

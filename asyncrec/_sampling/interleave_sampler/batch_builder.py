@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# A snapshot copies references to so many positions in the time that a record takes.
+# A snapshot copies references to this many positions in the time that a record takes.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -262,7 +262,7 @@ class BatchBuilder:
             await self._begin_pass()
             return True
         if not self.batches:
-            # Nobody means a training that ends before its first batch.
+            # A training that ends before its first batch is a mistake.
             raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(

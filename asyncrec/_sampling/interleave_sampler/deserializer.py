@@ -33,12 +33,12 @@ class _FailedAt(Exception):
 class Deserializer:
     """Applies a user's function to records.
 
-    Whether the function is a coroutine function shows in what it gives for the first record, which is run inline.
+    What the function returns for the first record, which is run inline, shows whether it is a coroutine function.
 
     Args:
-        parallelism: more than 1 runs a sync function in so many threads, and an async one so many times at once.
-            Otherwise a sync one holds the event loop for half a millisecond, or as long as one record takes it: where
-            that is longer, threads are for it.
+        parallelism: more than 1 runs a sync function in this many threads, and an async one this many times at once.
+            Otherwise a sync function holds the event loop for half a millisecond, or for one record if that takes
+            longer; threads are for such a function.
         path: gives the path of a shard by its number, for messages.
     """
 

@@ -1,4 +1,4 @@
-"""`Prefetcher` makes batches ahead of whoever takes them, in a task, and knows how to resume after each of them."""
+"""`Prefetcher` makes batches ahead of the consumer, in a task, and knows how to resume after each of them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Prefetcher:
         """The state after the last batch that was taken.
 
         Raises:
-            RuntimeError: there is none, since the order depends on timing.
+            RuntimeError: the stream has no state, since its order depends on timing.
         """
         if not self._has_state:
             raise RuntimeError(NO_STATE)

@@ -105,10 +105,10 @@ class ShardFolder:
         return found
 
     async def _refuse_dataset(self) -> None:
-        """Say so where the path is no folder but a data set's, as far as the store says.
+        """Raise an error if the path is not a folder but a data set's, as far as the store says.
 
         Raises:
-            ObjectNotFoundError: it is a data set's. Nothing else is raised: whoever asks has an error to raise.
+            ObjectNotFoundError: it is a data set's. Nothing else is raised: the caller has its own error to raise.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):

@@ -74,11 +74,11 @@ class Compaction:
 
     Attributes:
         manifest: the data set, as it was read.
-        checkpoint: the path of the newest checkpoint in the data set's folder; `None` where there is none.
+        checkpoint: the path of the newest checkpoint in the data set's folder, or `None`.
         covered: how many segments this call has merged that were in no checkpoint.
-        written: whether it made a checkpoint: not when nothing was new, nor when another was faster.
+        written: whether this call made a checkpoint; it does not if nothing was new, or if another call was faster.
         deleted: the segments, checkpoints, runs of keys and turns of sources that it deleted.
-        latest: the object of a fixed name that names the checkpoint, where that was asked for.
+        latest: the object of a fixed name that names the checkpoint, if one was asked for.
     """
 
     manifest: Manifest
@@ -257,7 +257,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
 
 
 async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
-    async with folder.open_sink(key) as sink:  # nobody else makes this name
+    async with folder.open_sink(key) as sink:  # no other process makes this name
         chunks = ChunkWriter(sink)
         while piece := await in_thread(next, pieces, b""):
             await chunks.write([piece])

@@ -28,16 +28,16 @@ _SECONDS = 60
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create an object whose content nobody else would write. If no answer comes, what is there settles the outcome.
+    """Create an object with content that no other process writes; without an answer, what is there settles the outcome.
 
     The request is shielded and limited in time.
 
-    ``deadline`` ends it earlier, also when it comes nearer meanwhile. Without ``shield``, a cancellation leaves it open
-    whether the object is there, and whoever is cancelled takes it away.
+    ``deadline`` ends it earlier, even if it is brought forward meanwhile. Without ``shield``, a cancellation leaves it
+    open whether the object is there, and the cancelled caller deletes it.
 
     Raises:
-        ObjectExistsError: somebody else's is there.
-        UnsettledError: nobody knows; chained to what failed.
+        ObjectExistsError: another writer's object is there.
+        UnsettledError: it is unknown whether the object was created; chained to what failed.
         StorageError: the store refused.
     """
     failure: Exception | None = None
@@ -65,7 +65,7 @@ async def create(
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # Whoever opens is told of the first failure, and has lost nothing.
+            # A caller that opens a job raises the first failure, and has lost nothing.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

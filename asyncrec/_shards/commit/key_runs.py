@@ -96,14 +96,14 @@ class RunMaker:
         return (*(each.run for each in stay), new.run)
 
     async def delete(self, *, but: int = 0) -> None:
-        """Delete what was made, ``but`` so many of the last: nothing names it. What cannot be deleted is a leftover."""
+        """Delete the runs that were made, except the last ``but``: nothing names them. One that stays is a leftover."""
         while len(self.made) > but:
             with suppress(StorageError):
                 await self._folder.delete(self.made[0])
             del self.made[0]
 
     async def _read(self, rows: NDArray[np.int64]) -> tuple[Entries, NDArray[np.int64]]:
-        """The keys of some shards, sorted, and the shards of which they are."""
+        """Return the keys of some shards, sorted, and the shards that they belong to."""
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
@@ -132,7 +132,7 @@ class RunMaker:
         merging = _Merging(fresh, old)
         del fresh
         blocks = _Blocks(rows)
-        async with self._folder.open_sink(key) as sink:  # nobody else makes this name
+        async with self._folder.open_sink(key) as sink:  # no other process makes this name
             chunks = ChunkWriter(sink)
             await chunks.write([MAGIC])
             while (some := await merging.next()) is not None:

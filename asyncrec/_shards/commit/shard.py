@@ -72,11 +72,11 @@ class Shard:
 
     @property
     def has_maker(self) -> bool:
-        """Whether its name holds its maker's, so that nobody else makes a shard of this name."""
+        """Whether its name contains its maker's, so that no other process makes a shard of this name."""
         return self.key == self._sidecar_name
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Take these records, with the digest of each one's key where they have keys."""
+        """Write these records, with the digest of each record's key if they have keys."""
         await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
@@ -105,7 +105,7 @@ class Shard:
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys, as `open_index`, with so many bytes of zeros for records that have none."""
+        """Open the keys, as `open_index`, with ``zeros`` bytes of zeros for the records before the first key."""
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
             # No crash leaves a record without its key, nor takes along those before the first that has one.

@@ -1,8 +1,8 @@
-"""`ShardPublisher`: shards are published in an order in which no crash leaves a manifest that names what is not there.
+"""`ShardPublisher` publishes shards in an order in which no crash leaves a manifest that names a missing object.
 
 Index and keys come first, then the shard, and then (`asyncrec._shards.commit.manifest_writer`) the segment that names
-all three with their sizes and checksums. A crash in between leaves objects that no manifest names, under names that
-hold their maker's: readers of the data set do not see them, and whoever ends the job takes them away.
+all three with their sizes and checksums. A crash in between leaves objects that no manifest names. Their names contain
+their maker's: readers of the data set do not see them, and the process that ends the job deletes them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class ShardPublisher:
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
         """Delete the objects of each shard, the shard first, so that one that stays keeps its index and keys.
 
-        Otherwise, whoever recovers would commit a shard without its keys.
+        Otherwise, recovery would commit a shard without its keys.
         """
         left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:

@@ -1,9 +1,9 @@
-"""`JobHeader`: what a job says of itself before its first shard, for whoever may have to finish it or give it up.
+"""`JobHeader`: what a job says of itself before its first shard, so that another process can finish it or give it up.
 
-In a local folder, or a spool, the header stands in a file that the job keeps locked (`_shards.journal.headers`); in any
+In a local folder or a spool, the header is in a file that the job keeps locked (`_shards.journal.headers`). In any
 other store it is the job's mark, a small object. A header is one line of JSON and never holds credentials. It is input
-like any other: what is malformed is not a header. It is a value: what a job's shards are called is `JobNames`' affair,
-whether it lives `FoundJob`'s, and what becomes of it `end_job`'s.
+like any other: a malformed one is not a header. It is a value: `JobNames` says what a job's shards are called,
+`FoundJob` whether the job lives, and `end_job` what becomes of it.
 """
 
 from __future__ import annotations

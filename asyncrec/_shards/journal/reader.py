@@ -1,8 +1,8 @@
-"""`JournalReader`: the whole records of a file that its writer could not finish are read. For worker threads.
+"""`JournalReader` reads the whole records of a file that its writer could not finish. For worker threads.
 
-The file is read from its beginning until something in it is not whole. After a crash that is its torn tail: a frame
-that was cut off, or the zeros that a filesystem puts where nothing had arrived. What was flushed lies before it.
-Anything else is damage, and is told apart: behind it there may be records.
+It reads from the beginning of the file until something is not whole. After a crash that is the torn tail: a frame that
+was cut off, or the zeros that a filesystem puts where no data had arrived. Flushed records lie before it. Anything else
+is damage, and is reported as such: records may follow it.
 """
 
 from __future__ import annotations

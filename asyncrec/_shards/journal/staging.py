@@ -146,7 +146,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
-            # Locked before it has its name: nobody may take it for that of a job that has died.
+            # Locked before it has its name, so that no process takes it for that of a job that has died.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
             fd = create_file(unnamed, system=system)
             lock = None

@@ -81,7 +81,7 @@ class JobStatus:
 
     @classmethod
     def decode(cls, content: bytes) -> JobStatus | None:
-        """Read a line; `None` where it is none, or is only half there."""
+        """Read a line; `None` if it is not a status, or is only half there."""
         try:
             checksum, _, line = content.partition(b"\n")[0].partition(b" ")
             if int(checksum, 16) != crc32c(line):
@@ -114,7 +114,7 @@ def status_path(folder: LocalStorage, header: JobHeader) -> str:
 
 
 class StatusFile:
-    """The file of a status, made by the first that is told. Blocks."""
+    """The file of a status, created by the first `write`. Blocks."""
 
     def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
         self._system = folder.disk.system
@@ -142,7 +142,7 @@ class StatusFile:
 
 
 def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
-    """Read the status of a job beside its header; `None` where there is none. Blocks."""
+    """Read the status of a job beside its header; `None` if it has no status. Blocks."""
     path = status_path(folder, header)
     try:
         fd = open_own(path, os.O_RDONLY)

@@ -80,9 +80,9 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
 
 
 def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
-    """Let go of the lock of `begin_token`, or another's. Idempotent.
+    """Release a lock, of `begin_token` or of another job. Idempotent.
 
-    ``keep`` leaves the file to whoever proves the job dead next; with ``briefly`` for a day, and not a month.
+    ``keep`` leaves the file for the next process that proves the job dead: for a month, or with ``briefly`` for a day.
     """
     if lock.fd >= 0:
         with suppress(OSError):
@@ -107,9 +107,9 @@ def _folder() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge.
+    """Remove locks that were not held for a month: their marks are gone, or of jobs that a person has to judge.
 
-    Once in a process: a machine of many jobs has many of them.
+    Runs once in a process: a machine of many jobs has many of them.
     """
     if folder in _swept:
         return

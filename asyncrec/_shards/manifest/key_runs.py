@@ -1,6 +1,6 @@
-"""`open_runs`: the runs of a snapshot are opened, and what of it they have the keys of is told.
+"""`open_runs` opens the runs of a snapshot, and says for which of its shards they hold the keys.
 
-A run that is gone or damaged is left out, which the log says: the keys of its shards are read from the shards' own
+A run that is gone or damaged is left out, and the log says so: the keys of its shards are read from the shards' own
 files. So a run saves requests, and is never needed.
 """
 
@@ -57,7 +57,7 @@ class OpenRun:
     rows: NDArray[np.int64]
 
     async def find(self, digest: bytes, ranks: NDArray[np.int64]) -> tuple[int, int] | None:
-        """The first record with a key: its shard in the snapshot and its number there; `None` if there is none.
+        """Return the first record with a key, as its shard in the snapshot and its number there, or `None`.
 
         ``ranks`` are the places of the snapshot's shards in the order in which they were committed.
 

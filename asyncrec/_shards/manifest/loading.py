@@ -61,10 +61,10 @@ _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
 # Segments that are held as text at once.
 _TOGETHER = 128
-# Entries that are held as objects, before they become columns: so many, or one for eight that are columns already.
+# Entries that are held as objects before they become columns: this many, or an eighth of those in columns if more.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-# So little is looked at, parsed and merged where it is asked for, in up to half a millisecond: no thread is waited for.
+# Manifests up to this size are parsed and merged in the event loop, in up to half a millisecond, without a thread.
 _LITTLE_SEGMENTS = 100
 _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
@@ -136,7 +136,7 @@ class _Torn(Exception):
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
-    """Load the newest checkpoint of a list; where there is none, an empty history is returned."""
+    """Load the newest checkpoint of a list, or return an empty history if the list has no checkpoint."""
     if not listed.newest:
         return await in_thread_unless(is_warm(), History)
     key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
@@ -201,11 +201,11 @@ async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest,
 
 
 async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
-    """Read from a pointer which checkpoint it names: its number and its maker.
+    """Return the number and the maker of the checkpoint that a pointer names.
 
     Raises:
-        ObjectNotFoundError: there is none.
-        ManifestError: it names none.
+        ObjectNotFoundError: the pointer does not exist.
+        ManifestError: it names no checkpoint.
     """
     try:
         content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)

@@ -51,7 +51,7 @@ class Collected:
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Hand them on where nobody is left to do it or to be told: a failure is logged."""
+        """Write them if no caller is left to do it or to get an error: a failure is logged."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()

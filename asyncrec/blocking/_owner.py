@@ -133,7 +133,7 @@ class Owner(Generic[A]):
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
-        """Begin ``func(*args)`` in a task of its own, which nobody waits for; it has to live with the context left."""
+        """Begin ``func(*args)`` in a task that no call waits for; it must be able to run after the context is left."""
         self._portal.check(self.what)
         task = Call(self._portal, func, *args)
         task.begin()

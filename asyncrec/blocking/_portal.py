@@ -94,7 +94,7 @@ class Portal:
         return Call(self, func, *args).result()
 
     def before_end(self, func: Callable[[], object]) -> None:
-        """Call it once, in some thread, when nobody uses the loop any more and before it ends."""
+        """Call ``func`` once, in some thread, after the last use of the loop and before the loop ends."""
         if func not in self._before_end:
             self._before_end.append(func)
 
@@ -109,7 +109,7 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Garbage that is collected here uses the portal; nobody waits for that, nor locks twice.
+        # Garbage that is collected here may use the portal: this thread must not be noted as a user, nor lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -141,7 +141,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # Raised by a user's function, and meant for whoever called: asyncio would end the loop for it.
+                # Raised by a user's function, and meant for the caller: asyncio would end the loop for it.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:

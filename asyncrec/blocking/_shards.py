@@ -138,7 +138,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # wrong types are told now, not by a later call
+                partition_of(partition, 1)  # a wrong type is refused now, not by a later call
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))

@@ -192,7 +192,7 @@ class Stream(Handle[Any], Iterator[T]):
         """Take the next list, and note where the stream stood before it.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: the stream has ended.
         """
         self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
         self._skip = 0

@@ -39,20 +39,20 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """A folder of splits, as `load` opens it. Each method gives batches: dicts by feature, the number of records first.
+    """A folder of splits, as `load` opens it. Each method returns batches: dicts by feature, records on the first axis.
 
-    Integers are int64, floats float32, text and bytes strings of bytes; an example's image, where the example named its
-    file, is its pixels. With TensorFlow it is a ``tf.data.Dataset``, in the order that datum gives it, batched, echoed,
-    repeated and mapped as ``dataset_configs`` say; without, an iterable of NumPy arrays, in an order of its own, in
-    which images stay bytes, and of the configurations sizes, seed and remainders count. Both may be iterated any number
-    of times. Records that are not of one size are padded with 0 or ``b""``, where datum fails unless told to.
+    Integers are int64, floats float32, text and bytes strings of bytes; an example's image is its pixels, if the
+    example named its file. With TensorFlow, a method returns a ``tf.data.Dataset``, in the order that datum gives it,
+    batched, echoed, repeated and mapped as ``dataset_configs`` say. Without, it returns an iterable of NumPy arrays, in
+    an order of its own, in which images stay bytes; of the configurations, sizes, seed and remainders count. Both may
+    be iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
     ``instruction`` is a split or parts of several: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
     `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` is one, -1 for ever.
 
     Raises:
-        ValueError: there is no such split; the message says which there are. Or the instruction is none, or leaves no
-            record; then it is an AssertionError, too.
+        ValueError: there is no such split; the message says which there are. Or the instruction is malformed, or leaves
+            no record; then it is an AssertionError, too.
         SchemaError, StorageError: the files cannot be read.
     """
 

@@ -1,7 +1,7 @@
-"""What nobody closes is closed when it is dropped, or when Python ends, as the originals' writers are: the last first.
+"""Close the files that a program left open, when they are dropped or when Python ends, as the originals do: last first.
 
-A finaliser may run anywhere, on an event loop too, which may not wait, or within a call that holds a lock. So what was
-dropped is closed in a thread of its own, and waited for only where no event loop runs, and not for ever.
+A finaliser may run anywhere: on an event loop, which may not wait, or within a call that holds a lock. So a dropped
+file is closed in a thread of its own. That thread is waited for only if no event loop runs here, and not for ever.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _LeftOpen:
     def _close(self, file: Closable) -> None:
         try:
             file.close()
-        except Exception:  # nobody is left to raise it to
+        except Exception:  # no caller is left to raise it to
             sys.excepthook(*sys.exc_info())
         self.closing.discard(threading.current_thread())
 
@@ -82,7 +82,7 @@ def forget(file: Closable) -> None:
 
 
 def close_dropped(file: Closable) -> None:
-    """Close what nobody can close any more; from a finaliser. What goes wrong is told as an uncaught exception is."""
+    """Close a file that no code can close any more; from a finaliser. An error is shown as an uncaught exception is."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 

@@ -28,7 +28,7 @@ class LiveFile:
     Once writing has failed nothing more is written, and every call says so. What was written before stays, whole.
 
     Raises:
-        StorageError: a writer that shares with nobody has it; or the disk failed.
+        StorageError: an exclusive writer has it; or the disk failed.
     """
 
     def __init__(self, path: str) -> None:
@@ -83,7 +83,7 @@ class LiveFile:
     def __del__(self) -> None:
         # One whose opening failed has no file.
         if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
-            with suppress(OSError, FormatError):  # nobody is left to raise it to, as with Python's own files
+            with suppress(OSError, FormatError):  # no caller is left to raise it to, as with Python's own files
                 self.close()
 
     def _append(self, doing: str) -> None:
@@ -132,4 +132,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # earlier than whoever imports this: so it runs after their exit handlers
+atexit.register(_write_all)  # before the exit handlers of the modules that import this: so it runs after them

@@ -25,8 +25,8 @@ from asyncrec.storage._url import redact
 _BUFFER = 512 << 10
 # Kept in memory, to be sent again. Most event files end below it; a part of a multipart upload is as large.
 _SENT_AGAIN = 8 << 20
-# What may be sent again altogether: so much at once, so many times what was written, and so much each second. A flush
-# now and then, as tensorboardX does every two minutes, is far below that; one after each record is not.
+# Bytes that may be sent again altogether: this many at once, this multiple of what was written, and this many each
+# second. A flush every two minutes, as tensorboardX does, is far below that; one after each record is not.
 _BURST = 16 << 20
 _TIMES = 8
 _EACH_SECOND = 1 << 20

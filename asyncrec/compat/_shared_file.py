@@ -4,9 +4,9 @@ Two writers of one event file are two ranks of a job, or two ``SummaryWriter()``
 second empty what the first had written, and both write over each other from then on. Here the second joins: what
 either appends stands whole in the one file.
 
-- The first to open a file empties it, as ``open(path, "wb")`` does; while somebody has it, nobody empties it. Each
-  holds a shared flock(2) for as long as it has the file; the first one takes it for itself for that moment. It dies
-  with the process, and is given up by `close` for its children too.
+- The first writer to open a file empties it, as ``open(path, "wb")`` does; while it is open, no other empties it. Each
+  holds a shared flock(2) for as long as it has the file; the first one takes it for itself for that moment. The flock
+  ends with the process, and `close` gives it up for the process's children too.
 - A piece is written under a lock of its own (an open file description lock, where the system has them), which is held
   for one write. Under it, what another writer left torn (it was killed, the disk was full) is cut off, and so is what
   is torn here.
@@ -31,7 +31,7 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# For a write of others, which takes milliseconds; whoever takes longer is stopped, or is no such writer.
+# Seconds to wait for another writer's write, which takes milliseconds; one that takes longer is stopped, or not ours.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -40,8 +40,8 @@ class SharedFile:
     """A local file, open for appending; its folder is made where it is missing.
 
     Raises:
-        StorageError: on opening, a writer that shares with nobody has it (``open_writer(mode="a")``); or what the
-            system says, which then is the builtin it was as well (`IsADirectoryError`).
+        StorageError: on opening, an exclusive writer has it (``open_writer(mode="a")``); or what the system says, which
+            then is the builtin error as well (`IsADirectoryError`).
     """
 
     def __init__(self, path: str) -> None:
@@ -156,7 +156,7 @@ class SharedFile:
 
 
 def _share(fd: int, path: str, *, empty: bool) -> None:
-    """Hold the file together with others; where there are none, and with ``empty``, empty it first."""
+    """Hold the file together with other writers; with ``empty``, empty it first if there is no other."""
     for _ in _attempts():
         if empty and _flocked(fd, shared=False):
             os.ftruncate(fd, 0)

@@ -178,7 +178,7 @@ class TFRecordWriter:
             if not self.shuffler.added:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             self._description.see_images(image_shapes(_with_paths(datum)))
-            self._description.schema()  # what it would raise is told before anything is written
+            self._description.schema()  # raises its errors before anything is written
         except BaseException as error:
             error.add_note(
                 f"{self._target}: the error occurred after {self.current_examples:,} examples; nothing was written"

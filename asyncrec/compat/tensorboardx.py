@@ -146,7 +146,7 @@ def directory_check(path: Path) -> Any:
         return factory.directory_check(os.fspath(path))
     if is_local(path):
         local = local_path(os.fspath(path))
-        if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
+        if not os.path.exists(local):  # a file of that name shows when something is opened in it
             with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None

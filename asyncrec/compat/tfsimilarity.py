@@ -113,7 +113,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         "class_fn": class_fn,
         "storage_options": storage_options,
     }
-    InterleaveSampler(shard_path, _record, **options)  # what cannot be is told here, not by the first batch
+    InterleaveSampler(shard_path, _record, **options)  # wrong options raise here, not with the first batch
     seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:

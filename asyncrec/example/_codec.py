@@ -50,7 +50,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
         if native is not None:
             data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
             if data is not None:
-                return data  # or something is refused, which is told below
+                return data  # or something is refused, which raises below
     elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)

@@ -116,7 +116,7 @@ def _read_in_c(
 
     def ask(row: int, odd: bool) -> bytes | None:
         nonlocal rewritten
-        if row == rewritten and odd:  # an Example, and its int64 values are none
+        if row == rewritten and odd:  # an Example, but its int64 values are malformed
             raise _culprit(records, range(row, row + 1), wanted)
         features = _parsed(records, row, check)
         if not odd:

@@ -57,7 +57,7 @@ def kind_of(dtype: str) -> int:
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """The smallest type that holds the values of both, and is stored as both are; None if there is none."""
+    """Return the smallest type that holds the values of both, and is stored as both are; `None` if no type does."""
     if one == other:
         return one
     pair = {one, other}

@@ -37,7 +37,7 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import Raw
 
-# Copying so many bytes takes some tenths of a millisecond.
+# Copying this many bytes takes some tenths of a millisecond.
 _LARGE = 512 << 10
 # What a value in a list takes to be converted, against a byte that is copied.
 _PER_VALUE = 64
@@ -118,7 +118,7 @@ class Encoder:
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
-                return data  # or something is refused, which is told below
+                return data  # or something is refused, which raises below
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
@@ -242,7 +242,7 @@ def _exact_type(entry: Entry) -> type | None:
 
 
 def _for_c(entry: Entry, converted: Raw | None) -> Any:
-    """A default, in the form that C is quickest with; `_MISSING` where there is none."""
+    """Return a default, in the form that C is quickest with; `_MISSING` if the entry has no default."""
     if converted is None:
         return _MISSING
     given = default_of(entry) if isinstance(entry, FixedLen) else None

@@ -6,7 +6,7 @@ An entry names the features it reads (``stored``) and stacks their columns into 
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
     FixedLen((), t)        one value                                  a Python scalar      array (n,)
       with raw=True        one bytes value: the array, little-endian  the same             the same
-    VarLen(t)              any number of values; absent is none       array (count,)       Ragged
+    VarLen(t)              any number of values; absent: 0            array (count,)       Ragged
     Tensor(t)              values, their shape in ``<name>_shape``    array of that shape  object array of n arrays
     Sparse(t, shape, ...)  index features and a feature of values     SparseArrays         SparseArrays
     Sequence(entry)        a feature list, an entry in each step      as a batch of steps  Ragged of those
@@ -90,7 +90,7 @@ class Entry(ABC):
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """The entry that both are when their types are made one; None when there is none, or they differ in more."""
+    """Return the entry that both are once their types are made one; `None` if no type fits, or they differ in more."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)

@@ -1,4 +1,4 @@
-"""Columns of records that nobody described: which features there are is found out from the records themselves."""
+"""Columns of records without a schema: which features there are is found out from the records themselves."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class _UnlikeError(Exception):
 class _Found:
     """The features of some records, in the order in which they were found, with the kind of each.
 
-    A feature may be in a record without a kind, and so without values. That is not to be absent, and columns do not
-    tell it: whoever has the record does.
+    A feature may be in a record without a kind, and so without values. Such a feature is not absent. Columns do not
+    show the difference; only the record does.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:

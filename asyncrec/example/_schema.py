@@ -329,7 +329,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """The bytes of what holds some; of a number bytes() would make so many zeros."""
+    """Return the bytes of a bytes-like object. (Of a number, ``bytes`` would make that many zeros.)"""
     try:
         return bytes(memoryview(record))
     except TypeError:

@@ -179,7 +179,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which nobody keeps."""
+    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which is dropped."""
     open_groups = [number]  # a list, not recursion: the depth is the writer's, and no deeper than the record is long
     while open_groups:
         at = pos

@@ -32,7 +32,7 @@ def read_size(part: Part) -> int:
 
 
 def groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
-    """At most so many groups of neighbouring parts, each of about as many bytes."""
+    """Return at most ``most`` groups of neighbouring parts, each of about as many bytes."""
     total = sum(map(read_size, parts)) or 1
     before = 0
     numbered = []

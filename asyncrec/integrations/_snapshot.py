@@ -32,7 +32,7 @@ def snapshot_at(path: str | PathLike[str] | Manifest, reading: Mapping[str, Any]
 class SnapshotRecords:
     """The records of a data set as it was when this was made; it goes through pickle, and is opened where it is read.
 
-    Whoever reads opens the data set: each process once, whether it was forked or spawned, for all of its threads.
+    Each process that reads opens the data set once, whether it was forked or spawned, for all of its threads.
 
     Args:
         path: as for `asyncrec.open_dataset`. The snapshot is taken once, and goes along.

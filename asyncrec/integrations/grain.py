@@ -27,11 +27,10 @@ __all__ = ["RecordDataSource"]
 class RecordDataSource:
     """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
-    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. It
-    is printed by the name and the id of its snapshot, so that a state can be resumed wherever the same snapshot is, and
-    is
-    refused by grain's ``DataLoader`` over another. Files without a manifest are told by their versions, too: there, a
-    state is refused over a copy, unless the store keeps checksums.
+    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. Its
+    repr is the name and the id of its snapshot. So a state can be resumed wherever the same snapshot is, and grain's
+    ``DataLoader`` refuses it over another. The versions of files without a manifest count, too: a state over them is
+    refused over a copy, unless the store keeps checksums.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.

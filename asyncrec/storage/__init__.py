@@ -2,7 +2,7 @@
 
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
     UnfinishedUploads, ExclusiveParts, LocalFiles     what a storage may offer beyond it
-    SinkState                                         what may be done to a sink next, for whoever writes one
+    SinkState                                         what may be done to a sink next, for the author of a sink
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
     schemes                                           which URLs can be opened here
@@ -20,9 +20,9 @@ The names are imported on first use; a plugin's module that takes `StorageFactor
 
 _base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
-_factory          what the hook of a plugin gives
+_factory          what the hook of a plugin returns
 _url              paths and keys, taken apart and put together
-_backends         those that are there, ours and those of plugins; _foreign: simple objects that only write
+_backends         the backends, ours and those of plugins; _foreign: simple objects that only write
 _registry         from a path to its backend
 _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off

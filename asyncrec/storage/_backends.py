@@ -25,7 +25,7 @@ class Backends:
     Attributes:
         plugins: what else is installed; its ``broken`` and ``disabled`` are for messages.
         by_scheme: the factories that answer to each.
-        built_in: the schemes that ours answer to, and nobody else.
+        built_in: the schemes that only ours answer to.
         loaded: whether those of plugins are among them.
     """
 
@@ -56,7 +56,7 @@ class Backends:
                 self.by_scheme.setdefault(scheme, []).append(factory)
 
     def _checked(self, name: str, factory: Any) -> StorageFactory:
-        """Give the factory, if it may be taken in. Raises PluginError for what is none."""
+        """Return the factory; raise PluginError if it is not one, or may not be taken in."""
         if not isinstance(factory, StorageFactory):
             raise PluginError(f"the plugin {name!r} returned {factory!r} instead of a StorageFactory")
         if not isinstance(factory.name, str):

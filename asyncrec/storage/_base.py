@@ -6,7 +6,7 @@ renames, no appends. The contract is five methods, and every backend, built in o
 What decides between writers is an exclusive object that is *short*: smaller than one chunk of its sink. Creating it is
 atomic on every store that may be used for exclusive writing; a backend refuses a store that ignores the condition. Of a
 longer object a store may ignore it (Ceph 16 does when a multipart upload is completed), and a look before or after only
-notices what has happened. So whoever needs one winner makes a short object first, and lets it decide.
+notices what has happened. So a program that needs one winner creates a short object first, and lets it decide.
 
 Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
@@ -201,7 +201,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Delete an object. It is not an error if there is none."""
+        """Delete an object. It is not an error if the object does not exist."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Read the whole content of a small object, from one version, and start again after a transient fault.

@@ -25,7 +25,7 @@ class CachedVersion:
     Attributes:
         path: of the object, for messages.
         name: of its file.
-        crc32c: what its content is compared with; `None` where nobody says it.
+        crc32c: what its content is compared with; `None` if that is unknown.
     """
 
     path: str

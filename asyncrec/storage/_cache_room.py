@@ -35,10 +35,10 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more.
+        """Remove what exceeds ``max_bytes``, left by a process that was allowed more.
 
         Raises:
-            StorageError: the folder is none.
+            StorageError: the folder is not a folder.
         """
         with mapped_errors("opening", self.folder):
             try:

@@ -1,10 +1,10 @@
 """`CachedStorage` is a storage that is read through a `DiskCache`: what ``cache=`` does, for all readers in one place.
 
-What is known of an object says whether its copy is here: what a caller found, or its manifest says (`by_content`); what
-this storage listed; and of an object of which nothing is known, what the store is asked once, by HEAD. Then its bytes
-come from its copy; or from the pieces that are here, while those that are wanted and not here are brought by one
-process, for all. What the cache does not take, or the disk, is read from the store. There is no task behind it: who
-wants a piece brings it, so that nothing is to be ended at an exit, and nothing is asked for that nobody wants.
+The version of an object says whether its copy is here. It is known from a caller, or from its manifest (`by_content`),
+or from a listing by this storage; otherwise the store is asked once, by HEAD. The bytes then come from the copy, or
+from the pieces that are here. Pieces that are wanted and missing are fetched by one process, for all. What the cache or
+the disk does not take is read from the store. There is no task behind it: a reader that wants a piece fetches it. So
+nothing has to be ended at an exit, and only pieces that a reader wants are fetched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # How soon, and how seldom at last, a process asks whether another has brought a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# So long it is waited for; one that was stopped holds nobody up for good.
+# The longest wait for it: a process that was stopped does not hold up the others for good.
 _MOST_SECONDS = 60.0
 # What is known of objects; an object of which it was forgotten is asked for once more.
 _MOST_LISTED = 1 << 16
@@ -44,11 +44,11 @@ _BY_CONTENT = "crc32c:"
 
 
 async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
-    """Make the cache in a folder, which is cut to its bound at once; `None` of none.
+    """Make the cache in a folder, which is cut to its bound at once; return `None` without a folder.
 
     Raises:
         ValueError: ``cache_bytes`` is below 1.
-        StorageError: the folder is none.
+        StorageError: ``folder`` is not a folder.
     """
     if folder is None:
         return None
@@ -63,9 +63,9 @@ def through(storage: Storage, cache: DiskCache | None) -> Storage:
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Make of what a manifest says of an object the version to read through a cache; `None` where there is none.
+    """Make the version to read through a cache from what a manifest says of an object; `None` if that is impossible.
 
-    Its etag is none of the store's: for this storage alone, and what it gives.
+    Its etag is not one of the store's: it is only for this storage, and for what this storage returns.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -181,10 +181,10 @@ class CachedStorage(ReadOnlyStorage):
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
-        """See to it that a piece is there.
+        """Make sure that a piece is there.
 
         Raises:
-            NotCachedError: the disk takes no more, or whoever brings it is stuck.
+            NotCachedError: the disk takes no more, or the process that fetches the piece is stuck.
         """
         at = filling.version.name, piece
         while not filling.there[piece]:
@@ -214,7 +214,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # Whoever reads has a patience of its own, behind this one, in which a connection breaks and is resumed.
+            # The reader has a patience of its own, behind this one, in which a connection breaks and is resumed.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

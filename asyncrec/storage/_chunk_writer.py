@@ -38,8 +38,8 @@ class ChunkWriter:
 
     Attributes:
         size: bytes taken.
-        crc32c: of all of them; without ``checksum``, which is for those whom nobody asks, 0.
-        end: the last `END_BYTES` of them, or all where there are fewer; nothing without ``checksum``.
+        crc32c: of all of them; 0 without ``checksum``, for callers that do not need it.
+        end: the last `END_BYTES` of them, or all if there are fewer; empty without ``checksum``.
     """
 
     def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
@@ -59,7 +59,7 @@ class ChunkWriter:
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """Give what is held, for whoever puts it where it survives. Nothing may be written meanwhile."""
+        """Return what is held, for a caller that puts it where it survives. Nothing may be written meanwhile."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:

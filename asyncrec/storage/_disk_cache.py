@@ -1,18 +1,18 @@
-"""`DiskCache` is a local folder that keeps objects of stores for all processes of a machine: its files, and who may.
+"""`DiskCache` is a local folder that keeps copies of stores' objects for all processes of a machine.
 
 *The problem.* Sixteen workers of one machine read the same shards, and each would ask the store for all of them. *The
 naive way* is to download a shard to a file when it is first read. Then the first batch waits for whole shards, those of
-the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and as often as there are
-workers. *What we do:* an object is brought in pieces of 8 MiB, the one that is wanted first. A piece is asked for by
-one process, under a lock, while the others wait for it, and is read by all of them as soon as it is there.
+the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and once for each worker.
+*What we do:* an object is fetched in pieces of 8 MiB, the one that is wanted first. One process fetches a piece, under
+a lock. The others wait for it, and all of them read it as soon as it is there.
 
 Until all pieces are there they lie in one file, at their places, which only processes of this user read. Behind the
-object's bytes it has one more for each piece, set when the piece is whole: a process that is killed leaves the byte
-unset and the lock free. Whoever brings the last piece compares the checksum, cuts these bytes off, and renames the
-file. From then on it is never changed. One file is evicted at a time, the one that was not used for longest (its time
-of modification is that of its last use), under a lock that also covers the beginning of a file and its renaming: so the
-bound holds, and nothing that is incomplete gets a whole object's name. A file that is evicted while it is read stays
-readable until it is closed.
+object's bytes the file has one more byte for each piece, set when the piece is whole: a process that is killed leaves
+the byte unset and the lock free. The process that fetches the last piece compares the checksum, cuts these bytes off,
+and renames the file. From then on the file is never changed. Files are evicted one at a time, the least recently used
+first (a file's time of modification is that of its last use). The lock of that also covers the beginning of a file and
+its renaming: so the bound holds, and no incomplete file gets a whole object's name. A file that is evicted while it is
+read stays readable until it is closed.
 
 A file's name is made of the object's address, its size, and its checksum, or else its etag: another version is another
 file, and what a manifest lists is found without asking the store. All functions block: they are for worker threads.
@@ -37,7 +37,7 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# Locks of pieces: so many files and no more stay in the folder; two pieces that share one wait for each other.
+# Locks of pieces: at most this many files stay in the folder; two pieces that share one wait for each other.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Each time, another task has dropped the file in that moment.
@@ -45,7 +45,7 @@ _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The cache cannot have it: the disk is full, or whoever brings it is stuck. It is read from the store."""
+    """The cache cannot have it: the disk is full, or its fetcher is stuck. It is read from the store."""
 
 
 class DiskCache:
@@ -73,7 +73,7 @@ class DiskCache:
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
+        """Return whether an object of this size is kept at all: it must not push out everything else by itself."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
@@ -84,7 +84,7 @@ class DiskCache:
         is compared once a process.
 
         Raises:
-            FileNotFoundError: there is none that is believed.
+            FileNotFoundError: there is no copy, or no trusted one.
         """
         path = self.path_of(version)
         try:
@@ -135,7 +135,7 @@ class DiskCache:
                 with mapped_errors("opening", path):
                     os.utime(fd)
                     filling.look()
-                if filling.is_whole:  # whoever brought the last piece was killed
+                if filling.is_whole:  # the process that fetched the last piece was killed
                     self._publish(filling)
             except BaseException:
                 filling.close()
@@ -143,7 +143,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces; `None` if there is none, or if it is not yet as long as it has to be."""
+        """Open a file of pieces; `None` if it does not exist, or is not yet as long as it has to be."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -260,7 +260,7 @@ class DiskCache:
             if found == version.crc32c and version.pieces == 1:
                 # A long one need not be durable: whatever a crash takes of it, its records tell.
                 os.fsync(fd)
-            # Under the lock: nobody puts another file under this name meanwhile.
+            # Under the lock, so that no other process puts another file under this name meanwhile.
             with self.room.evicting(), suppress(FileNotFoundError):
                 status, named = os.fstat(fd), os.lstat(path)
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):

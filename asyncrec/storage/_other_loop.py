@@ -222,7 +222,7 @@ async def _done(future: Future[Any]) -> None:
     soon = run_soon()
 
     def wake(_: object) -> None:
-        with suppress(RuntimeError):  # the caller's loop has ended, and nobody waits
+        with suppress(RuntimeError):  # the caller's loop has ended, and so has the caller
             soon(event.set)
 
     # It is called on the asyncio thread, or on this one if the future is done already: `soon` may be used from both.

@@ -1,10 +1,10 @@
-"""This finds the backend that answers to a path.
+"""Find the backend that answers to a path.
 
 Backends come in by the hook ``asyncrec_storage_factories``: those of plugins when the first path is opened that no
 built-in one answers to.
 
-A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` where somebody registered that prefix
-with `register_writer_factory`. Two backends for one scheme are told apart by ``scheme+name://``.
+A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` if that prefix was registered with
+`register_writer_factory`. A URL chooses one of two backends for one scheme by ``scheme+name://``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
-# Where we know the distribution that brings a scheme; "" where we know that there is none.
+# The distribution that provides a scheme; "" if we know that there is no such distribution.
 _PACKAGES = {
     "s3": "asyncrec-s3",
     "s3a": "asyncrec-s3",
@@ -216,7 +216,7 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
 
 
 async def factory_among(backends: Backends, url: str) -> StorageFactory:
-    """Give the one backend among these that answers to a URL; what was registered by hand is none of them.
+    """Return the one backend among these that answers to a URL; what was registered by hand does not count.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.

@@ -4,8 +4,8 @@ Backends simply raise `TransientStorageError`; here the object is opened again a
 version it was first found in, after the one back-off of `storage._retry`. Progress makes the next fault a first
 one. A body that ends before the size said is such a fault too.
 
-A source gives what it has, at least one byte and at most what was asked for. Who needs so many and no less asks by
-`receive_exactly`; who wants to know what an object is, by `read_head`.
+A source returns what it has, at least one byte and at most what was asked for. `receive_exactly` returns an exact
+number of bytes; `read_head` tells what an object is.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class _Reader:
         if self.info is None:
             self._end = info.size if self._end is None else min(self._end, info.size)
         elif info.size != self.info.size:
-            # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
+            # Not pinned, since no byte has come yet; but the caller that opened it knows the size.
             raise ObjectChangedError(
                 f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
                 "again and read from the start"

@@ -61,7 +61,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Have what this task asks of a store tried so often, instead of by `DEFAULT`. Never where records are written."""
+    """Retry the requests of this task by ``policy``, not by `DEFAULT`. Never for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -74,9 +74,9 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 
 @contextmanager
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
-    """Have each fault of what this task, and those that it starts, ask of a store told, when it is to be tried again.
+    """Call ``listener`` at each fault of a request of this task, or of a task that it starts, that is tried again.
 
-    ``listener`` is called with the seconds until then, perhaps in another thread.
+    It is called with the seconds until the next attempt, perhaps in another thread.
     """
     token = _on_fault.set(listener)
     try:
@@ -86,7 +86,7 @@ def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
 
 
 def fault_listener() -> Callable[[float], None] | None:
-    """Give what faults of this task are told to."""
+    """Return the ``listener`` of `telling_faults` in this task, or `None`."""
     return _on_fault.get()
 
 

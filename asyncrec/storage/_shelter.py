@@ -78,8 +78,8 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
     """Let the caller's next await be cancelled, unless no more than ``settled`` requests are left by then.
 
-    An `asyncio.timeout` or a TaskGroup that is left before takes its own request back, and nobody is left to catch what
-    it asked for. So it is asked for when the caller waits: Pythons before 3.13 do not forget what was asked before.
+    An `asyncio.timeout` or a TaskGroup that is left before takes its own request back, and then no scope is left to
+    catch its cancellation. So it is asked for when the caller waits: Pythons before 3.13 keep an earlier request.
     """
 
     def ask() -> None:

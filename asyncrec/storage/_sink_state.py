@@ -1,4 +1,4 @@
-"""`SinkState` says where a sink stands, and what may be done to it next. It is for whoever writes a `ByteSink`.
+"""`SinkState` says where a sink stands, and what may be done to it next. It is for authors of a `ByteSink`.
 
 A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be made good, even
 when its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
@@ -40,7 +40,7 @@ class SinkState:
 
             async def __aenter__(self):
                 with self._state.entering():
-                    ...  # begin something that nobody sees
+                    ...  # begin something that is not visible
                 return self
 
             async def send(self, buffers):

@@ -25,7 +25,7 @@ _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
 _PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
-# Parameters whose values let nobody in, and help to find a fault: which version or part of an object was asked for,
+# Parameters whose values grant no access, and help to find a fault: which version or part of an object was asked for,
 # what was listed, and when a signature that is struck out was made and ends.
 _HARMLESS = {
     *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from asyncrec.testing._source_checks import check_source as check_source
     from asyncrec.testing._stores import LaxStorage as LaxStorage
 
-# Of an installed module pytest leaves the assertions as they are, and a case that fails says nothing: so it is told to
-# rewrite these, before one of them is imported.
+# pytest leaves the assertions of an installed module as they are, and a case that fails says nothing. So these modules
+# are registered for rewriting, before one of them is imported.
 if (_pytest := sys.modules.get("pytest")) is not None:
     _pytest.register_assert_rewrite(
         *(

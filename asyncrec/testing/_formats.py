@@ -94,7 +94,7 @@ class FormatConformance(PluginKit):
         assert (await self._read(given, b"")).records == []
 
     async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
-        """What is whole may be given, what is bad is told with its place, and nothing is made up."""
+        """Whole records may be returned, damage is reported with its place, and nothing is made up."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -180,7 +180,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that gives as few bytes as it is told to, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes at a time, and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"

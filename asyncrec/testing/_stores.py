@@ -2,10 +2,10 @@
 
 Ceph 16 honours the condition of a put, and ignores that of a multipart completion; some programs that speak S3's
 protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. What
-is built on `Storage` is right only when it is right on these::
+is built on `Storage` is right only if it is right on these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
-    store = LaxStorage(honours="nothing")                 # whoever comes last stays, exclusive or not
+    store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
     store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, and their writers get an error
     store = LaxStorage(late=30.0, stale=5.0)              # answers come after 30 s; listings are 5 s old
 

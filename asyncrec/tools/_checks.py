@@ -159,7 +159,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
-    """The index that the manifest names; one that nobody names is not held against the shard."""
+    """Check the index that the manifest names; any other index is not held against the shard."""
     sidecar = shard.entry.index if shard.entry is not None else None
     assert sidecar is not None, "asked for where there is one"
     name = sidecar.path

@@ -15,11 +15,11 @@ from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import features_of, unknown_feature
 
-# Of each shard: so that a look takes a moment, and disturbs nobody.
+# Of each shard: so that a look takes a moment, and does not disturb the writers.
 _RECORDS = 1000
 # At one look: the newest.
 _SHARDS = 4
-# Values told apart; a feature that has more (a URL, say) is no class, and its other values are counted together.
+# Values that are counted; a feature that has more (a URL, say) is not a class, and its other values are one count.
 _VALUES = 1000
 _SHOWN = 20
 _LONGEST = 40

@@ -165,7 +165,7 @@ async def convert(
 
 
 def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
-    """Whether this may be meant as a file of a format that nobody knows: a data set's name has no suffix."""
+    """Return whether this may be meant as a file of an unknown format: a data set's name has no suffix."""
     name = os.path.basename(os.fspath(target))
     return "." in name and ".tfrec" not in name
 

@@ -102,14 +102,14 @@ async def copy(
         async def one(item: Item, into: Storage = store) -> bool:
             display_path = join(into.root, item.target)
             if item.listed:
-                # Nobody else makes a name that a manifest lists, and nothing but what the manifest says is published.
+                # No other job makes a name that a manifest lists, and nothing but what the manifest says is published.
                 exclusive = False
                 found = await is_there(into, item)
                 there = found != "no"
                 if found == "by size":
                     report.kept_by_size.append(display_path)
             else:
-                # Of a data set nothing is written over: whoever else may make these names is told.
+                # A data set's objects are not overwritten: if another program may make these names, the call raises.
                 exclusive = into is not store
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
@@ -224,7 +224,7 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # Who replaces a data set commits first, and deletes then: what it does not list by now, nobody may delete any more.
+    # A replacing job commits and then deletes. A shard put back after that, and unlisted now, is for us to delete.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -244,10 +244,10 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Refuse a new data set of a folder's name: whoever says so means one in it. Blocks.
+    """Refuse a folder's name for a new data set: the caller means a data set in that folder. Blocks.
 
     Raises:
-        ObjectExistsError: it is a folder.
+        ObjectExistsError: the name is that of a folder.
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(

@@ -24,7 +24,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# Numbers that are told, of each kind, and keys: for each of these a record is read.
+# Numbers that are reported, of each kind, and keys: for each of these a record is read.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -191,7 +191,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """The lowest numbers of the rows, so many from each beginning on."""
+    """Return the lowest numbers of the rows; ``counts`` says how many rows follow each beginning."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

@@ -234,7 +234,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the other one had created the object"
-        # One race does not prove it: whoever is later may have looked in time. A store that can be asked is asked.
+        # One race does not prove it: the later writer may have looked in time. A store that can be asked is asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (

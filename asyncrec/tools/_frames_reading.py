@@ -109,7 +109,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged, or cut: whoever reads records tells how
+            if meter.error is not None or len(block) < size:  # damaged, or cut: the reader of records says how
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None

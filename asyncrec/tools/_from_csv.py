@@ -147,7 +147,7 @@ class _Table:
         if key is not None:
             self._kinds[key] = "str"
         self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
-        # A column of numbers with a slip in it is text from then on, and nobody would see it.
+        # One mistake makes a column of numbers text, which would go unnoticed.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)

@@ -32,7 +32,7 @@ CONTENT, KEY = "content", "key"
 Rows = NDArray[Any]
 Features = Mapping[str, tuple[int, bytes | list[bytes]]]
 
-# What a record's age is told by takes so many bytes of its row: a number, or a time as text.
+# Bytes of a row for a record's age: a number, or a time as text.
 _AGE_BYTES = 32
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{_AGE_BYTES}")])
@@ -190,7 +190,7 @@ def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
 
 
 def _age(name: str, features: Features) -> bytes:
-    """The value of a feature as bytes that sort as it does; nothing, which sorts first, where there is none.
+    """Return the value of a feature as bytes that sort as it does; without a value nothing, which sorts first.
 
     Raises:
         ValueError: it has several values, or a long text.

@@ -59,7 +59,7 @@ class WriterInfo:
     Attributes:
         state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it; ``"died"``,
             the same, and it left no record; ``"given up"``. Of one that has not ended ``"alive"``, ``"dead"``, or
-            ``"unknown"`` where nobody can tell from here; ``"open"`` where it left nothing that could be asked.
+            ``"unknown"`` if nothing here can tell; ``"open"`` if it left nothing that could be asked.
         shards, records: that it committed.
         job: what it said as it began, if it has not ended.
     """

@@ -81,7 +81,7 @@ class Orphan:
 
     @property
     def is_free(self) -> bool:
-        """Nobody's, and old enough."""
+        """Whether it belongs to no job, and is old enough."""
         return self.owner is None and not self.recent
 
     def to_json(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # In this order: of whoever has no mark by now, the history has all that was committed, also since the manifest was
+    # In this order: if a job has no mark by now, the history has all that it committed, also after the manifest was
     # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
@@ -237,12 +237,12 @@ async def _entry_of(
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
-    """Delete those that are nobody's, with the index and the keys of each shard; returns them.
+    """Delete the objects that belong to no job, with the index and the keys of each shard; return them.
 
-    Their writers are ended first: what was committed until then stays, and nothing more is.
+    Their writers are ended first: what they committed before stays, and they commit nothing more.
 
-    And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
-    may live, and have a shard of such a name on its way.
+    The claims of jobs that have ended go, too, if they came after that end. A claim on plain names stays: a job that
+    was given up may be alive, and have a shard of such a name on its way.
     """
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]

@@ -1,8 +1,7 @@
-"""`SalvagedShard` is a shard that is read past its damage: which record is which, so that each keeps its key, and what
-was lost.
+"""`SalvagedShard` reads a shard past its damage, and says what was lost and which record is which, for their keys.
 
-A key stands in its file by the number of its record, and behind damage nobody knows how many were lost. The index does:
-a record is the one that begins where it does. Whose number is not certain has no key rather than another's.
+A key is stored by the number of its record, and behind damage it is unknown how many records were lost. The index says
+where each record begins, and so which one it is. A record whose number is uncertain gets no key, not another's.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class WatchedWriter:
             says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
             it, and `asyncrec.recover` sees to what it left.
         status: what it reported last, on its disk; `None` if it has not.
-        quiet: seconds since that report; if there is none, since its last commit, or else since it began.
+        quiet: seconds since that report, or else since its last commit, or else since it began.
         records: of it in the manifest.
         last_commit: when it committed last, by its machine's clock; `None` if it has not.
         recover: for a dead writer, the command that sees to what it left, in quotation marks; ``SPOOL`` in it stands
@@ -56,7 +56,7 @@ class WatchedWriter:
 
     @property
     def at_risk(self) -> float:
-        """How many seconds ago the oldest record was taken that a kill would lose; 0 where there is none."""
+        """How many seconds ago the oldest record was taken that a kill would lose; 0 if no record would be lost."""
         if self.status is None or not self.status.oldest_buffered_seconds:
             return 0.0
         return self.status.oldest_buffered_seconds + self.quiet

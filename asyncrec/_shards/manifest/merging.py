@@ -27,7 +27,7 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A list is sorted without letting another thread run: by so many items a millisecond or two.
+# A list is sorted without letting another thread run: sorting this many items takes a millisecond or two.
 _SORTED_AT_ONCE = 2048
 
 

@@ -18,10 +18,10 @@ Json = Mapping[str, Any]
 
 
 def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
-    """The schema that decodes the records of all writers, and where there is none, sentences that say so.
+    """Return the schema that decodes the records of all writers, and if no schema does, sentences that say so.
 
-    ``given`` are writers with their schemas, in the order of time; where they contradict each other the latest is
-    given.
+    ``given`` are writers with their schemas, in the order of time; if these contradict each other, the latest is
+    returned.
     """
     schema: Json | None = None
     conflicts: list[str] = []

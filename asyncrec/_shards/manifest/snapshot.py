@@ -145,7 +145,7 @@ async def load_checkpoint(
 
 
 async def snapshot_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest | None:
-    """Make the snapshot of a history; `None` where nobody has committed anything."""
+    """Make the snapshot of a history; `None` if the history has no commit."""
     return None if history.is_empty else await merged(path, history, at=at)
 
 

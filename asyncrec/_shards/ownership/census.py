@@ -77,7 +77,7 @@ class FoundJob:
 
 
 async def claimed(job: FoundJob, *, looks: int = 1) -> tuple[JobState, Staging | None]:
-    """Call `FoundJob.claim` in a thread; one that is alive is looked at so many times, for who only looked at it."""
+    """Call `FoundJob.claim` in a thread, ``looks`` times if the job seems alive: another look may hold its lock."""
     for look in range(looks):
         if look:
             await anyio.sleep(BETWEEN_LOOKS)

@@ -26,16 +26,16 @@ from asyncrec.storage._url import join
 async def settle_claims(
     folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
-    """See that whoever claimed the data set's name before this job makes nothing more of it.
+    """Make sure that the jobs that claimed the data set's name before this one make nothing more of it.
 
     Args:
         by: the id of this job.
-        after: takes away the claims of those who make nothing more: once this job's own is there, or its opening has
-            failed. Until then they keep whoever comes meanwhile from beginning with the first number again.
+        after: deletes the claims of jobs that make nothing more, once this job's own claim is there or its opening has
+            failed. Until then, these claims keep a newcomer from beginning with the first number again.
 
     Returns:
-        The highest number of a claim, whether the plain names of fixed shards may be used (if they are free), and all
-        claims that were met.
+        The highest number of a claim, whether fixed shards may use their plain names (if they are free), and all claims
+        that were met.
 
     Raises:
         ConflictError: another job has the name; the message says which, and what can be done.
@@ -75,12 +75,12 @@ async def _is_settled(
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
-    """End a job of this id, if it is dead and promised nothing; False where there is none.
+    """End the job of this id, if it is dead and promised nothing; return false if there is no such job.
 
-    ``take_over``: one of which nothing here can tell is dead, as a person says.
+    With ``take_over``, a person says that a job is dead of which nothing here can tell.
 
     Raises:
-        ConflictError: it lives, or nobody here can tell, or it promised something.
+        ConflictError: the job is alive, or that is unknown, or it promised something.
     """
     job = await find_job(folder, name, writer)
     if job is None:

@@ -1,30 +1,28 @@
-"""`end_job`: what becomes of a job that has died is decided here, and nowhere else.
+"""`end_job` is the only place that decides what becomes of a job that has died.
 
-A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim.
-Somebody ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
+A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim. Another
+process ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
 recover``; the next run of a joint job; a writer that waits for A's place in the log of removals.
 
 The naive way is to see that A's mark is old, delete what A left, and go on. It fails:
 
-- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names what is not there.
-- A's caller was told by a flush that records are safe. B deletes them.
+- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names a missing shard.
+- A flush told A's caller that records are safe. B deletes them.
 - C ends A at the same time. B commits A's records and C deletes them, or both commit them.
-- B dies when half is deleted and the mark is gone: the rest is nobody's.
+- B dies when half is deleted and the mark is gone: no other process finds the rest.
 
-So B does this, in this order, and whoever comes after B's death begins anew:
+So B takes these steps, in this order. If B dies, the next process begins with the first step again:
 
-1. *Does A live?* Its lock says so, or its silence in a shared folder (`FoundJob.claim`); where nothing here can tell, a
-   person does (`Verdict`). B has
-   the lock to the end, so that on this machine C finds A "alive" meanwhile.
-2. *Has A ended?* Its closing segment or a tombstone says so. Then only what is left is cleared up.
-3. *Has A promised something?* Where the caller may, it is finished: B makes A's segments for it (`finishing`). Else it
-   is left as it is.
-4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit, B's and C's tombstone exactly one is
-   created. Only behind it anything is deleted.
-5. Objects that no commit names go first, then claims, then A's mark or header: by it the rest is found.
+1. *Is A alive?* Its lock says so, or in a shared folder its silence (`FoundJob.claim`). If neither can tell, a person
+   does (`Verdict`). B holds the lock to the end, so that on this machine C finds A "alive" meanwhile.
+2. *Has A ended?* Its closing segment or a tombstone says so. Then B only clears up what is left.
+3. *Has A promised something?* If the caller may, B makes A's segments for it (`finishing`). If not, A is left as it is.
+4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit and the tombstones of B and C, exactly
+   one is created. Nothing is deleted before that.
+5. Objects that no commit names go first, then claims, then A's mark or header, by which the rest is found.
 
-A job's own exit is the same from step 2 on, with what it knows of itself (`end_own_job`). What has no mark at all is
-ended by `end_unmarked`.
+A job's own exit takes the same steps from step 2 on, with what the job knows of itself (`end_own_job`). A job without
+any mark is ended by `end_unmarked`.
 """
 
 from __future__ import annotations
@@ -70,13 +68,13 @@ async def end_job(
 ) -> Answer:
     """End a job of another process, if it is dead and the verdict allows; otherwise it stays as it is.
 
-    What fails is raised; what was done until then stays done, and the rest is still there for the next call.
+    If a step fails, its error is raised. The steps before it stay done, and the next call does the rest.
 
     Args:
         folder: of the data set.
-        ending: is told what was done.
-        after: takes away the job's claims, and its header or mark, when it is left. Until then they keep others from
-            its names, and the lock is held. At once by default.
+        ending: records what was done.
+        after: deletes the job's claims, and its header or mark, when it is left. Until then they keep other jobs from
+            its names, and the lock is held. Without it, they are deleted at once.
 
     Raises:
         ConflictError: it was given up elsewhere, or others have its names, and it had promised something.
@@ -276,7 +274,7 @@ class Exit:
 
     Attributes:
         committed: its closing segment is there.
-        unsettled: nobody knows whether a commit took effect.
+        unsettled: it is unknown whether a commit took effect.
         left: something that it published is in no commit, and could not be taken back.
         doubtful: something that it asked for may come yet.
         lingers: it may come under names that its claim keeps for it.

@@ -60,7 +60,7 @@ class Finishing:
     """The finishing of one dead job that this process has taken. `begin` comes first."""
 
     def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
-        """``target`` is the folder of the data set; ``ending`` is told what was done."""
+        """``target`` is the folder of the data set; ``ending`` records what was done."""
         self._target = target
         self._staging = staging
         self._header = staging.header

@@ -1,12 +1,12 @@
-"""What a writer without a disk had flushed when it died is found in its flush log, and written into shards.
+"""Find in its flush log what a writer without a disk had flushed when it died, and write it into shards.
 
-The naive way is to list the log and to write what is there. Suppose B does that, and the writer A is not dead: A
-flushes once more, tells its caller that the records are safe, and B ends A without them. So B takes A's next flush
-number first, for a *fence*, and lists behind it: what A flushes later is refused, and A learns it. Where a lock
-has proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
+The naive way is to list the log and to write what is there. Suppose B does that while the writer A is still alive: A
+flushes once more, tells its caller that the records are safe, and B ends A without them. So B first creates A's next
+flush entry as a *fence*, and lists after that: a later flush of A's is refused, and A gets an error. If a lock has
+proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
 
-What the log has of a shard that was committed is void. B's shards have B's token in their names, so that they are
-nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
+Entries for a shard that was committed are void. B's shards have B's token in their names, so that they stay B's own if
+B loses, and the end of A's log names them (docs/protocol.md).
 """
 
 from __future__ import annotations

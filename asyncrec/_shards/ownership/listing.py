@@ -1,4 +1,4 @@
-"""`list_shards`: a path's shards are found in a manifest, or where there is none in what is stored."""
+"""`list_shards` finds a path's shards in a manifest, or without a manifest in what is stored."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> lis
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
     """Leave out the objects of jobs that have not ended, for a data set without a manifest.
 
-    What a job has published is nobody's to read before it commits, nor after it was given up. What others wrote under
-    such names, TensorFlow say, is theirs as ever.
+    What a job has published must not be read before the job commits, nor after it was given up. What other programs,
+    such as TensorFlow, wrote under such names is read as ever.
     """
     unfinished = set((await load_history(folder, name)).writers)
     jobs = await find_jobs(folder, name)

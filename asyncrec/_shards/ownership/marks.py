@@ -37,7 +37,7 @@ class Claim:
     Attributes:
         number: of those on this name; the highest counts.
         writer, since: of the job that made it.
-        plain: fixed shards have names without the maker: nobody else may ever have used them.
+        plain: fixed shards have names without the maker, which no other job may ever have used.
     """
 
     number: int

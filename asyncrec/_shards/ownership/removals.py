@@ -1,9 +1,9 @@
-"""The log of removals decides which of several jobs that remove or replace shards wins: it has one place for each.
+"""The log of removals decides which of several jobs that remove or replace shards wins: each takes one place in it.
 
-A place is a number, won by exclusive creation. Appending never takes a place. Whoever removes or replaces does, just
-before it commits, and its closing segment names the place: so a place counts when its job's closing segment is there,
-is void when its job was abandoned, and until then nobody can take the next. Of two that replace the same data set,
-the second therefore sees the first's commit.
+A place is a number, won by exclusive creation. Appending never takes a place. A job that removes or replaces takes one
+just before it commits, and its closing segment names the place. So a place counts once its job's closing segment is
+there, and is void once its job was abandoned; before that, no other job can take the next place. If two jobs replace
+the same data set, the second therefore sees the commit of the first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                     f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:
-                with suppress(ConflictError):  # it lives, or nobody here can tell
+                with suppress(ConflictError):  # it is alive, or that is unknown
                     if await settle_dead(folder, name, holder):
                         break
                 if anyio.current_time() >= patience:

@@ -61,7 +61,7 @@ async def recover_on_opening(
         if not own.spool:
             await in_thread(refuse_spool, home)
         jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-        # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+        # A job that left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:

@@ -82,10 +82,10 @@ class SpoolBacklog:
         del self._uploads[upload.key]
 
     def sent(self, key: str, size: int) -> None:
-        """Count so many more bytes of a shard, which lie on the disk.
+        """Count ``size`` more bytes of a shard, which are on the disk.
 
         Raises:
-            StorageError: they are too many, and nothing will leave the spool.
+            StorageError: the spool is full, and nothing will leave it.
         """
         self.used += size
         if (upload := self._uploads.get(key)) is not None:

@@ -129,7 +129,7 @@ class Uploader:
             self._events.ended(self.error)
 
     def _failed(self, delay: float) -> None:
-        """Note that something failed, and is tried again after so many seconds."""
+        """Note that something failed, and is tried again after ``delay`` seconds."""
         self.retries += 1
         self.next_try = self._clock() + delay
 
@@ -153,7 +153,7 @@ class Uploader:
                 return
             except TransientStorageError as error:
                 if self._fates[upload.key] == "committed":
-                    raise  # the caller's own, of what is told of a commit
+                    raise  # from the caller's function that is called after a commit
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(

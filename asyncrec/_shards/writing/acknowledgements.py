@@ -40,7 +40,7 @@ class Acknowledgements:
     def error(self) -> BaseException | None:
         """The error of the first object writer or uploader that failed."""
         if self._error is None:
-            self._error = self._queues[0].error  # a fork sets that of all queues, and tells nobody
+            self._error = self._queues[0].error  # a fork sets the error of all queues, and calls nothing here
         return self._error
 
     def failed(self, error: BaseException) -> None:

@@ -76,7 +76,7 @@ class CommitCoordinator:
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """Let go whoever waits: a ticket reached a level, or something failed with that error."""
+        """Wake callers that wait: a ticket reached a level, or something failed with ``error``."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()
@@ -102,7 +102,7 @@ class CommitCoordinator:
 
 
 class _Gate:
-    """A gate that opens when so many wait at it."""
+    """A gate that opens when ``size`` tasks wait at it."""
 
     def __init__(self, size: int) -> None:
         self._missing = size

@@ -11,8 +11,8 @@ segment when its tasks are done. Both have the same name and are created exclusi
 first, B finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and
 nothing of run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
 
-Without a ``job_id`` no other run can say that the job is over: if its processes were killed, `asyncrec.recover` names
-it as unfinished, and gives it up when it is told to (``abandon``).
+Without a ``job_id``, no other run can say that the job is over. If its processes were killed, `asyncrec.recover`
+reports it as unfinished, and gives it up on request (``abandon``).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class DetachedJob:
         Raises:
             ConflictError: another run of its id has ended it, or it was given up, or the data set was replaced; nothing
                 is committed.
-            DatasetError: there are others than were counted; nothing is committed.
-            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+            DatasetError: the shards have another number of records than ``records``; nothing is committed.
+            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
         """
         if (header := self.header) is None:
             return

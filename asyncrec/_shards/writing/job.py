@@ -1,14 +1,14 @@
 """`Job`: shards are made for one data set, from the mark before the first object to the one object that ends the job.
 
-Every writer and every tool that makes shards does it as a job, and so each rule stands here once:
+Every writer and every tool that makes shards is a job, and so each rule stands here once:
 
-1. Before anything is made there is a mark that says whose it is, and a lock that dies with the process.
-2. Who wants the data set's name for itself claims it, and is told at once when somebody else has it.
-3. Shards, indexes and keys are made under names that nobody else makes.
-4. The closing segment is created exclusively, and by it everything is committed that was not before. Whoever gives a
-   dead job up takes that name first, for a tombstone; so exactly one of both happens.
-5. What replaces takes a place in the log of removals before, and deletes what it replaced after.
-6. What is left, and by whom it may be taken away, can be read from the mark, which goes last.
+1. Before its first object, a job has a mark that says whose it is, and a lock that ends with its process.
+2. A job that wants the data set's name for itself claims it, and gets an error at once if another job has it.
+3. Shards, indexes and keys are made under names that no other job makes.
+4. The closing segment is created exclusively, and commits everything that was not committed before. A process that
+   gives up a dead job takes that name first, for a tombstone; so exactly one of both happens.
+5. A job that replaces takes a place in the log of removals before, and deletes what it replaced after.
+6. The mark says what may be left and who may delete it. The mark goes last.
 
     async with open_job(folder, header, path=path) as job:
         async with job.publisher.open_shard(job.shard_name(0)) as shard: ...
@@ -151,8 +151,8 @@ class Job:
         all.
 
         Raises:
-            ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
-            StorageError: it is not committed; or nobody knows, and a note on the error says so.
+            ConflictError: the job was abandoned, or another job replaced the data set; nothing of this job is in it.
+            StorageError: it is not committed; or that is unknown, as a note on the error says.
         """
         place = None
         if self.replaces and self.before is not None:

@@ -5,13 +5,13 @@
             ... send job.share to the workers, who return the entries of open_share
             await job.commit(entries)
 
-What no commit names was never there: shards of an attempt that died, of one that ran twice, of a run that failed. They
-lie under the job's own names. Whoever ends the job takes them away, and `verify --delete` what comes later.
+An object that no commit names does not count: a shard of an attempt that died, of one that ran twice, of a run that
+failed. It lies under the job's own names. The process that ends the job deletes such objects, and `verify --delete`
+those that appear later.
 
 A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
-ever commits: a new one first sees how those before it ended, and gives a dead one up behind a tombstone, and a detached
-one (`detached_job`) even if it lives. So a run after
-a commit whose answer was lost finds it, and adds nothing.
+ever commits. A new run first sees how those before it ended. It gives a dead one up behind a tombstone, and a detached
+one (`detached_job`) even if it lives. So a run after a commit whose answer was lost finds it, and adds nothing.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class JointJob:
         """Make these shards part of the data set, in one step, and end the job. Once.
 
         Args:
-            entries: of all attempts that are to count, as `ShareWriter.entries` has them.
-            records: that there have to be in all, where somebody has counted.
+            entries: of all attempts that are to count, from `ShareWriter.entries`.
+            records: how many they must have in all, if that is known.
 
         Raises:
-            DatasetError: there are others than were counted; nothing is committed.
-            ConflictError: it was given up, or the data set was replaced, by somebody else; nothing is committed.
-            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+            DatasetError: they have another number of records; nothing is committed.
+            ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
+            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
         """
         if self.job is None:
             raise DatasetError(
@@ -135,18 +135,18 @@ async def open_joint_job(
 
     Args:
         path: a folder and the data set's name in it, which every process reaches.
-        job_id: names the work: whoever runs it again with this id adds nothing to what an earlier run committed.
+        job_id: names the work: a second run with this id adds nothing to what an earlier run committed.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
-        take_over: an earlier run on another machine, of which nobody here can tell whether it lives, is dead.
-        detached: no process will hold the job, so that no lock is to prove it alive or dead.
+        take_over: says that an earlier run on another machine is dead, if nothing here can tell.
+        detached: no process will hold the job, so no lock proves it alive or dead.
         schema, metadata: kept in the manifest.
         compression, index: of the shards.
         storage_options: for the backend.
 
     Raises:
         ConflictError: a run of this id lives, or may live on another machine.
-        ObjectExistsError: with ``mode="new"`` there is a data set.
-        ValueError: an id that cannot be one.
+        ObjectExistsError: with ``mode="new"``, the data set exists.
+        ValueError: ``job_id`` cannot be an id.
     """
     options = parse_compression(compression)
     if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
@@ -205,7 +205,7 @@ class ShareWriter:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
             self._error = error
-            with suppress(StopAsyncIteration):  # whoever waits for room is told by the next call
+            with suppress(StopAsyncIteration):  # a caller that waits for room gets the error from its next call
                 while True:
                     await self._batches.take()
         finally:
@@ -228,13 +228,13 @@ async def open_share(
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
-    """Make shards for a job, of which nothing is in the data set until `JointJob.commit` names them.
+    """Make shards for a job. The data set has them once `JointJob.commit` names them.
 
-    No attempt has the names of another, whoever runs at the same time. One that fails takes its shards back.
+    Each attempt has names of its own, also if several run at the same time. One that fails deletes its shards.
 
     Args:
         share: the job's.
-        part: a number; the shards of the data set are in its order.
+        part: a number, by which the shards of the data set are ordered.
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
         storage_options: for the backend.
     """

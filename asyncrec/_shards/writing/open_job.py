@@ -55,7 +55,7 @@ _path_log = PathLog("asyncrec.shards")
 _LONGEST_NAME = 255
 # Local names that are looked up in one hop: some milliseconds, after which a cancellation is heard.
 _NAMES_AT_ONCE = 1000
-# One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
+# Without a budget: only one shard at a time is open, so chunks are not what bounds the memory.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
 _REPLACE, _RENAME = "to replace it, pass mode='replace'", "choose another name"
@@ -140,7 +140,7 @@ async def open_job(
             for each in await dead_among(others, looks=1):
                 _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
-            # Where nothing can be, because folder or bucket is not there, or nobody may write, nothing can be left.
+            # If the folder or bucket does not exist, or cannot be written to, nothing can be left in it.
             quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
             if await _undo(folder, header, marked=marked, error=error, quiet=quiet):
                 opening.move("undo")
@@ -218,14 +218,14 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            # Whoever came to another number meanwhile has looked, or will, and sees this claim.
+            # A job that came to another number meanwhile has looked, or will, and sees this claim.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(
                     f"{path}: another writer claimed this name at the same moment; open a writer again later, or "
                     "choose another name"
                 )
             taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
-            if taken is not None:  # by somebody who makes no claims
+            if taken is not None:  # by a program that makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":

@@ -207,7 +207,7 @@ class OpenShards:
         self.coordinator.progressed()
 
     def abandon(self) -> None:
-        """Take no more: whoever still waits is told."""
+        """Take no more records; callers that still wait get an error."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()

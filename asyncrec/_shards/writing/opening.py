@@ -23,7 +23,7 @@ Event = Literal["ask", "grant", "refuse", "miss", "take", "undo", "open"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     "nothing": {"ask": "asking", "undo": "nothing"},
-    # "miss": there is no such folder or bucket, so that nothing can be in it, even if nobody could look.
+    # "miss": there is no such folder or bucket, so that nothing can be in it, even if a look failed.
     # "undo" changes nothing: a mark that was not found may still come.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
     # The store said no. An earlier request of the backend's may have been granted: until it was looked for, it counts.

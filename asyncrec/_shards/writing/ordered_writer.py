@@ -123,9 +123,9 @@ class Limits:
     """The limits at which a shard is full.
 
     Attributes:
-        num_shards: exactly so many, for ``records`` records, which must then be known.
-        max_bytes: of a shard's file, unless a single record is larger; with compression exceeded by what is in the
-            compressor.
+        num_shards: the exact number of shards, for ``records`` records, which must then be known.
+        max_bytes: of a shard's file, unless a single record is larger; with compression, the file may exceed it by
+            what is in the compressor.
         max_records: of a shard.
     """
 
@@ -283,7 +283,7 @@ class Supply:
         return True
 
     def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> Batch:
-        """The next records: at most so many, and so many bytes of frames. After `any`."""
+        """Return the next records: at most ``records``, with at most ``size`` bytes of frames. Call `any` first."""
         rest = self._rest
         count = len(rest) if records is None else min(records, len(rest))
         if size is not None:

@@ -41,7 +41,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit everything. From a cancellation on, what is shielded, and does not notice it, has so many seconds."""
+    """Commit everything. After a cancellation, shielded work, which does not notice it, has ``timeout`` seconds."""
     ended = False
     failure: BaseException | None = None
 

@@ -107,12 +107,12 @@ def waiting_for(
     ending: bool,
     failing: bool = False,
 ) -> WaitingFor:
-    """Tell what kept a writer from being faster, from its counts at the beginning and the end of so many seconds.
+    """Return what kept a writer from being faster, from its counts before and after an interval of ``seconds``.
 
     Args:
-        full: its spool is, now.
-        failing: an upload waits to be tried again, now.
-        ending: its body has ended.
+        full: whether its spool is full now.
+        failing: whether an upload waits now to be tried again.
+        ending: whether its body has ended.
     """
     if ending:
         return "end"

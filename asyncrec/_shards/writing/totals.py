@@ -83,8 +83,8 @@ class WriterTotals(ShardedWriterStats):
 class _Writers:
     """The writers of this process. They come and go on any thread, and are asked on any other.
 
-    None is kept alive by it: one whose event loop ended beneath it never leaves its context, and goes with whoever
-    had it.
+    They are not kept alive by this: a writer whose event loop ended beneath it never leaves its context, and is
+    collected with its owner.
     """
 
     def __init__(self) -> None:

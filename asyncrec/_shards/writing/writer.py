@@ -1,9 +1,9 @@
 """`ShardedWriter`: records from many tasks into many shards, and acknowledgements of what became of them.
 
-Fixed (``num_shards``): so many shards, published together when the context exits cleanly. Rolling (``max_shard_*``): a
-shard is committed as it fills, and another begins.
+Fixed (``num_shards``): the given number of shards, published together when the context exits cleanly. Rolling
+(``max_shard_*``): a shard is committed as it fills, and another begins.
 
-What stands behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each shard that is open.
+Behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each open shard.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 
 Partition = str | bytes | int
 
-# What is spread over several shards is cut into lists of so many batches' bytes: each list costs something for each
-# shard. Not where memory is short: room for all of a list is waited for.
+# Records for several shards are cut into lists of this many batches' bytes: each list costs something for each shard.
+# Not if memory is short, since a list waits until there is room for all of it.
 _SPREAD = 2
 _AMPLE = 32  # batches
 
-# A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
+# A key of up to this many bytes or characters is hashed with its batch: a thousand take 0.3 ms, and less in C.
 _HASHED_LATER = 256
 
 

@@ -133,7 +133,7 @@ def _records(tensorflow: Any, paths: list[str]) -> Any:
     if not all(is_read_by(tensorflow, path) for path in paths):
         return tensorflow.data.Dataset.from_tensor_slices(filenames).flat_map(partial(read_here, tensorflow, _batches))
     compression = ""
-    if paths and tensorflow.io.gfile.exists(paths[0]):  # a file that is missing is told when it is read, as it was
+    if paths and tensorflow.io.gfile.exists(paths[0]):  # a missing file raises when it is read, as in the original
         with tensorflow.io.gfile.GFile(paths[0], "rb") as file:
             compression = detect_compression(file.read(_HEAD))
     return tensorflow.data.TFRecordDataset(filenames, compression)

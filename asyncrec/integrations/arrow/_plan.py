@@ -184,7 +184,7 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """The part in pieces of at most so many bytes, each beginning where its first record does, as far as indexes go."""
+    """Return the part in pieces of at most ``part_bytes``, each beginning at its first record, as far as indexes go."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]

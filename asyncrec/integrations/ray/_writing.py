@@ -57,8 +57,8 @@ def write_asyncrec(
 ) -> WriteReport:
     """Write the rows of a ``ray.data.Dataset``: each exactly once if this returns, none if it raises.
 
-    There is one exception: an error that says that nobody knows whether the commit took effect. Run it again with the
-    same ``job_id``, which finds out, and writes only if the rows are not there.
+    There is one exception: an error that says that it is unknown whether the commit took effect. Run the write again
+    with the same ``job_id``: it finds out, and writes only if the rows are not there.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.

@@ -62,10 +62,10 @@ def _plan(options: dict[str, Any], **more: Any) -> Plan:
 
 
 def _between(stored: Any, wanted: Any) -> Any:
-    """The types in which columns are read, each before its cast to what is wanted: as stored, or one value of a list.
+    """Return the types in which columns are read before the cast to what is wanted: as stored, or one value of a list.
 
     Raises:
-        SchemaError: nobody has said that the integers of a column are times.
+        SchemaError: a column is wanted as times, and is stored as integers without a time unit.
     """
     fields = []
     for field, asked in zip(stored, wanted, strict=True):

@@ -25,7 +25,7 @@ _begin, _commit, _give_up = as_call(begin_detached_job), as_call(DetachedJob.com
 
 @dataclass
 class _Made(WriterCommitMessage):  # type: ignore[misc]  # PySpark is not there where this is checked
-    """What a task that ended well has made of so many rows."""
+    """What a task that ended well has made of ``rows`` rows."""
 
     rows: int
     entries: list[ShardEntry]

@@ -95,7 +95,7 @@ class Disk:
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Give an unfinished file a name that nobody else has, and tell whether the first still leads to it. Blocks.
+        """Link an unfinished file to a name that no file has; return whether its first name still leads to it. Blocks.
 
         Raises:
             FileExistsError: something has the name.
@@ -128,14 +128,14 @@ class Disk:
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # The lock: nobody takes a folder for durable that another thread has made and not yet synced.
+        # The lock: no thread takes a folder for durable that another thread has made and not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
             if not missing:
-                # Whoever made it may have been killed before it was durable.
+                # The process that made it may have been killed before it was durable.
                 with suppress(PermissionError):
                     self.sync_folder(os.path.dirname(path))
             for each in reversed(missing):
@@ -190,7 +190,7 @@ def is_partial(name: str) -> bool:
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
-    """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
+    """Read ``size`` bytes of a file, fewer only at its end: one call may return less (NFS, FUSE, a signal). Blocks."""
     blocks = []
     pread = (os if system is None else system).pread
     while size and (block := pread(fd, size, position)):

@@ -1,7 +1,7 @@
 """`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one call of the system.
 
-For whoever reads here and there in files that do not change. A file is asked each time whether it is still the one that
-its path names: it is a look at what the system has in memory, since a name that leads to an open file stays there.
+For random reads in files that do not change. Each read checks that the file is still the one that its path names. The
+system answers that from memory, since a name that leads to an open file stays there.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file that is open for reading, and closed when nobody holds it any more. Any number of threads use it.
+    """A regular file that is open for reading, and closed when its last user drops it. Any number of threads use it.
 
     Args:
-        opening: opens it, if its name is not the object's own: that of a copy, which nobody changes, and whose time of
+        opening: opens it, if its name is not the object's own: that of a copy, which never changes, and whose time of
             modification is that of its last use.
 
     Attributes:
@@ -101,7 +101,7 @@ class OpenFile:
         return missing
 
     def read(self, size: int, position: int) -> bytes:
-        """Give so many bytes, fewer only where the file ends. Blocks.
+        """Return ``size`` bytes, fewer only if the file ends before. Blocks.
 
         Raises:
             OSError: what the system says.
@@ -182,7 +182,7 @@ class OpenFiles:
         if not accept(file):
             return None
         with self._lock:
-            dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long
+            dropped = [self._files.pop(key, None)]  # closed outside the lock, which is held only for a moment
             if not self._closed:
                 self._files[key] = file
             while len(self._files) > self._most:
@@ -190,7 +190,7 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close those that nobody reads, the others when they have been read; and keep none from now on. Blocks."""
+        """Close the files that are not being read, the others when they have been read; keep no more files. Blocks."""
         with self._lock:
             self._closed = True
             dropped, self._files = self._files, OrderedDict()

@@ -1,8 +1,7 @@
-"""A `LocalSink` writes a file that nobody sees until it is whole: the async side of an `UnfinishedFile`.
+"""A `LocalSink` writes a file that is not visible until it is whole: the async side of an `UnfinishedFile`.
 
-What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that neither a
-descriptor nor a file is left by a cancellation. Only chunks for a filesystem that lives in memory are copied there and
-then.
+What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that a cancellation
+leaves neither a descriptor nor a file. Only chunks for a filesystem in memory are copied at once, without a thread.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LocalSink(ByteSink):
         keep: whether a flush promises anything.
 
     Attributes:
-        on_sent: is told how many bytes each `send` has put into the file.
+        on_sent: called with the number of bytes that each `send` has put into the file.
     """
 
     def __init__(self, disk: Disk, target: Target, *, chunk_size: int, keep: bool = True) -> None:

@@ -57,9 +57,9 @@ class LocalStorage(Storage):
 
     flush_level = "spooled"
     owner: str | None = None
-    # Raises StorageError where the owner's job is not its own any more: a flush then promises nothing.
+    # Raises StorageError if the owner's job is not its own any more: a flush then promises nothing.
     check: Callable[[], None] | None = None
-    # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
+    # Objects are readable by this user alone, as unfinished ones always are: for folders that no other user reads from.
     private = False
 
     def __init__(
@@ -110,9 +110,9 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=exclusive)
 
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
-        """Open a sink of the owner's whose unfinished file begins with so many zeros, durably, once it is there.
+        """Open a sink of the owner's whose unfinished file begins with ``zeros`` zero bytes, durably, once it is there.
 
-        They are still to be sent.
+        These bytes are still to be sent.
         """
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
@@ -238,7 +238,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Find the folder whose files are a storage's objects, or that of which it is a part; `None` if there is none."""
+    """Return the folder whose files are a storage's objects, or that of which it is a part; `None` if it has none."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:
@@ -254,7 +254,7 @@ def local_folder(storage: Storage) -> LocalStorage | None:
 
 
 def open_file(folder: LocalStorage, key: str) -> OpenFile:
-    """Open an object for whoever reads it in threads of its own. Blocks.
+    """Open an object for a caller that reads it in threads of its own. Blocks.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `OpenFile`.

@@ -98,13 +98,13 @@ class UnfinishedFile:
         self._exists()  # a folder of that name, or a name too long, shows now and not at the end
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # Whoever finds the file with its zeros missing would take what follows for lost.
+        # A process that finds the file with its zeros missing would take what follows for lost.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
-            # That is what the umask, or the folder's access list, gives an object; nobody else reads it before. Made
-            # anew and not changed: who had opened it before the change would read on.
+            # These are the rights that the umask, or the folder's access list, gives an object; no other user reads it
+            # before. Made anew and not changed: a process that had opened it before the change would read on.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None
@@ -244,7 +244,7 @@ class UnfinishedFile:
     def remove_durably(self) -> bool:
         """Abandon it; returns whether nothing of it is left, and no power cut brings it back.
 
-        Not for one that was abandoned before, whose removal nobody has made durable.
+        Not for a file that was abandoned before: that removal was not made durable.
         """
         if self.acknowledged or not self.there:
             return not self.acknowledged

@@ -136,7 +136,7 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
     asks for a password, it is a `StoragePermissionError`.
 
     Args:
-        error: of the client. Only its type, host, port and number are told: its text may hold a signed address.
+        error: of the client. Only its type, host, port and number are used: its text may hold a signed address.
         what: the operation and the object.
     """
     host, port, number = (getattr(error, name, None) for name in ("host", "port", "errno"))
@@ -183,7 +183,7 @@ class Redacting(logging.Filter):
         if (clean := self._strike(text)) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
-            # As text, which is struck through; whoever formats the record takes it in place of the error.
+            # As text, from which secrets are struck; a formatter takes it in place of the error.
             record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
             record.exc_info = None
         return True

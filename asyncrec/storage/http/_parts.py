@@ -97,7 +97,7 @@ class PartBuffers:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    """Map memory of nobody else's: whoever first writes to a page waits for it, and not who asks for the memory."""
+    """Map private memory: the first write to a page waits for it, and not this call."""
     # Private, or a fork would share it.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):  # only on Linux, and not in every kernel
@@ -117,8 +117,8 @@ async def fill_part(
     Cancelled, it raises once nothing is copied any more: the memory may then be used again.
 
     Args:
-        checksum: the CRC32C of what came before it, which is gone on with; with `None`, none is computed.
-        limiter: of the threads; the event loop's default where there is none.
+        checksum: the CRC32C of what came before it, which is continued; with `None`, none is computed.
+        limiter: of the threads; by default, the event loop's.
     """
     if len(into) <= _ON_LOOP:
         await anyio.lowlevel.checkpoint()

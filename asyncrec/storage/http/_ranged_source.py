@@ -28,13 +28,13 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-# Bytes that are taken of a long answer at a time: what is set up and waited for once is shared by so many, and the
-# reader of a slow connection waits for no more.
+# Bytes that are taken of a long answer at a time: enough to share what is set up and waited for once, and few enough
+# for the reader of a slow connection, which waits for all of them.
 _OF_AN_ANSWER = 512 << 10
 # Seconds without a call after which a reader is no longer one that keeps up.
 _REST = 2.0
-# Blocks that are smaller are put together, to about so many bytes; a larger one is handed on as it is, for its copy
-# would cost more than what it saves.
+# Smaller blocks are joined, to about this many bytes; a larger one is handed on as it is, for its copy would cost more
+# than what it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # Of a window (256 KiB of 8 MiB). An answer of no more is taken whole when it begins. Of an object of unknown length, so
@@ -301,7 +301,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before it is asked for, so that nobody else takes it meanwhile
+        self._slots.left -= 1  # before the request, so that no other reader takes it meanwhile
         try:
             return await self.stream(self._position, end)
         except BaseException:

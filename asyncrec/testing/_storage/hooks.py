@@ -27,11 +27,11 @@ class StorageHooks(Kit):
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """Give what a visible object holds; `None` where there is none."""
+        """Return what a visible object holds; `None` if it does not exist."""
         raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
-        """Give the keys of all visible objects."""
+        """Return the keys of all visible objects."""
         raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:

@@ -65,11 +65,11 @@ class Formats:
         return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:
-        """The format of a name that is not `RECORDS`.
+        """Return the format of a name that is not `RECORDS`.
 
         Raises:
-            PluginError: it is known, and not installed, or the plugin is broken.
-            ValueError: nobody knows it.
+            PluginError: the format is known, but not installed, or the plugin is broken.
+            ValueError: the format is unknown.
         """
         found = self._found.get(name)
         if found is not None:
@@ -102,7 +102,7 @@ class Formats:
             self._loaded = True
 
     def _checked(self, plugin: str, given: Any) -> Format:
-        """A format that may be taken in. Raises PluginError for what is none."""
+        """Return a format that may be taken in; raise PluginError for anything else."""
         why = _fault(given)
         if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
             why = f"the format {given.name!r} is built in; choose another name"

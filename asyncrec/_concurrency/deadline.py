@@ -68,7 +68,7 @@ class Deadline:
             _current.reset(token)
 
     def bring(self, at: float) -> None:
-        """Bring the deadline forward to this time, for what is already under way, too."""
+        """Bring the deadline forward to this time, for requests in progress, too."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)

@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class AsyncLRUCache(Generic[K, V]):
-    """A cache of values by key. The least recently used go when together they weigh more than ``most``.
+    """A cache of values by key. The least recently used are dropped if together they weigh more than ``most``.
 
-    The one made last stays however heavy it is, so that those who wait for it get it.
+    The latest value stays however heavy it is, so that the tasks that wait for it get it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:

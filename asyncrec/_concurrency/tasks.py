@@ -4,8 +4,8 @@
 to `anyio.create_task_group`:
 
 - The body's exception leaves as itself, never inside an exception group, on asyncio and on trio.
-- A task never cancels the body. Tasks are expected to keep their own errors for those who ask; one that escapes a task
-  is raised at the exit.
+- A task never cancels the body. Tasks are expected to keep their own errors for the callers that ask; an error that
+  escapes a task is raised at the exit.
 - Cancelling the body does not reach the tasks: they go on until they return or `TaskScope.cancel` is called, so that
   the owner of the scope can let them finish what they hold. Leaving with an exception cancels them.
 - `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
@@ -152,12 +152,12 @@ class TaskScope:
 async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
     """Call ``func(*args)`` in a worker thread.
 
-    Cancelled before it began, it never begins; once begun, this returns or raises only after it has ended, so that
-    what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
-    its own cancellation, which then waits for the next await; asyncio's ``task.cancel()`` goes through anyio's shield,
-    and is held here until the function has ended, whose result is then lost.
+    If the call is cancelled before the function began, the function never begins. Otherwise this returns or raises only
+    after the function has ended, so that the caller may clean up what it works on (a file descriptor, a buffer). anyio
+    ensures that for its own cancellation, which then takes effect at the next await. asyncio's ``task.cancel()`` goes
+    through anyio's shield, and is held here until the function has ended, whose result is then lost.
 
-    Where Python starts no thread because it is ending, the function is called here.
+    If Python starts no thread because it is ending, the function is called here.
     """
     claim = threading.Lock()
     ended = threading.Event()

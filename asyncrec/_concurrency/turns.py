@@ -18,7 +18,7 @@ _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """Steps of work for one caller, who may have nothing to wait for: the time they take on the event loop is counted.
+    """Steps of work for one caller, who may never have to wait: the time they take on the event loop is counted.
 
     For work whose time is known only afterwards, such as encoding whatever a record holds.
     """

@@ -73,9 +73,9 @@ class Description:
         self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
 
     def see_record(self, record: bytes, features: Mapping[str, Any], example: int) -> None:
-        """What somebody else's serializer made of ``features``, which tell the shapes of what they share with it.
+        """Describe a record that another serializer made of ``features``, which tell the shapes of what they share.
 
-        One record that is no Example, and there is nothing to describe.
+        Once a record is not an Example, there is nothing to describe.
 
         Raises:
             SchemaError: it contradicts one before.

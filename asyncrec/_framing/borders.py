@@ -1,4 +1,4 @@
-"""Where the frames of records begin that stand in one block, and which of them hold: for many at once."""
+"""Find where the frames of records in one block begin, and which of them hold: many at once."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32
     return product
 
 
-@cache  # milliseconds, for those who meet damage only
+@cache  # takes milliseconds, which only readers of damaged files spend
 def _powers() -> NDArray[np.uint32]:
     """Row ``place``, column ``digit``: x ** (8 * digit * 256 ** place)."""
     powers = np.empty((_PLACES, 256), np.uint32)

@@ -115,7 +115,7 @@ class FrameDecoder:
     def take_remains(self) -> Iterator[Buffer]:
         """Return, after an error, everything fed from `offset` on: at most a record and a block. For a salvager.
 
-        In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
+        In parts, once: each is given up when the next is asked for, so that a caller that joins them holds them once.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []

@@ -43,12 +43,12 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 
 
 async def is_dataset(storage: Storage, key: str) -> bool:
-    """Whether a data set has this name, as far as the store says; for a caller that has an error to explain.
+    """Return whether a data set has this name, as far as the store says; for a caller that has an error to explain.
 
-    It asks for a page of a listing, and for one more if there is no manifest; never of a storage that does not list
-    by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
-    cancelled is waited for: a local folder's names are read to the end, by one thread. A listing that fails, in
-    whatever way, says nothing: what is raised is the error to explain.
+    It asks for a page of a listing, and for one more if there is no manifest; it never asks a storage that does not
+    list by pages. After two seconds it returns false, whatever the store's retries would have led to. What cannot be
+    cancelled is waited for: a local folder's names are read to the end, by one thread. If the listing fails, it returns
+    false: the caller raises the error to explain.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:

@@ -1,4 +1,4 @@
-"""Where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
+"""The index says where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
 
 One line per record, ``"{offset} {size}\\n"``; ``size`` is the whole frame's, so payload plus 16. For GZIP there is a
 third column, the compressed byte at which the member holding the record's beginning begins, and ``offset`` counts

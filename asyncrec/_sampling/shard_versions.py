@@ -48,10 +48,10 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Refuse versions, as `stream_state.versions_in` gave them, where one is another now, as far as it is known.
+    """Raise if a shard has another version than in ``versions``, from `stream_state.versions_in`, as far as is known.
 
     Raises:
-        DatasetError: a shard was replaced; it says which.
+        DatasetError: a shard was replaced; the message says which.
     """
     for shard, *version in versions:
         found = now(shard)

@@ -23,8 +23,8 @@ class Held(Generic[A]):
         opened: it was entered.
         ended: it was left, or never entered.
         suppressed: leaving it suppressed the error.
-        rescue: awaited before the context is left because everybody dropped it, or Python ends: what the context still
-            has to be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
+        rescue: awaited before the context is left because it was dropped, or Python ends: what the context still has to
+            be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
     """
 
     value: A

@@ -17,7 +17,7 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-# As long as a store may take to answer, and no longer than somebody would wait for a program that hangs.
+# As long as a store may take to answer, and no longer than a person would wait for a program that hangs.
 _PATIENCE = 30.0
 
 
@@ -29,7 +29,7 @@ class _LeftOpen:
     """The files that this process has to close before it ends."""
 
     def __init__(self) -> None:
-        self.files: dict[Closable, threading.Thread] = {}  # and who opened it
+        self.files: dict[Closable, threading.Thread] = {}  # and the thread that opened it
         self.closing: set[threading.Thread] = set()
         on_fork(self)
 

@@ -69,7 +69,7 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # one that was dropped may be closed by two threads, when Python ends
         self._path = path
-        # Somebody's simple factory shows what it likes, and cannot be opened twice for one file.
+        # A user's simple factory shows what it likes, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0

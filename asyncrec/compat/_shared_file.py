@@ -46,7 +46,7 @@ class SharedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._end = 0  # as far as the file is known to be whole
+        self._end = 0  # the file is known to be whole up to here
         self._fd = -1
         with _mapped("writing", path):
             with suppress(FileExistsError):  # what opening says of it is what `open` says
@@ -54,12 +54,12 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Write ``data``, whole records, behind what is there. Where it fails, nothing of it stays.
+        """Write ``data``, whole records, behind what is there. If that fails, nothing of it stays.
 
         Raises:
             OSError: what the system says.
             StorageError: another writer has been in the midst of writing for seconds.
-            CorruptRecordError: what others wrote is damaged, so that nothing would be read behind it.
+            CorruptRecordError: what others wrote is damaged, so that nothing behind it would be read.
         """
         if not self._regular:
             self._write(data)
@@ -130,7 +130,7 @@ class SharedFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep everybody else from writing in the block."""
+        """Keep all other writers from writing in the block."""
         locked = self._lock()
         try:
             yield

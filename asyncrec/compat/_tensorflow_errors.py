@@ -1,6 +1,6 @@
 """``tf.errors``: the errors of `asyncrec.compat.tensorflow` by TensorFlow's names, so that what caught them does.
 
-An error that is raised there is two things: asyncrec's own, with path, offset and remedy, and TensorFlow's. Where
+An error that is raised there is two things: asyncrec's own, with path, offset and remedy, and TensorFlow's. If
 TensorFlow itself is in the process, it is caught by ``except tensorflow.errors.DataLossError`` as well.
 """
 

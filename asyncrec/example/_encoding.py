@@ -14,7 +14,7 @@
     Sparse(...)                SparseArrays of one record
     Sequence(entry)            a list of what the entry takes
 
-A feature with a default may be left out, and is stored as its default, so that who reads without a schema finds it too;
+A feature with a default may be left out, and is stored as its default, so that readers without a schema find it, too;
 a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. `None` is the same as leaving the
 feature out. Floats are rounded to the 32 bits that the format has, unless the entry is raw.
 """

@@ -51,7 +51,7 @@ class _Found:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What to read. Where no record has a kind there is nothing to be read, and any does."""
+        """What to read. If no record has a kind, there is nothing to read, and any kind does."""
         return {name: kind or BYTES for name, kind in self._kinds.items()}
 
     def check(self, features: Mapping[str, Raw], row: int) -> None:

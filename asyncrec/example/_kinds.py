@@ -50,7 +50,7 @@ class FixedLen(Entry):
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
-        # A schema may come from somebody else's manifest: what it says is not made before a record has it.
+        # A schema may come from another user's manifest: what it says is not made before a record has it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
             raise SchemaError(f"the shape {self.shape} is too large for an array")

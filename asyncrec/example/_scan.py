@@ -26,7 +26,7 @@ class Scan:
         self.words = np.ndarray((len(data) - PADDING + 1,), "<u8", data, strides=(1,))
 
     def expect(self, pos: Ints, literal: bytes) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Where ``literal`` stands, and the positions behind it."""
+        """Return where ``literal`` stands, and the positions behind it."""
         if len(literal) == 1:
             return self.bytes.take(pos, mode="clip") == literal[0], pos + 1
         same = np.ones(len(pos), np.bool_)

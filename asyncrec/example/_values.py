@@ -9,12 +9,11 @@
 
 Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
 list become floats. With ``narrow=False``, an array (or NumPy scalar) whose values float32 would change is refused, and
-so is a list that mixes the two. A Python float is rounded either way: Python has no other, so its 64 bits are not a
-choice.
+so is a list that mixes the two. A Python float is rounded either way: Python has no other, so 64 bits are no choice.
 
-A value that would change is always refused, by a SchemaError that says why: an integer beyond int64, a finite
-number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool and int
-do not mix in a list, nor do str and bytes: one would come back as the other.
+A value that would become another one is always refused, by a SchemaError that says why: an integer beyond int64, a
+finite number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool
+and int do not mix in a list, nor do str and bytes: one would come back as the other.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class CachedVersion:
         return position // PIECE_BYTES
 
     def piece(self, number: int) -> tuple[int, int]:
-        """Where a piece begins and ends."""
+        """Return where a piece begins and ends, in bytes."""
         return number * PIECE_BYTES, min(self.size, (number + 1) * PIECE_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""`CacheRoom` is the folder of a `DiskCache`: what lies in it, how many bytes, and who may change that. All block."""
+"""`CacheRoom` is the folder of a `DiskCache`: its files, how many bytes they have, and their locks. All block."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CacheRoom:
         """Evict until ``size`` more bytes have room; within `evicting`."""
         files: list[tuple[float, int, str]] = []
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
+            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, for that user to remove
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
                     continue

@@ -145,7 +145,7 @@ class CachedStorage(ReadOnlyStorage):
         return CachedVersion.of(join(self.root, key), info)
 
     def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
-        """Where the copy of a version is, for `OpenFiles.open`."""
+        """Return the place of the copy of a version, for `OpenFiles.open`."""
         version = self.version_of(key, info)
         path = self.cache.path_of(version)
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)

@@ -160,7 +160,7 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Stands while a call is under way: should another come in between, or this one never end, it says so.
+        # Set during a call, so that a later call raises it if this one does not end, and so does one in between.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )

@@ -97,7 +97,7 @@ class DiskCache:
             status = os.fstat(fd)
             if status.st_size != version.size or not self.room.trusts(version, fd, status):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            with suppress(PermissionError):  # another user's, who may see it go earlier than its use deserves
+            with suppress(PermissionError):  # another user's file, which may then be evicted too early
                 os.utime(fd)
         except BaseException:
             os.close(fd)
@@ -210,10 +210,10 @@ class DiskCache:
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """A record read from here is damaged: whether it may come right when it is read once more.
+        """Return whether a record read from here, which is damaged, may come right when it is read once more.
 
-        What is here is dropped, where it is not what came. Where that cannot be told (without a checksum, or while some
-        pieces are not there) it is dropped the first time.
+        A copy that differs from what came is dropped. If that is unknown (without a checksum, or while some pieces are
+        not there), the copy is dropped the first time.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:

@@ -29,7 +29,7 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
     A local folder is created, with its parents. An object store is asked for an object that does not exist: its answer
-    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers who may
+    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers that may
     list, and writing does not need that permission. A factory of `register_writer_factory` is asked itself.
 
     Raises:

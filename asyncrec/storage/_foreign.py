@@ -1,8 +1,8 @@
-"""A simple object with ``open(path)`` and ``directory_check(path)``, somebody else's, is used as a `Storage` here.
+"""Use another program's simple object, with ``open(path)`` and ``directory_check(path)``, as a `Storage`.
 
-That is what tensorboardX calls a writer factory. ``open`` gives a file object with ``write(bytes)``, ``close()`` and,
-if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in worker
-threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
+tensorboardX calls such an object a writer factory. ``open`` returns a file object with ``write(bytes)``, ``close()``
+and, if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
+worker threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
 
 On a clean exit the file is closed. On an exception it is aborted or discarded if it can be, and otherwise never closed:
 whether what was written so far then shows is up to it, the declared exception to "all or nothing". Such a storage only

@@ -82,7 +82,7 @@ def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
+    """Tell whether a path names a local file: ``prefix:name`` does, unless the prefix was registered."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None

@@ -28,8 +28,8 @@ from asyncrec.storage._url import join, redact
 _FIRST_AHEAD = 1 << 20
 
 
-# Where bytes come without being asked for, so much is received at a time, and twice as much held: no request is saved
-# by more, and memory that was just used is still in the processor's cache.
+# If bytes come without requests, this much is received at a time, and twice as much held: more saves no request, and
+# memory that was just used is still in the processor's cache.
 _FLOWING = 1 << 20
 
 
@@ -176,8 +176,8 @@ class ResumingSource(ByteSource):
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
     async def park(self) -> None:
-        """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
-        a task that reads ahead, nothing happens."""
+        """Close what is open, keeping the place; the next `receive` opens the same version again. If a task reads
+        ahead, do nothing."""
         if self._scope is None:
             await self._reader.close(None)
 

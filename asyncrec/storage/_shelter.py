@@ -91,7 +91,7 @@ def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settl
 
 
 async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
-    """Where every cancellation is a scope's, and comes again at the next checkpoint by itself."""
+    """Shelter an operation if every cancellation is a scope's, which comes again by itself at the next checkpoint."""
     results: list[T] = []
     errors: list[BaseException] = []
     ended = anyio.Event()

@@ -4,8 +4,8 @@ A path is local unless it has a scheme. In URLs of object stores the key is lite
 unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
 URLs alone are decoded, as RFC 8089 says.
 
-A scheme before a single colon (``foo:bar.rec``) counts only where somebody registered ``foo``; these functions only
-parse, and the registry decides.
+A scheme before a single colon (``foo:bar.rec``) counts only if ``foo`` was registered; these functions only parse, and
+the registry decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is somebody's Windows drive.
+# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
@@ -141,7 +141,7 @@ def check_key(key: str) -> str:
 def redact(text: str) -> str:
     """Replace the secrets of every URL in ``text``: user-info, and each value of a query or fragment but harmless ones.
 
-    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. Where it is not
+    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. If it is not
     clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@``
     and spaces.
     """
@@ -174,7 +174,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Where user-info begins that has a colon and goes on behind the word; 0 where none does."""
+    """Return where user-info begins that has a colon and goes on behind the word, or 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)

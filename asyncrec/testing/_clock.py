@@ -56,7 +56,7 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Where the loop would wait for I/O up to its next deadline, make that the time instead."""
+    """If the loop would wait for I/O up to its next deadline, make that the time instead."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _trio_options(threshold: float) -> dict[str, Any]:
-    import trio  # only those who test on trio have it
+    import trio  # installed only for tests on trio
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):

@@ -138,7 +138,7 @@ class CommandConformance(PluginKit):
         assert len(result.err.splitlines()) <= 3
 
     def test_json_is_json(self) -> None:
-        """Where it takes ``--json``: each line is one value, in ASCII."""
+        """If it takes ``--json``: each line is one value, in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
             nothing_to_try("the command has no option --json")
         self.make()

@@ -33,7 +33,7 @@ class Item:
 
 
 async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same"]:
-    """Whether what a manifest lists is there, as far as the store tells without being read."""
+    """Return whether what a manifest lists is there, as far as the store tells without reading the object."""
     try:
         there = await store.head(item.target)
     except ObjectNotFoundError:

@@ -1,11 +1,11 @@
-"""`doctor` finds out whether a store, with the rights at hand, does what asyncrec needs of it.
+"""`doctor` finds out whether a store, with the caller's rights, does what asyncrec needs of it.
 
 It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. From a
 store that only reads it reads the file that the path names.
 
-Of two writers of a small object one has to win: nothing is written exclusively to a store that cannot do that, and the
-check fails. Of two writers of one that is sent in several parts one should; a store that cannot do that is used all the
-same, for data sets are decided by small objects, and the check says so and does not fail.
+If two writers create a small object, one has to win. The check fails if a store cannot do that, and nothing is written
+to it exclusively. If two writers create an object in several parts, one should win. A store that cannot do that is used
+all the same, for data sets are decided by small objects; the check says so and does not fail.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# Whether anybody answers at all is known after two seconds.
+# Whether the store answers at all is known after two seconds.
 _FIRST = RetryPolicy(attempts=4)
 
 

@@ -82,7 +82,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set: its snapshot, who wrote it or is at it, and what lies beside it in no manifest."""
+    """A data set: its snapshot, the writers that wrote it or are at work, and what lies beside it in no manifest."""
 
     path: str
     manifest: Manifest
@@ -193,7 +193,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """A data set that somebody has begun, and committed nothing of."""
+    """Return a data set that a writer has begun and committed nothing of, or `None`."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):

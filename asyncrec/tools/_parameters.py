@@ -2,8 +2,8 @@
 
 ``jobs=`` is how many pieces of its work, shards or files, a tool has in hand at once.
 
-A piece has its heavy work done in worker threads, in C that lets go of the GIL, so that as many run side by side as
-there are processors. What a tool returns, writes and raises does not depend on the number:
+A piece has its heavy work done in worker threads, in C that releases the GIL, so that as many run side by side as there
+are processors. What a tool returns, writes and raises does not depend on the number:
 `asyncrec._concurrency.map.side_by_side` keeps the order.
 """
 

@@ -159,7 +159,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 
 
 async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> Sequence[int]:
-    """Where the file's records began when its index was made; none where there is no index to be used."""
+    """Return where the file's records began when its index was made; empty if there is no index that can be used."""
     key = index_key(shard) if entry is None or entry.index is None else entry.index.path
     try:
         text = await folder.get(key, max_bytes=_MOST_INDEX)

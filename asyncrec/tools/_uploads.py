@@ -44,8 +44,8 @@ class UploadsReport:
         found: all of them.
         sized: whether the store says how large each is.
         removed: those that were removed.
-        kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, to a process that is
-            writing them, or to another user of the folder.
+        kept: those that are old enough, and are in use: by a job, for `asyncrec.recover`, by a process that is writing
+            them, or by another user of the folder.
         reasons: why, by the key and the etag of each that was kept.
     """
 

@@ -1,4 +1,4 @@
-"""`watch` looks at a data set that is being written: what is committed, who is at work, and how each gets on.
+"""`watch` looks at a data set that is being written: what is committed, which jobs are at work, and how each gets on.
 
 It reads the manifest, the marks of jobs, and on a disk what writers report of themselves
 (`asyncrec._shards.journal.status`), and writes nothing. A writer that has no disk reports nothing: its commits in the

@@ -63,12 +63,12 @@ class WatchedWriter:
 
     @property
     def idle(self) -> float:
-        """For how many seconds it took no record, as far as it reports; if it does not, since its last commit."""
+        """For how many seconds it took no record, if it reports that; if it does not, since its last commit."""
         return self.quiet if self.status is None else self.status.idle_seconds + self.quiet
 
     @property
     def tells(self) -> JobStatus | None:
-        """Its status, where it still holds."""
+        """Its status, if that still holds."""
         return self.status if self.state in ("at work", "ending") else None
 
     @property

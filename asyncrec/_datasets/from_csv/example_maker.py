@@ -35,7 +35,7 @@ class Origin(Protocol):
         """Where it stands, for an error."""
 
     def guess(self) -> str:
-        """What may be the reason where ``from_csv_row`` raises: a sentence, or nothing."""
+        """Return a sentence about the likely reason if ``from_csv_row`` raises, or an empty string."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
 # Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) is small beside them.
 _BATCH = 256
-# And the bytes of their records, as far as those before them tell.
+# And the bytes of their records, estimated from the records before them.
 _BATCH_BYTES = 1 << 20
 
 
@@ -52,8 +52,8 @@ async def run(
 ) -> None:
     """Have ``sink`` take every example of ``generator(**kwargs)``.
 
-    ``generator`` may be a function or any callable, synchronous or not, that gives an iterable or an asynchronous one.
-    Cancelled, it ends with the example at hand: a synchronous generator is not interrupted while it makes one.
+    ``generator`` may be a function or any callable, synchronous or not, that returns an iterable or an asynchronous
+    one. If cancelled, it ends after the current example: a synchronous generator is not interrupted while it makes one.
     """
     if _is_async(generator):
         examples = generator(**kwargs)

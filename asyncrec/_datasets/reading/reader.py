@@ -148,7 +148,7 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """What `open_split` would read, for those who read it by other means.
+    """Find what `open_split` would read, for callers that read it by other means.
 
     Raises:
         ValueError, SchemaError, StorageError: as `open_split` on entering.
@@ -162,7 +162,7 @@ async def find_split(
 async def open_folder(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: dict[str, Any] | None
 ) -> AsyncIterator[Storage]:
-    """The folder at a path, as a storage; ``""`` is the one at hand, or the root of ``storage``."""
+    """Open the folder at a path as a storage; ``""`` is the current folder, or the root of ``storage``."""
     async with located_folder(path, storage=storage, storage_options=storage_options) as (store, prefix):
         yield folder_at(store, prefix)
 

@@ -2,8 +2,8 @@
 
 They are TFRecord frames, so that what the disk garbled is found and not written on. They lie in a folder of their own,
 which is made when it is needed, readable by this user alone, and removed with the object, or with the process. What a
-killed process left is removed by the next that shuffles in the same place: a locked file says which folders have an
-owner who lives. One file is open at a time, and only while it is written or read. Everything here blocks.
+killed process left is removed by the next process that shuffles in the same place: a locked file says which folders
+have a living owner. One file is open at a time, and only while it is written or read. Everything here blocks.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """`FrameSalvager` finds every whole record of a damaged stream.
 
-While records follow each other it is a `FrameDecoder`. Where one does not hold, the place at which the next begins is
+While records follow each other it is a `FrameDecoder`. If a record does not hold, the next one begins
 
-1. where the header says, if another header, or the end, is there. Of a header that does not hold one half still may:
-   its length, or its checksum, from which the length follows. So a record that holds frames of its own is lost whole,
-   and not replaced by them; and one of which only the header is damaged is given out, its data's checksum having held.
-   An index, where there is one, is asked first;
-2. else the next byte at which a whole frame stands (`FrameSearch`).
+1. where the header says, if another header, or the end, is there. One half of a damaged header may still hold: its
+   length, or its checksum, from which the length follows. So a record that contains frames is lost whole, and not
+   replaced by them; and a record of which only the header is damaged is returned if the checksum of its data holds. If
+   there is an index, it is asked first;
+2. else at the next byte at which a whole frame stands (`FrameSearch`).
 
-What is found by (2) may be the contents of a record that is lost: then it is given out, and reported as ambiguous
-(`asyncrec._framing.salvage.doubt`).
+A record that is found by (2) may be the contents of a record that is lost: then it is returned, and reported as
+ambiguous (`asyncrec._framing.salvage.doubt`).
 
 Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
 """
@@ -78,8 +78,8 @@ class FrameSalvager:
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
-        # What was fed, from byte `_base` of the stream on, as far as it may be needed again. While records follow each
-        # other the decoder has it up to `_fed`, and after each `feed` all of it: then the buffer is empty.
+        # What was fed, from byte `_base` of the stream on, if it may be needed again. While records follow each other
+        # the decoder has it up to `_fed`, and after each `feed` all of it: then the buffer is empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
@@ -306,11 +306,11 @@ class FrameSalvager:
         self._go_on_at(self._began + int(borders[count]))
 
     def _end_by_header(self) -> int:
-        """Where the frame that is begun ends, by the length in its header."""
+        """Return where the current frame ends, by the length in its header."""
         return self._began + FRAME_OVERHEAD + int.from_bytes(self._buffer[:8], "little")
 
     def _record_up_to(self, end: int) -> bytes | None:
-        """The data of the frame that ends there, if its checksum holds."""
+        """Return the data of the frame that ends there, if its checksum holds."""
         stop = end - self._base - FOOTER_BYTES
         if stop < HEADER_BYTES:
             return None

@@ -1,15 +1,14 @@
 """`MemberSalvager` finds every whole record of a damaged compressed object.
 
-A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
-byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
-is whole are found, and those of a damaged one as far as it decompresses, by their own checksums. Of ZLIB, one stream,
-what is before the fault is all there is.
+A GZIP member is checked as a whole, and may be read alone. So behind a damaged member the next is looked for, from the
+byte after its beginning on: a header that makes sense, behind which some KiB decompress. Every record of an intact
+member is found, and of a damaged member those that can be decompressed, by their own checksums. ZLIB is one stream, of
+which only what is before the fault can be found.
 
-Sans I/O: it says from which `position` it is to be fed, and goes back there when what looked like a member was none.
-That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each
-other for long enough it does not go back.
+Sans I/O: it says from which `position` it is to be fed, and goes back there if what looked like a member was not one.
+That costs reading bytes again, and has a budget, in proportion to the bytes read: beyond it, members that lie about
+each other are not gone back to.
 """
-
 from __future__ import annotations
 
 import zlib

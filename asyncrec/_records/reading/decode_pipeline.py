@@ -71,7 +71,7 @@ class Pipeline:
 
     @property
     def position(self) -> Position:
-        """Where the records begin that were not given out yet."""
+        """The position of the first record that was not returned yet."""
         if not self._feed.members:
             return Position(self.offset, self.skip, self.records + self.skip)
         # A record may begin in one member and end in another: from the last that begins with one.
@@ -83,7 +83,7 @@ class Pipeline:
         self._feed.push(head)
 
     def give_up(self) -> None:
-        """After an error, when somebody else reads on: hold nothing of the record at fault, which is read again."""
+        """After an error, when another pipeline reads on: drop the record at fault, which is read again."""
         for _ in self._decoder.take_remains():
             pass
 
@@ -93,7 +93,7 @@ class Pipeline:
         Raises:
             FormatError: damage; what came before it was given out.
         """
-        # A source that has its bytes at hand never waits, and a reader in a loop would keep everybody else waiting.
+        # A source that has its bytes in memory never waits, and a reader in a loop would hold up all other tasks.
         await checkpoint()
         feed = self._feed
         try:
@@ -119,7 +119,7 @@ class Pipeline:
             raise
 
     def _place(self, error: FormatError) -> None:
-        if error is self._placed:  # raised again, since who was to go on behind it was cancelled
+        if error is self._placed:  # raised again, since the caller that was to go on behind it was cancelled
             return
         self._placed = error
         error.path = self._path

@@ -79,7 +79,7 @@ class PlainFeed:
         """Say in an error which member it is in: none here."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Add those of what the source has at hand: a step through the layers above costs as much as a block."""
+        """Add records of what the source has in memory: a step through the layers above costs as much as a block."""
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
             while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:

@@ -1,7 +1,7 @@
 """`FrameScan` measures the records of one object without making them; `scan_object` reads an object through for it.
 
-What it asks of the processor is done in C that lets go of the GIL, in worker threads: several objects are scanned side
-by side, each on a core of its own.
+The work on the processor is done in C that releases the GIL, in worker threads: several objects are scanned side by
+side, each on a core of its own.
 """
 
 from __future__ import annotations

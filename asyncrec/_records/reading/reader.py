@@ -283,7 +283,7 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """Open a reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
+    """Open a reader from a position on, to be closed with ``aclose``; `open_reader`, for callers that hold many.
 
     Args:
         path: for messages.

@@ -28,13 +28,13 @@ _SHARE = 256 << 10
 
 
 class ByteBudget:
-    """A number of bytes that may be held at once, with a queue of those who wait for room.
+    """A number of bytes that may be held at once, with a queue of the callers that wait for room.
 
     A size beyond the whole budget is admitted alone, when nothing else is held.
 
-    What is held is pending, collected in queues until there is a batch of it, or under way to a store. Only bytes that
-    are under way are given back without help. So if callers wait and nothing is under way, `when_starving` makes the
-    queues send what they have.
+    What is held is pending, collected in queues until there is a batch of it, or in flight to a store. Only bytes in
+    flight are given back without help. So if callers wait and nothing is in flight, `when_starving` makes the queues
+    send what they have.
 
     Attributes:
         limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
@@ -67,11 +67,11 @@ class ByteBudget:
         self.paused = False
 
     def when_starving(self, send: Callable[[], None]) -> None:
-        """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
+        """Call ``send`` whenever callers wait and nothing is in flight; each queue then sends what it has."""
         self._send.append(send)
 
     def no_longer_when_starving(self, send: Callable[[], None]) -> None:
-        """Have this called no more."""
+        """Stop calling ``send``."""
         self._send.remove(send)
 
     def reserve(self, size: int) -> None:
@@ -154,11 +154,11 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """Note that ``size`` bytes of what is held are under way."""
+        """Note that ``size`` bytes of what is held are in flight."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:
-        """Note that ``size`` bytes that were under way are no longer held."""
+        """Note that ``size`` bytes that were in flight are no longer held."""
         self.under_way -= size
         self.give(size)
 
@@ -169,7 +169,7 @@ class ByteBudget:
 
     @property
     def starving(self) -> bool:
-        """Whether callers wait, and nothing is under way that would end that."""
+        """Whether callers wait, and nothing is in flight that would end that."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
@@ -184,7 +184,7 @@ class ByteBudget:
             self._wake()
 
     def release_all(self) -> None:
-        """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
+        """Admit all callers, now and from now on: the writer failed or closed, and raises an error in each of them."""
         self._released = True
         self._wake()
 

@@ -160,7 +160,7 @@ class ObjectWriter:
         inbox = self._inbox
         deadline = math.inf
         last_ticket = 0
-        # Many who flush at once share one flush of the object, the last that is queued when the first one's turn comes.
+        # Callers that flush at the same time share one flush of the object, when the turn of the first one comes.
         sharing: list[FlushRequest] = []
         shared: FlushRequest | None = None
         try:
@@ -195,7 +195,7 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # Where the object ended, or failed, before theirs came: what they wait for is published with it, or lost.
+            # The object ended, or failed, before these requests came: what they wait for is published with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
@@ -207,7 +207,7 @@ class ObjectWriter:
             self._account(output.sidecar_bytes)
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
-        """Flush the object once for all who ask; what was written up to the ticket is spooled then."""
+        """Flush the object once for all requests; what was written up to the ticket is spooled then."""
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:

@@ -1,9 +1,9 @@
-"""What a writer with a schema makes of what it is given, before anything of it is taken.
+"""What a writer with a schema does with a record before it takes it.
 
-Values by name are held against the schema, and encoded; bytes are looked at as ``validate`` says. So a record that does
-not fit is refused where it is written, and takes no room, key or ticket.
+Values by name are checked against the schema, and encoded; bytes are checked as ``validate`` says. So a record that
+does not fit is refused where it is written, and takes no room, key or ticket.
 
-`asyncrec.example` is imported where there is a schema: who writes bytes does not wait for it.
+`asyncrec.example` is imported only if there is a schema: a program that writes bytes does not wait for it.
 """
 
 from __future__ import annotations

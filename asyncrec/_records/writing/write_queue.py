@@ -1,7 +1,7 @@
 """A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
 
 Producers append; they waited for room in the budget before. Full batches are sealed and handed to the owner task
-(`asyncrec._records.writing.object_writer`), with marks where an object ends and where somebody asked for a flush.
+(`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
 Tickets only grow along a queue, and its `Levels` say which of them have reached which level.
 """
 
@@ -38,7 +38,7 @@ def copy_for_reraise(error: BaseException) -> BaseException:
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
     try:
         again = copy.copy(error)
-    except Exception:  # an exception of somebody else's whose constructor cannot be called again
+    except Exception:  # an exception of another library whose constructor cannot be called again
         return error
     again.__cause__ = error
     return again
@@ -182,13 +182,13 @@ class WriteQueue:
             self._budget.let_others_run()
 
     def end_object(self) -> None:
-        """Have the owner publish what was taken until now, and begin another object with what comes after."""
+        """Have the owner publish all records taken so far, and begin another object with the next ones."""
         self.seal()
         self.quota.restart()
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush what was taken until now. A flush that has not begun is shared."""
+        """Have the owner flush all records taken so far. A flush that has not begun is shared."""
         self.seal()
         return self.inbox.flush()
 

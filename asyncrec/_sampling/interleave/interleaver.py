@@ -173,7 +173,7 @@ class Interleaver:
     async def _arrange_rounds(self, *, early: bool) -> None:
         """Arrange as many whole rounds as are in memory; ``early``: also fetch for the shards that will soon need it.
 
-        Where not even one is complete, the next round is taken block by block, and only then is this tried again.
+        If no round is complete, the next one is taken block by block, and only then is this tried again.
         """
         places = self._order.round()
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots

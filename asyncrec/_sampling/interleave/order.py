@@ -174,7 +174,7 @@ class NondeterministicOrder(InterleaveOrder):
         self._ready = ready
 
     def next(self) -> Take | None:
-        """What to take next. Where nothing is ready it is some input that is not: wait for any, and ask again."""
+        """Return what to take next. If nothing is ready, it is an input that is not: wait for any, and ask again."""
         take = super().next()
         for _ in range(len(self._slots)):
             if take is None or self._ready(take.source):

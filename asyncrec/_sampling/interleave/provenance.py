@@ -95,7 +95,7 @@ class TracedRecords:
         self.slices += other.slices
 
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
-        """The first ``count``, and the rest. Where nothing is cut off, the first is this object: do not extend it."""
+        """Return the first ``count``, and the rest. Without a cut, the first is this object: do not extend it."""
         if count >= len(self.records):
             return self, TracedRecords()
         sources = self.sources()

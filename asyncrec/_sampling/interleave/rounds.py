@@ -1,7 +1,7 @@
 """`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. Pure.
 
-A round is one block of each input in turn. Of inputs that have blocks for many rounds at hand, all those rounds are
-laid out by a few slices for each input, instead of a step for each block: a tenth of the time where blocks are small.
+A round is one block of each input in turn. If inputs have blocks for many rounds in memory, all those rounds are laid
+out by a few slices for each input, not by a step for each block: with small blocks, that takes a tenth of the time.
 """
 
 from __future__ import annotations

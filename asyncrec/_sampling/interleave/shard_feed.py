@@ -1,10 +1,9 @@
-"""A feed gives the record batches of one shard: a `ShardReader` reads them when it is asked, a `PooledFeed` ahead of
-that.
+"""A feed returns the record batches of one shard: a `ShardReader` reads them on demand, a `PooledFeed` ahead of that.
 
-A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
-until its share of bytes waits; it waits for room there before it asks the pool for a turn, so that full shards never
-keep the shard that the order wants next from being read. What waits is handed over together: a store's bytes come in
-many small blocks, and each would be a change of tasks.
+A pool of n has at most n reads in flight at once, over all its shards. Each shard has an owner task, the only one that
+reads it, until its share of bytes waits. The task waits for room there before it asks the pool for a turn, so full
+shards never keep the shard that the order wants next from being read. What waits is handed over together: a store's
+bytes come in many small blocks, and each would be a change of tasks.
 """
 
 from __future__ import annotations

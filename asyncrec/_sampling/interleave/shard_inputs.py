@@ -77,12 +77,12 @@ class ShardInputs:
         self._known[shard] = info
 
     def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
-        """Which version of these shards was read, or of all of them, as far as it is known: for a state."""
+        """Return the version of each of these shards, or of all, that was read, if it is known: for a state."""
         wanted = sorted(self._known if shards is None else self._known.keys() & set(shards))
         return [[shard, *packed_version(self._known[shard])] for shard in wanted]
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Raise DatasetError unless the shards that are known are those of which `versions` told."""
+        """Raise DatasetError unless the shards that are known are those in ``versions``."""
 
         def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Where these shards, all known, differ from all those of which ``versions`` told, for a message."""
+        """Say where these shards, all known, differ from all those in ``versions``, for a message."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)

@@ -96,11 +96,11 @@ class SinglePass:
         await self._interleaver.aclose()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where each open shard is, and where each record in the buffer stands."""
+        """Return the position of each open shard, and of each record in the buffer."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the `state_dict` of now, later: see `Interleaver.snapshot`."""
+        """Return a function that returns the `state_dict` of now, later: see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -163,7 +163,7 @@ class SinglePass:
             if gathered.records:
                 continue
             if not self._interleaver.ended:
-                return  # there is more, but not at hand
+                return  # there is more, but not in memory
             for _ in range(min(missing, len(buffer))):
                 out.add(*buffer.pop())
             return

@@ -28,8 +28,8 @@ class Prefetcher:
 
     The task that makes batches begins with the first `wait`, and ends with ``scope``.
 
-    Where they are made fast, several are made at a time: one change of tasks for all of them. Where they are not, each
-    can be taken as soon as it is there.
+    If batches are made fast, several are made at a time: one change of tasks for all of them. Otherwise each can be
+    taken as soon as it is there.
 
     Args:
         size: batches that wait at most. 0: each is made when it is waited for, and there is no task.
@@ -37,8 +37,8 @@ class Prefetcher:
         has_state: whether the order does not depend on timing.
 
     Attributes:
-        batches: those that wait, each with the last snapshot before it and how many were made since, it included. Who
-            takes one calls `take`.
+        batches: those that wait, each with the last snapshot before it and the number of batches made since, itself
+            included. The consumer calls `take` for each.
         seconds_idle: spent in `wait`.
     """
 
@@ -122,7 +122,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Where there is no task: it closes what it read by itself."""
+        """Close what it read itself, if there is no task."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 

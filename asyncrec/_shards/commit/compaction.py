@@ -1,9 +1,9 @@
 """`compact_manifest` merges the segments of a data set into a checkpoint, and deletes what older ones have covered.
 
-The data goes first, under a name of its maker's own; then a small object takes the checkpoint's number, exclusively.
-Who had the same number in mind has lost, and takes its data away. So checkpoints form a chain, in which each covers all
-that those before it did, and whatever is deleted is in the newest. Times are the store's: from one checkpoint to
-another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
+The data is written first, under a name of its maker's own; then a small object takes the checkpoint's number,
+exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
+which each covers all that those before it did, and everything that is deleted is in the newest. Times are the store's:
+from one checkpoint to another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
 `covered_objects` has what is deleted.
 """
 
@@ -143,7 +143,7 @@ async def compact_manifest(
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         checkpoint = checkpoint_key(name, listed.newest, maker)
-        if latest:  # as its maker put it, who may be another, and have read more than this call
+        if latest:  # as its maker put it, which may be another call, and have read more than this one
             pointer = await folder.get(checkpoint_pointer_key(name, listed.newest), max_bytes=MOST_POINTER_BYTES)
             await folder.put(latest_key(name), pointer)
     return Compaction(
@@ -157,7 +157,7 @@ async def compact_manifest(
 
 
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
-    """See that no run of keys has keys of shards that were removed before this call. Returns the runs that it deleted.
+    """Ensure that no run of keys has keys of shards that were removed before. Returns the runs that it deleted.
 
     The naive way is to delete the runs that are there. Suppose that D removes a shard while C, a compaction, has its
     keys in memory; C writes a run of them behind D's look. So C lists behind its checkpoint, and calls this, too, if
@@ -210,7 +210,7 @@ def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
 
 
 async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
-    """Write a checkpoint, with its runs of keys, and take its number; `None` where somebody else had taken it."""
+    """Write a checkpoint, with its runs of keys, and take its number; `None` if another process had taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
@@ -220,7 +220,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
+        # What is deleted is in it alone: so what the store has is read, before another process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:

@@ -1,8 +1,8 @@
-"""`create`: of all who try to make one small object, exactly one succeeds, and each learns the outcome if it can.
+"""`create`: if several processes try to make one small object, exactly one succeeds, and each learns that if it can.
 
-Everything that decides something about a data set is decided so: commits, closing segments and tombstones, claims,
-places in the log of removals. Such an object goes up in one part, and that its creation is exclusive is what every
-store keeps that was met (`asyncrec doctor` asks yours).
+Everything that decides something about a data set is decided this way: commits, closing segments and tombstones,
+claims, places in the log of removals. Such an object is sent in one part. Every store that was tried creates such an
+object exclusively (`asyncrec doctor` asks yours).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # An answer that was lost looks like a failure, and the retry of it like somebody else's object. Of a commit it is
-    # worth to be as patient again.
+    # An answer that was lost looks like a failure, and the retry of it like another writer's object. For a commit it is
+    # worth being as patient again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:

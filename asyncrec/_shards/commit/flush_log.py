@@ -10,12 +10,12 @@ So an entry says for which shard each record was taken. A shard that was ever co
 and what the log has of it is void, however late an entry comes. Each commit says up to which number the log had come
 (`Segment.flushed`), and only then the last entry may be deleted: a process that ends the writer has to know its number.
 
-One entry is under way at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
+One entry is in flight at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
 it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the
 same bytes are sent again, as for a commit.
 
-Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`; what is held in memory, of
-`FlushRoom`; what is deleted, of `FlushSweeper`.
+`FlushLedger` says which entries are needed, and which a later one repeats; `FlushRoom` what is held in memory;
+`FlushSweeper` what is deleted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FlushLog:
         return shard
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Have the records of a shard, which were kept until now, put into an entry, with what others flush.
+        """Have the kept records of a shard put into an entry, with what others flush.
 
         ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
         answer, the next flush tries again. Returns the count of `stored` at which all of it is there.
@@ -130,7 +130,7 @@ class FlushLog:
         self._to_send.set()
 
     async def send(self) -> None:
-        """Be the task that creates entries, until it is cancelled. Then what is under way is in doubt."""
+        """Create entries until cancelled. Then the entry in flight is in doubt. The body of a task."""
         try:
             while self.error is None:
                 await self._to_send.wait()

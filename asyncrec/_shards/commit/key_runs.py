@@ -259,7 +259,7 @@ def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[n
 
 
 def _sorted(found: list[tuple[Entries, int]]) -> Entries:
-    """The entries of these files, which are let go of."""
+    """Return the entries of these files, sorted; ``found`` is emptied."""
     entries = Entries.joined([_NONE, *(each for each, _ in found)])
     found.clear()
     return entries.sorted()

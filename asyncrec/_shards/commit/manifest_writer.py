@@ -5,7 +5,7 @@ moment, and a process that ended the writer meanwhile is found in its place.
 
 If no answer comes, the same bytes are sent again, for the same number, before anything else is. The naive way is to go
 on with the next number: suppose the request for 7 is late, and 8 is created. Then B lists 6 and 8, and cannot tell
-whether 7 is still to come. Shards that are ready while a request is under way go together into the next segment.
+whether 7 is still to come. Shards that are ready while a request is in flight go together into the next segment.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ManifestWriter:
         self._last = last
         self._recovers = last is None
         self._flush_log = flush_log
-        self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is under way
+        self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is in flight
         self._next = _Group()
         self._doubt: _Doubt | None = None
         self._storage, self._name = storage, name
@@ -279,7 +279,7 @@ class ManifestWriter:
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Look at the log of another process's writer: what it has committed, until now, is not committed again.
+        """Look at the log of another process's writer: what it has committed so far is not committed again.
 
         Raises:
             ConflictError: the log has ended.

@@ -61,7 +61,7 @@ class ShardPublisher:
         self.fates = fates if fates is not None else Fates()
         self._store = store
         self._staging = staging or store
-        # What is published in a spool is uploaded by others, who say what becomes of it in the store.
+        # What is published in a spool is uploaded by an uploader, which says what becomes of it in the store.
         self._staged = Fates() if header.spool else self.fates
         self._header = header
         self._budget = budget
@@ -136,7 +136,7 @@ class ShardPublisher:
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
-        """Say what becomes of a shard that failed, and take away what was published of it and may go."""
+        """Say what becomes of a shard that failed, and delete what was published of it and may go."""
         key, staging = shard.key, self._staging
         if self._staged[key] == "sending":
             self._staged.move(key, "drop")

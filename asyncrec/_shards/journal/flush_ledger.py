@@ -109,7 +109,7 @@ class FlushLedger:
         return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
-        """Take the records of a shard that were kept until now."""
+        """Take the kept records of a shard."""
         self.kept -= sum(batch.size for batch in batches)
         for section in cut(shard, batches, self._most):
             self.taken += 1

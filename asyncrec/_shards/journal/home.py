@@ -119,7 +119,7 @@ class LocalHome(Home):
         with suppress(OSError):
             for each in os.listdir(path):
                 unfinished = os.path.join(path, each)
-                with suppress(OSError):  # somebody is writing it, or took it away
+                with suppress(OSError):  # another process is writing it, or removed it
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         self._remove_unheld(unfinished)
 

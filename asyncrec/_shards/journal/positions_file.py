@@ -101,7 +101,7 @@ class PositionsFile:
         with mapped_errors("writing", self._path):
             folder = os.path.dirname(self._path)
             self._disk.make_folder(folder)
-            # On a filesystem without locks its age alone says whether somebody writes it.
+            # On a filesystem without locks its age alone says whether a process writes it.
             fd = create_file(self._path, system=self._disk.system)
             self._lock = FileLock(fd, self._path, needed=False)
             self.note(records, {})
@@ -124,7 +124,7 @@ class PositionsFile:
         return bool(self._path)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Close the file and release its lock. Idempotent."""
         if self._lock is not None:
             self._lock.release()
 
@@ -151,7 +151,7 @@ class PositionsKeeper:
         await self._folder.disk.in_thread(self._file.note, records, positions)
 
     async def close(self) -> None:
-        """Let go of the file, whatever becomes of the task."""
+        """Close the file and release its lock, whatever becomes of the task."""
         if self._file.is_begun:
             await self._folder.disk.surely_in_thread(self._file.close)
 

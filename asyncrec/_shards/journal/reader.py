@@ -28,20 +28,20 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class JournalReader:
-    """The records of one journal, with their keys where it has a file of keys.
+    """The records of one journal, with their keys if it has a file of keys.
 
-    With keys, records end where they do: the digest of a record is written before it.
+    With keys, records end where the keys do: the digest of a record is written before it.
 
     Args:
         path: of the shard's journal.
         keys: of its keys; `None`, or a path where nothing is, without.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
-        most: no more records than this are given out: those behind them count as a torn tail.
+        most: how many records are returned at most: those behind them count as a torn tail.
 
     Attributes:
-        records: given out so far.
-        cut: bytes behind the last whole record, decompressed, as far as was read; known at the end.
-        damage: what they are, if not a torn tail; known at the end.
+        records: returned so far.
+        cut: bytes behind the last whole record, decompressed, as far as the file was read; known at the end.
+        damage: what these bytes are, if not a torn tail; known at the end.
         modified: when the journal was last written to; known when it is open.
     """
 

@@ -3,11 +3,11 @@
 There are two. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header, and
 its unfinished shards beside it, which hold the final bytes of their records and are there when the process has died. A
 job that writes to a store alone has only a locked file on its machine that proves it alive or dead (`tokens`). A job
-with a spool has both: its mark in the store is for those who do not know the spool.
+with a spool has both: its mark in the store is for processes that do not know the spool.
 
-Where the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process
-that takes it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading
-it; and a flush looks at both, after it has written and before it promises anything (`Staging.check`).
+If the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process that
+takes it first says so in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it.
+A flush looks at both, after it has written and before it promises anything (`Staging.check`).
 
 Everything here blocks, and is for worker threads.
 """
@@ -88,7 +88,7 @@ class Staging:
         """
 
     def check(self) -> None:
-        """See that this process still has its job: what is flushed can then be recovered.
+        """Raise if this process has lost its job; otherwise what is flushed can be recovered.
 
         Raises:
             ConflictError: another process has taken it.
@@ -107,7 +107,7 @@ class Staging:
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
-        """Let go of the lock, after removing its file, unless it is to be kept or something of the job is left.
+        """Release the lock, after removing its file, unless it is to be kept or something of the job is left.
 
         Idempotent. ``briefly``: a file that only proves a job dead is kept for a day, and not for a month.
         """
@@ -172,7 +172,7 @@ class LocalStaging(Staging):
                 if lock is not None:
                     lock.release()
                 raise
-            with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
+            with suppress(OSError):  # a second name, which `remove_unnamed_headers` removes when this job has ended
                 system.unlink(unnamed)
         return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
 

@@ -134,7 +134,7 @@ class StatusFile:
             self._system.pwrite(self._fd, status.encode(), 0)
 
     def close(self) -> None:
-        """Let go of it. It goes with the job's header."""
+        """Close the file. It is removed with the job's header."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with suppress(OSError):

@@ -149,7 +149,7 @@ class ColumnParts:
             self._join()
 
     def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """Return all rows. Once: what they were in is let go of, column by column."""
+        """Return all rows. Once: the columns that they were in are freed one by one."""
         self._join()
         paths = TextColumn.joined(self._paths) if self._paths else TextColumn.of(())
         self._paths.clear()
@@ -284,7 +284,7 @@ class CheckpointDecoder:
             raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
         found: dict[str, Any] = {}
         first = None
-        for name, of in columns.items():  # a column is let go of before the next: 50,000 objects at once take a while
+        for name, of in columns.items():  # a column is freed before the next: 50,000 objects at once take a while
             if isinstance(of, str):
                 found[name] = self._numbers(f"{kind}.{name}", members.pop(name), rows, of, allowed.get(name))
             elif set(map(type, members[name])) == {of}:

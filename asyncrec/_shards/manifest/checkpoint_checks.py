@@ -1,4 +1,4 @@
-"""What a checkpoint says is checked as what a segment says is: it may be anybody's."""
+"""A checkpoint is checked as a segment is: another user may have written it."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
-    """Tell who made the checkpoint of a number: of several who tried to, the one that its pointer names."""
+    """Return the maker of the checkpoint of a number: if several tried to make it, the one that its pointer names."""
     makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))

@@ -32,8 +32,8 @@ class WriterState:
     """The state of one writer, as its data set's manifest has it.
 
     Attributes:
-        closed: it ended well; what it committed is all there is of it.
-        abandoned: somebody gave it up; it can commit nothing more.
+        closed: it ended well, and has nothing that it did not commit.
+        abandoned: another process gave it up; it can commit nothing more.
         recovered: it had died, and what it left on its disk was committed for it.
     """
 

@@ -1,9 +1,9 @@
 """Progress: how far each source was read, as segments, checkpoints and histories have it.
 
 A *source* is what a consumer reads, such as ``topic/3``; a *position* is the number of its last message that is stored.
-Both stand with the turn of the source in which they were committed, because only who has the last turn goes on: what is
-known of a source is the pair with the highest turn, then with the highest position. The position -1 says that there is
-none: the source was forgotten.
+Both stand with the turn of the source in which they were committed, because only the writer with the last turn goes on.
+The state of a source is the pair with the highest turn, then with the highest position. The position -1 says that the
+source was forgotten.
 """
 
 from __future__ import annotations

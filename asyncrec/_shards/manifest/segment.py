@@ -13,9 +13,9 @@ A segment is JSON lines, created exclusively, never changed: a line that says wh
 ``end_crc32c`` is of the shard's last 4,096 bytes: by it a reader sees, without reading the whole shard, that another
 one was put under its name. ``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A
 writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one object per
-closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
-gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
-the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
+closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, if the job was given up:
+the job can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in the
+log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
 ``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and ``releases``
 are of sources (`progress`), and stand there only if it has any. Unknown members are kept.
 

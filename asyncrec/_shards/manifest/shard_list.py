@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # An optional member of an entry: of a rewritten shard, when the first of those that it stands for was committed.
 SINCE = "since"
-# Entries that are kept for those who ask again: a reader does, for each record.
+# Entries that are kept for callers that ask again, as a reader does for each record.
 _RECENT = 1024
 
 

@@ -107,10 +107,10 @@ def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage
 
 
 def check_name(name: str, path: str) -> None:
-    """See that a data set may be called so.
+    """Raise unless ``name`` may be the name of a data set.
 
     Raises:
-        ArgumentValueError: it may not.
+        ArgumentValueError: it may not be.
     """
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError(

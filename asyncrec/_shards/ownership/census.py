@@ -25,9 +25,9 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
-"""Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
+"""The state of a job: ``"unknown"`` if nothing here can tell; ``"ended"`` if its header has just gone."""
 
-# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
+# A writer that opens locks the headers of others for a moment; only a job that holds its own for longer is alive.
 LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
@@ -142,7 +142,7 @@ async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
 
 
 async def dead_among(jobs: Iterable[FoundJob], *, looks: int = LOOKS) -> list[FoundJob]:
-    """Those of some jobs that have died; one whose header somebody else looks at for a moment is looked at again."""
+    """Return the jobs that have died; a job whose header another process looks at for a moment is tried again."""
     left, dead = list(jobs), []
     for look in range(looks):
         if look:

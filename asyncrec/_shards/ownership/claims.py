@@ -55,10 +55,10 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """See that an earlier job makes nothing more. Returns whether its names are free again, so that its claim can go.
+    """Ensure that an earlier job makes nothing more. Returns whether its names are free again, so its claim can go.
 
     Raises:
-        ConflictError: it lives, or may live.
+        ConflictError: it is alive, or may be.
     """
     job = await find_job(folder, name, writer)
     if job is not None and not job.marked:

@@ -248,7 +248,7 @@ class _Taken:
         return True
 
     async def take_away_mark(self) -> None:
-        """Take away claims, mark and header, by which the rest was found, and let go of the lock."""
+        """Delete claims, mark and header, by which the rest was found, and release the lock."""
         header = self._header
         ended = False
         try:
@@ -333,7 +333,7 @@ async def end_own_job(
         # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
         await folder.delete(claim_key(name, exit.claim))
     if exit.doubtful and not exit.committed:
-        return False  # what comes late is not committed, and who recovers finds it by the mark
+        return False  # what comes late is not committed, and recovery finds it by the mark
     if header.life:
         await remove_mark(folder, name, writer)
     return True

@@ -93,14 +93,14 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 
 
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
-    """See that a writer flushes nothing more.
+    """Ensure that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one that another
-    has put there, counts only if a look behind it shows that the writer has not come so far.
+    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one of another
+    process, counts only if a look after it shows that the writer has not come so far.
 
     Raises:
-        ConflictError: it flushes faster than this can be done.
-        StorageError: whether it flushes is not known.
+        ConflictError: the writer flushes faster than it can be fenced.
+        StorageError: it is unknown whether the writer still flushes.
     """
     for _ in range(_ATTEMPTS):
         listed, committed = await _last_of(folder, name, writer)
@@ -227,10 +227,10 @@ class _Adopted:
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
-    """See that nothing is behind the end of a writer that may live, which has this number: else it is no end.
+    """Ensure that the log of a writer that may be alive has nothing behind ``number``, its supposed end.
 
     Raises:
-        ConflictError: something is.
+        ConflictError: it has; the writer is alive.
     """
     if (await load_last(folder, header.name, header.writer))[0] > number:
         raise ConflictError(

@@ -1,11 +1,11 @@
 """Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
-an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
-the begin of the job's log, number 0, and a locked file on the job's machine says whether the job lives
+an owner that can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
+the beginning of the job's log, number 0, and a locked file on the job's machine says whether the job is alive
 (`_shards.ownership.census`), unless the job is detached, or no lock file could be made.
 
-A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
+A claim is for jobs that want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.
 """
 
@@ -57,7 +57,7 @@ class Claim:
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
-        # It counts all the same: somebody wanted the name, and may have used the plain ones.
+        # It counts all the same: a job wanted the name, and may have used the plain ones.
         return cls(number=number, writer="", plain=True)
 
 
@@ -162,7 +162,7 @@ async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
     """Make a claim.
 
     Raises:
-        ConflictError: somebody else was first with this number.
+        ConflictError: another job was first with this number.
     """
     try:
         await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)

@@ -35,12 +35,12 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
     ``deadline`` ends what is shielded in it.
 
     Raises:
-        ConflictError: somebody removed or replaced since; or is about to, and has not ended.
+        ConflictError: another job removed or replaced since; or is about to, and has not ended.
     """
     display_path = join(folder.root, name)
     patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
-    met: set[int] = set()  # by somebody's creation, which a listing need not show at once
+    met: set[int] = set()  # seen when another job created them; a listing need not show them at once
     while True:
         places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):

@@ -1,14 +1,14 @@
-"""Who owns a source of records, such as a partition of a queue: one writer at a time, from the position that is stored.
+"""A source of records, such as a partition of a queue, has one writer at a time, which begins at the stored position.
 
 P reads message 7 of a queue and stops for an hour. Q takes P's place, reads 7, too, and both store message 8. The naive
-way is a lock on the source, which P does not know it has lost. Another is to compare positions before each commit: P
-compares, stops, and commits an hour later. So Q does this, in this order (docs/protocol.md):
+way is a lock on the source, but P does not know that it has lost the lock. Another is to compare positions before each
+commit: P compares, stops, and commits an hour later. So Q takes these steps, in this order (docs/protocol.md):
 
-1. *The last owner's log has ended*, or it has let go of the very turn that it had. If not, Q ends it, even if it lives:
-   nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log, with
-   its other sources.
-2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. Of several that want the source, one
-   wins, and the others look again: the winner is now the last owner.
+1. *The last owner's log has ended*, or it has released the very turn that it had. If not, Q ends it, even if P is
+   alive: nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log,
+   with its other sources.
+2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. If several processes want the source,
+   one wins, and the others look again: the winner is now the last owner.
 3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
 4. *Only now* Q reads the position.
 
@@ -76,7 +76,7 @@ class TakenSource(NamedTuple):
 
     @property
     def release(self) -> Mapping[str, int]:
-        """`Segment.releases` of the segment by which the writer lets go of the source.
+        """`Segment.releases` of the segment by which the writer releases the source.
 
         This or an earlier segment states the position of the last record that the writer has acknowledged. The writer
         takes the source again only when the segment is there.
@@ -223,10 +223,10 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
 
 
 async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
-    """See that the log of a job which has lost a turn goes on: the winner may have ended it.
+    """Ensure that the log of a job which has lost a turn goes on: the winner may have ended it.
 
     Raises:
-        ConflictError: it has ended.
+        ConflictError: the log has ended.
     """
     if (closing := await load_closing(folder, name, writer)) is not None:
         raise abandoned_error(folder, name, closing)
@@ -314,7 +314,7 @@ class _Taking:
         return writer
 
     def is_free(self, turn: int, owner: str) -> bool:
-        """Whether the owner's log has ended, or has let go of this very turn."""
+        """Return whether the owner's log has ended, or has released this very turn."""
         history = self._history
         return owner in self.ended or (
             history is not None and (owner in history.ended or history.releases.get(self._source) == turn)

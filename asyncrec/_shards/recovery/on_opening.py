@@ -164,13 +164,13 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
-    """See that a spool holds no record of another data set than the one at ``url``, of this name.
+    """Ensure that a spool holds no record of another data set than the one at ``url``, of this name.
 
-    What lies in a folder does not say where its records go: its caller does. The note of a writer that had written
-    nothing stays, for `asyncrec.recover`, and hinders no writer.
+    The caller says where a spool's records go, not the folder. The note of a writer that had written nothing stays, for
+    `asyncrec.recover`, and hinders no writer.
 
     Raises:
-        StorageError: it does.
+        StorageError: the spool holds such a record.
     """
     for job in await in_thread(jobs_in, LocalHome(spool)):
         header = job.header

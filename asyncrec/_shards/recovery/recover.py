@@ -3,8 +3,8 @@
 It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
 marks in a store. Each is ended by `end_job` (`_shards.ownership.end_job`), which keeps what it had promised: records
 of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
-or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age, until a
-person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines share,
+or whole. A job that is alive is left alone. A job on another machine cannot be asked: it is named, with its age, until
+a person says that it is dead, or that it is to be given up. If its header is in a folder that several machines share,
 it counts as dead when nothing of it has changed for two minutes.
 """
 

@@ -50,10 +50,10 @@ class RecoveryRun:
         self._errors: list[Exception] = []
 
     def refuse_unknown(self, path: str, jobs: Iterable[FoundJob]) -> None:
-        """See that every id that the caller names is that of one of these jobs.
+        """Raise unless every id that the caller names is that of one of these jobs.
 
         Raises:
-            ObjectNotFoundError: one is not.
+            ObjectNotFoundError: an id is not.
         """
         if missing := (self._abandon | self._dead).difference(job.header.writer for job in jobs):
             raise ObjectNotFoundError(f"{path}: there is no unfinished job with the id {', '.join(sorted(missing))}")

@@ -29,7 +29,7 @@ class Upload:
         self._changed = anyio.Event()
 
     def change(self) -> None:
-        """Have who waits look again."""
+        """Wake the tasks in `wait`, to look again."""
         self._changed.set()
         self._changed = anyio.Event()
 

@@ -59,7 +59,7 @@ class Acknowledgements:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """Let those who wait look again: a shard got on, or failed."""
+        """Wake the tasks in `wait`, to look again: a shard got on, or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 

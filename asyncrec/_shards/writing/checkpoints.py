@@ -48,10 +48,10 @@ MOST_DELETED = 1000
 
 @asynccontextmanager
 async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
-    """Make a checkpoint now and then until the context ends, and take up silent writers; what is under way is given up.
+    """Make a checkpoint now and then until the context ends, which gives up one in progress; take up silent writers.
 
     Args:
-        recovers: take up what writers had flushed to the store that have been silent for too long.
+        recovers: whether to take up what writers had flushed to the store that have been silent for too long.
     """
     job, path = shards.job, shards.path
     if job.header.kind != "rolling":  # it ends with one segment
@@ -72,10 +72,10 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 
 
 async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
-    """See that a writer that flushes nothing is not taken for dead; in the end, by committing what it has flushed.
+    """Keep a writer that flushes nothing from being taken for dead; in the end, by committing what it has flushed.
 
-    Then nothing of it is in the log, and nothing more has to be asked of the store. An entry that came while its shards
-    were being committed is deleted only if another commit says its number.
+    Then nothing of it is in the log, and the store is asked no more. An entry that came while its shards were being
+    committed is deleted only if another commit says its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:

@@ -56,8 +56,8 @@ class Job:
         header: what it makes, and how.
         store: the data set's folder, where it commits.
         staging_folder: where its shards are written and published first: a spool, or else the store itself.
-        spool: the staging folder, where it is a spool.
-        before: the data set as it was when the job began; `None` where there was none.
+        spool: the staging folder, if it is a spool.
+        before: the data set as it was when the job began, or `None`.
         uncovered: how many segments it found then that were in no checkpoint, and the number of the newest checkpoint.
         replaces: it makes its shards the whole data set.
         removed: the shards that it removes; `None` until it asks for a place in the log of removals.
@@ -66,7 +66,7 @@ class Job:
         publisher: publishes its shards.
         fates: what has become of them.
         shares: whether other processes make shards under its names; these are looked for at its end, which is here, or
-            elsewhere if the job goes on when this process lets go of it.
+            elsewhere if the job goes on when this process gives up its lock.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Job:
 
     @property
     def flush_log(self) -> FlushLog | None:
-        """Where its records are flushed to, if it has no disk, and flushes."""
+        """The log to which its records are flushed, if it has no disk, and flushes."""
         return self.publisher.flush_log
 
     def shard_name(self, number: int) -> str:

@@ -2,7 +2,7 @@
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
         if job.committed is None:                                                     # else it was done before
-            ... send job.share to the workers, who return the entries of open_share
+            ... send job.share to the workers; each returns the entries of open_share
             await job.commit(entries)
 
 An object that no commit names does not count: a shard of an attempt that died, of one that ran twice, of a run that

@@ -1,4 +1,4 @@
-"""`open_job`: a job begins, from its mark to the claim on a name; an opening that fails takes away what it made."""
+"""`open_job` begins a job, from its mark to the claim on a name; an opening that fails deletes what it made."""
 
 from __future__ import annotations
 
@@ -306,10 +306,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Take away what an opening that failed with ``error`` had made, but nothing of another job with its id.
+    """Delete what an opening that failed with ``error`` had made, but nothing of another job with its id.
 
     Returns whether nothing is there any more. A store that is down is not waited for once more. With ``quiet``, a
-    failure is not worth a warning: there is probably nothing to take away.
+    failure is not worth a warning: there is probably nothing to delete.
     """
     brief = isinstance(error, TransientStorageError)
     with (

@@ -1,7 +1,7 @@
 """`OpenShards`: what stands behind a `ShardedWriter`, from its queues to the job that commits.
 
 Its parts are made in one order, so that each is given what it needs and no callback is set later: first the queues,
-which know only the budget; then the coordinator, which knows the job and who waits for it; then for each queue its
+which know only the budget; then the coordinator, which knows the job and the waiting callers; then for each queue its
 events, which know the coordinator; and last the tasks, each with a queue and its events.
 """
 
@@ -111,7 +111,7 @@ class OpenShards:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     async def flush(self) -> None:
-        """Have every shard flushed, with what was taken until now."""
+        """Flush every shard, with all records taken so far."""
         requests = [queue.flush() for queue in self.queues]
         for request in requests:
             await request.done.wait()

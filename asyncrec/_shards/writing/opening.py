@@ -1,11 +1,11 @@
 """`Opening` says how far the opening of a job has come, and so what an error leaves. `TRANSITIONS` has every step.
 
-An opening makes a mark, and perhaps a claim, and takes both away if it fails. The naive way is to delete what was made.
-Suppose A asks for its mark, no answer comes, and A finds nothing to delete; it lets go of the lock that proves it dead.
+An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete what was made.
+Suppose A asks for its mark, no answer comes, and A finds nothing to delete; it releases the lock that proves it dead.
 Then the mark appears: B finds a job that it can never prove dead, and a person has to look.
 
-So, as with `asyncrec._shards.commit.fates`, asking is a step of its own, and no answer is not an event. Where an answer
-is missing, the proof of death is kept, also when nothing was found to be taken away.
+So, as with `asyncrec._shards.commit.fates`, asking is a step of its own, and no answer is not an event. If an answer is
+missing, the proof of death is kept, even if there was nothing to delete.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "taken": {"undo": "late"},
     "late": {},
     "marked": {"ask": "claiming", "open": "open", "undo": "nothing"},
-    # The mark is there. The claim may come: who recovers takes it away, if the mark's job is proven dead.
+    # The mark is there. The claim may come: recovery deletes it, if the mark's job is proven dead.
     "claiming": {"grant": "claimed", "refuse": "marked", "miss": "marked", "take": "marked", "undo": "claiming"},
     "claimed": {"open": "open", "undo": "nothing"},
-    # `Job.end` lets go from here on.
+    # `Job.end` releases the lock from here on.
     "open": {},
 }
 

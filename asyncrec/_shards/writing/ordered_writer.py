@@ -185,15 +185,15 @@ async def write_ordered(
     found: Callable[[], Mapping[str, Any]] = dict,
     carried: Mapping[str, Any] | None = None,
 ) -> list[ShardEntry]:
-    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; returns the shards in order.
+    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; return the shards in order.
 
-    ``writer`` is the id to commit under, where a second run is to find that the first one did. ``found`` gives the
+    ``writer`` is the id to commit under, if a second run is to find that the first one did. ``found`` returns the
     metadata that is known when all batches were taken. ``carried`` is as for `ManifestWriter.close`.
 
     Raises:
         ObjectExistsError: there is a data set of this name, or a file of a shard's name.
-        ConflictError: somebody else is making it, or has meanwhile replaced it.
-        DatasetError: with ``num_shards``, there are more or fewer records than was said.
+        ConflictError: another job is making the data set, or has meanwhile replaced it.
+        DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
     On any exception the data set is the one it was.
     """

@@ -149,13 +149,13 @@ class SourceTurns:
     # -- letting go, and losing ---------------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
-        """Commit what the writer has of these sources, and let go of their turns; the others are left out.
+        """Commit what the writer has of these sources, and release their turns; sources it does not have are left out.
 
         If it is cancelled, or raises another error, before all is committed, the writer still has those that it had not
-        lost. From then on it has none of them, whatever becomes of the request: another writer may see that it let go.
+        lost. After that it has none of them, whatever becomes of the request: another writer may see the release.
 
         Raises:
-            ConflictError: another writer has some of them, which no call has told before. All are released.
+            ConflictError: another writer has some of them, and no call has raised that before. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:

@@ -23,7 +23,7 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 
 _path_log = PathLog("asyncrec.shards")
 
-# A person who watches sees that it moves; one small write.
+# Often enough for a person who watches to see progress, for one small write.
 STATUS_SECONDS = 2.0
 # What a status has as the writer's statistics have it.
 _COUNTS = {each.name for each in fields(ShardedWriterStats)} & {each.name for each in fields(JobStatus)}

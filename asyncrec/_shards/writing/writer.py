@@ -223,11 +223,11 @@ class ShardedWriter:
         return await self._sources.take(source)
 
     async def release(self, *sources: str) -> None:
-        """Commit everything written so far, and let go of these sources, so that another writer may continue them.
+        """Commit everything written so far, and release these sources, so that another writer may continue them.
 
-        If another writer has one of them, which no call has told yet, it raises `ConflictError`, and all are released.
-        Release a source also after another call has raised that: until then each call that acknowledges does. Cancelled
-        or failed otherwise, it may have released them, or not yet: what it has not, is still in ``progress``.
+        If another writer has one of them, and no call has raised that yet, it raises `ConflictError`, and all are
+        released. Release a source also after another call has raised that: until then each call that acknowledges does.
+        Cancelled or failed otherwise, it may have released them, or not; those not released are still in ``progress``.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 

@@ -232,7 +232,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Examples of several classes have no schema in common: who reads them says of which class they are."""
+    """Make the plan. Examples of several classes have no schema in common: the reader has to know their classes."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,

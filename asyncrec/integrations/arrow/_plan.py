@@ -113,7 +113,7 @@ async def make_plan(
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
     """The part of worker ``i`` of ``n``: as many neighbouring records as the others have, to within one.
 
-    Where the records of a file are not counted, whole files in turn.
+    If the records of a file are not counted, whole files in turn.
     """
     every = list(parts)
     number, count = worker
@@ -222,7 +222,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Where the next piece may begin, behind a record; far away where none may."""
+    """Return where the next piece may begin, behind a record; far away if none may."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

@@ -1,4 +1,4 @@
-"""`open_batches`: records as Arrow batches, decoded in threads ahead of who takes them."""
+"""`open_batches` returns records as Arrow batches, decoded in threads ahead of the consumer."""
 
 from __future__ import annotations
 

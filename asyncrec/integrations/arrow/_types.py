@@ -27,7 +27,7 @@ ARROW_SCHEMA = "ARROW:schema"
 """The key under which an Arrow schema stands in a manifest's metadata: the name that Parquet files have for it."""
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which may be anybody's
+_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which another user may have written
 
 
 def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
@@ -103,10 +103,10 @@ def encode_arrow(arrow: Any) -> str:
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """``plain``, an `arrow_schema`, with the types the columns had when they were written, where a manifest says so.
+    """Return ``plain``, an `arrow_schema`, with the types that the columns were written with, if a manifest has them.
 
-    What it says is anybody's: a type is taken only where the column can be cast to it, and what cannot be read counts
-    for nothing.
+    A manifest is not trusted: a type is used only if the column can be cast to it, and what cannot be read is
+    ignored.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:

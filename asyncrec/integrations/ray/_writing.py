@@ -176,11 +176,11 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._job.commit(entries, int(write_result.num_rows))
 
     def on_write_failed(self, error: Exception) -> None:
-        """Nothing: who opened the job ends it, and knows whether its commit may have landed."""
+        """Do nothing: the driver ends the job, and knows whether its commit may have landed."""
 
 
 def _schema_of(dataset: Any) -> Any:
-    """The Arrow schema of its rows; `None` where it has none. It may run the first of its tasks."""
+    """Return the Arrow schema of its rows, or `None`. It may run the first of its tasks."""
     found = dataset.schema()
     if found is None:
         return None

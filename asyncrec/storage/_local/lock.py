@@ -112,7 +112,7 @@ def unlock(fd: int) -> None:
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Make the error that names who has the lock, by the process number that stands first in the file."""
+    """Make the error that names the process with the lock, by the process number that stands first in the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -26,7 +26,7 @@ def is_in_memory(device: int) -> bool:
     """Tell whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
 
     A tmpfs does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-    Where the system swaps, a page of it may have to be waited for, and the answer is no.
+    If the system swaps, a page of it may have to be waited for, and the answer is no.
     """
     filesystem = _filesystem(device)
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
@@ -48,7 +48,7 @@ def is_one_machines(kind: str) -> bool:
 def this_machine(fd: int) -> str:
     """Name what a lock on this file is seen from: the machine, until it boots again, and the mount. Blocks.
 
-    Not its host name, which a container has anew each time that it starts. Where the system has no boot id (macOS), the
+    Not by its host name, which a container has anew each time that it starts. If the system has no boot id (macOS), the
     host name stands for it.
     """
     try:

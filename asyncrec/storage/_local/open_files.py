@@ -116,7 +116,7 @@ class OpenFile:
                     self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
-        """Close it; to read is an OSError from now on. For who knows that no other thread reads."""
+        """Close it; reading raises OSError from now on. For callers that know that no other thread reads."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

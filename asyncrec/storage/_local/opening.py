@@ -120,10 +120,10 @@ def open_own(
 
 
 def own_file(path: str, *, system: Any = None) -> bool:
-    """Whether `open_own` would find a file there, as far as its name and owner tell; nothing is opened.
+    """Return whether `open_own` would find a file there, judging by its name and owner; nothing is opened.
 
     Raises:
-        OSError: what the system says, but that nothing is there.
+        OSError: what the system says, except that nothing is there.
     """
     try:
         status = (os if system is None else system).lstat(path)

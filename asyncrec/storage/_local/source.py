@@ -22,11 +22,11 @@ from asyncrec.storage._local.opening import open_object
 _MOST_ON_LOOP = 512 << 10
 # Likewise from a filesystem in memory, straight into the block: one record of 1 MiB is 130 to 200 us.
 _MOST_FROM_MEMORY = 1 << 20
-# Where the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
+# If the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
 _MOST_AHEAD = 1 << 20
 # Below this a read is a look at a header: nothing is read ahead for it.
 _SMALL = 4 << 10
-# After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead is under way.
+# After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead has begun.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -185,7 +185,7 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # Large frames: who reads a body exactly looks at a header next, which is not worth a hop of its own.
+            # Large frames: a reader of an exact body looks at a header next, which is not worth a hop of its own.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 

@@ -165,10 +165,10 @@ class LocalStorage(Storage):
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Delete one of them. One that is gone already is no error.
+        """Delete an unfinished upload. It is not an error if the upload does not exist any more.
 
         Raises:
-            StorageError: somebody is writing it, or it is not this user's file.
+            StorageError: a process is writing it, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished upload of this storage")

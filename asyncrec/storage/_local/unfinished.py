@@ -26,7 +26,7 @@ logger = logging.getLogger("asyncrec.storage")
 
 # Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# An unfinished file is its user's alone: who may read the data set may not read what was never published.
+# An unfinished file is its user's alone: readers of the data set may not read what was never published.
 _UNPUBLISHED = 0o600
 
 
@@ -196,9 +196,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # Whether the name survives is not known: the error must not leave an object behind, nor take away what was
-            # acknowledged, or is a part of another file (`abandon` knows). One that was replaced is lost either way;
-            # then the new one, which is whole, is worth more than none.
+            # It is unknown whether the name survives. The error must not leave an object behind, nor remove what was
+            # acknowledged, or is a part of another file (`abandon` knows). A replaced object is lost either way; then
+            # it is better to keep the new one, which is whole.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -264,7 +264,7 @@ class UnfinishedFile:
     def _open(self, partial: str, mode: int) -> os.stat_result:
         fd = create_file(partial, mode, system=self._disk.system)
         self._partial = partial
-        # On a filesystem without locks its age alone says whether somebody writes it.
+        # On a filesystem without locks its age alone says whether a process writes it.
         self._lock = FileLock(fd, partial, needed=False)
         status: os.stat_result = self._disk.system.fstat(fd)
         return status

@@ -1,4 +1,4 @@
-"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and who shares it.
+"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and how it is shared.
 
 A data set is read through many storages at a time, one for each path that is opened. If they agree in how to reach a
 store, they share one client (`SharedClients`), and so save the connections, and the token, that each would get for
@@ -48,7 +48,7 @@ class SharedClients(Generic[K, C]):
 
     Args:
         name: of the kind of client.
-        make: makes the client of a key. Who waits for it meanwhile waits for the one that is being made.
+        make: makes the client of a key. A caller that comes meanwhile waits for the client that is being made.
         close: closes one. It is given five seconds.
     """
 
@@ -95,15 +95,15 @@ class _Shared(Generic[C]):
 
 
 def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:
-    """Give the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
+    """Return the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
 
     Args:
         path: of certificates in PEM form; `None` for the machine's.
         named_by: what named the file, an option or an environment variable, for the message.
         what: is being done, for the message.
-        shared: give one context to all who ask for the same, as the file is now: to read and parse an ordinary file of
-            140 authorities takes 25 ms of processor time. For clients that set nothing on their context, in any
-            thread: aiohttp's; not httpx's, which say on it, for each connection, which protocols they speak.
+        shared: return one context to all callers that ask for the same, as the file is now: to read and parse an
+            ordinary file of 140 authorities takes 25 ms of processor time. For clients that set nothing on their
+            context, in any thread: aiohttp's; not httpx's, which set on it the protocols of each connection.
 
     Raises:
         StorageError: the file does not exist, cannot be read, or holds no certificates; otherwise every request would

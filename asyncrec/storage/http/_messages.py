@@ -82,9 +82,9 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """The CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
+    """Return the CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
 
-    `None` where asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It
-    blocks, and lets go of the GIL.
+    `None` if asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It blocks,
+    and releases the GIL.
     """
     return None if native is None else native.crc64nvme(data)

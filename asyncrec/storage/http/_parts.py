@@ -43,7 +43,7 @@ class PartSlots:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether a caller waits for room."""
         return self._turn.statistics().locked
 
     def of(self, size: int) -> int:

@@ -1,16 +1,16 @@
 """`RangedSource`: a source that gets its bytes by requests for ranges of one version of an object.
 
 Looking first and asking for bytes afterwards is two round trips where one will do: the answer to a request for bytes
-also says which version they are of, and how long it is. So an object is looked at only where that answer says too
-little, or is refused because there are no bytes to give. Who hands on what is known of the object asks nothing before
-the first bytes are wanted.
+also says which version they are of, and how long it is. So an object is looked at only if that answer says too little,
+or is refused because there are no bytes to return. If the caller passes on what is known of the object, nothing is
+asked before the first bytes are wanted.
 
-A range is asked for whole, up to a window; its answer is handed out as it came, in blocks, and only then the next one
-is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
+A range is asked for whole, up to a window; its answer is handed out as it came, in blocks, and only then the next
+request is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
 
 Between two requests nothing is held: a thousand sources that wait hold no connection. The price is a round trip for
 each window. So a backend may give a reader that keeps up one long answer instead, from its first bytes on, as long as
-it has a slot for it. Where the answer breaks, or its reader rested, the source goes on with ranges.
+it has a slot for it. If the answer breaks, or its reader rested, the source goes on with ranges.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KEEPS_UP = 1 / 4
 
 
 class LongAnswer(Protocol):
-    """An answer that is under way, from where its reader is to the end of what it reads. Of a source that has slots::
+    """An answer that arrives from where its reader is to the end of what it reads. Of a source that has slots::
 
     async def stream(self, start, end):  # as `fetch`, but begun only
         return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
@@ -67,7 +67,7 @@ class LongAnswer(Protocol):
     """
 
     async def receive(self, size: int, /) -> Sequence[bytes]:
-        """Give the next blocks: ``size`` bytes or a little more, fewer only where the answer ends.
+        """Return the next blocks: ``size`` bytes or a little more, fewer only if the answer ends.
 
         Cancelled, or after an error, it is only closed.
 

@@ -1,4 +1,4 @@
-"""Where a storage's objects are the files of a folder, writers keep journals there: what they flush survives them."""
+"""If a storage's objects are the files of a folder, writers keep journals there: what they flush survives them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, deleted, f"s/{n}")
 
     async def test_write_answered_by_another(self) -> None:
-        """What is said to be published is, whichever request of its upload was answered by somebody else."""
+        """What is said to be published is, even if a proxy answered a request of its upload."""
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             for data in (b"short", content(size)):

@@ -91,7 +91,7 @@ class CancellingCases(StorageHooks):
     """The case of a caller that does not wait any longer."""
 
     cancellable_requests: bool = True
-    """Whether a request that is under way can be given up. `False`, with a comment why, is for what runs in threads."""
+    """Whether a request that was sent can be given up. `False`, with a comment why, is for what runs in threads."""
 
     async def test_what_waits_can_be_cancelled(self) -> None:
         """While an answer is awaited a cancellation comes through, as itself: a scope's, and on asyncio a task's, too.

@@ -1,7 +1,7 @@
 """A file of comma-separated values has a row for each record, a column for each feature, and their names in the first.
 
 It is written only: `asyncrec.tools.from_csv` reads tables. A cell holds the feature's one value, a number or text;
-other numbers of values, and bytes that are no UTF-8, are JSON as in a file of JSON lines. Where a record has no such
+other numbers of values, and bytes that are not UTF-8, are JSON as in a file of JSON lines. If a record has no such
 feature the cell is empty.
 """
 

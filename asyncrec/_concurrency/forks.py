@@ -53,7 +53,7 @@ class OfOneProcess:
 
 @cache
 def _refusing(kind: type[OfOneProcess]) -> type[OfOneProcess]:
-    """The class that an object of this kind has in the child."""
+    """Return the class that an object of this kind has in the child."""
 
     def refuse(self: object, name: str) -> Any:
         if name.startswith("__"):

@@ -29,7 +29,7 @@ def processors() -> int:
 
 
 def computing() -> anyio.CapacityLimiter:
-    """The limiter of this event loop for threads that compute and do not wait for anything: `processors` + 2."""
+    """Return the limiter of this event loop for threads that compute and do not wait for anything: `processors` + 2."""
     limiter = _computing.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(processors() + _WAITING)

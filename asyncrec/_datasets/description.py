@@ -105,7 +105,7 @@ class Description:
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """What decodes all of them; `None` where there are records that are not Examples.
+        """Return what decodes all of them; `None` if there are records that are not Examples.
 
         Raises:
             SchemaError: there is no such schema; it names the feature.
@@ -205,7 +205,7 @@ class Description:
 
 
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
-    """The schema that datum's table stands for, for a dataset that has no other.
+    """Return the schema that datum's table stands for, for a dataset that has no other.
 
     datum stores a dense string as one value, whatever shape it notes (an image's).
 
@@ -229,7 +229,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
 
 
 def _kind(value: Any) -> _Kind:
-    """The type and shape of a value that `encode_example` took."""
+    """Return the type and shape of a value that `encode_example` took."""
     known = _SCALARS.get(type(value))
     if known is not None:
         return known

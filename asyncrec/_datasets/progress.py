@@ -64,7 +64,7 @@ class Progress:
             self._bar.update(self._task, completed=self._count)
 
     def counted(self, batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-        """The same batches, counted as they pass."""
+        """Yield the same batches, counted as they pass."""
         for batch in batches:
             yield batch
             self.advance(len(batch))

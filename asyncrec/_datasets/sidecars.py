@@ -89,7 +89,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """One for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
+    """Return one for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():

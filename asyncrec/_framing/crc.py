@@ -57,7 +57,7 @@ def unmask(masked: int) -> int:
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """What stands after ``data`` in a TFRecord file."""
+    """Return what stands after ``data`` in a TFRecord file."""
     crc: int = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 

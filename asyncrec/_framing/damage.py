@@ -55,7 +55,7 @@ class Damage:
         return self.offset == 0 and self.reason == "length" and self.records_before == 0 and not self.member_offset
 
     def to_json(self) -> dict[str, int | str | None]:
-        """The attributes by name, as JSON has them."""
+        """Return the attributes by name, as JSON has them."""
         return asdict(self)
 
 

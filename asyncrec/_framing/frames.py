@@ -192,7 +192,7 @@ class FrameDecoder:
         return position
 
     def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
-        """How many of the frames found from ``position`` on are good before one is not, and where they end."""
+        """Return how many of the frames found from ``position`` on are good before one is not, and where they end."""
         begin, good = position, len(found)
         if good < _FEW:
             for index, record in enumerate(found):

@@ -104,7 +104,7 @@ class FrameSearch:
             self._next = stop
 
     def _check(self, place: int, length: int, ended: bool) -> bool | None:
-        """Whether a frame is whole; `None` when its end is not there yet."""
+        """Return whether a frame is whole; `None` when its end is not there yet."""
         if place + length + FRAME_OVERHEAD > self.base + len(self._buffer):
             return False if ended else None
         if length > _DIRECT:

@@ -54,7 +54,7 @@ class RecordIndex:
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
-        """The stored byte from which on a record is read, and how many records to pass over from there."""
+        """Return the stored byte from which on a record is read, and how many records to pass over from there."""
         if self.members is None:
             return self.offsets.item(record), 0
         member = self.members.item(record)
@@ -62,7 +62,7 @@ class RecordIndex:
 
     @classmethod
     def of_sizes(cls, sizes: Numbers, members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
-        """The index of records that follow each other, by the sizes of their frames.
+        """Return the index of records that follow each other, by the sizes of their frames.
 
         Args:
             members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
@@ -80,13 +80,13 @@ class RecordIndex:
         return cls(kept, np.stack([firsts, offsets[firsts] - begins, stored]))
 
     def as_one_member(self) -> RecordIndex:
-        """The same, in a member that begins at 0: what ZLIB is."""
+        """Return the same, in a member that begins at 0: what ZLIB is."""
         runs = self.runs.copy()
         runs[2] = 0
         return RecordIndex(self._sums.sizes, runs)
 
     def encode(self) -> bytes:
-        """The text of the index."""
+        """Return the text of the index."""
         firsts, offsets, members = self.runs.tolist()
         return b"".join(
             encode_index(
@@ -99,7 +99,7 @@ class RecordIndex:
 
 
 def _narrow(sizes: Numbers) -> Sizes:
-    """The same in as few bytes as the largest needs."""
+    """Return the same in as few bytes as the largest needs."""
     largest = int(sizes.max()) if len(sizes) else 0
     kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
     return sizes.astype(kind)

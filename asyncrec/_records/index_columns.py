@@ -63,7 +63,7 @@ class Column:
         raise NotImplementedError
 
     def tolist(self) -> list[int]:
-        """All of them."""
+        """Return all of them."""
         found: list[int] = self._all().tolist()
         return found
 

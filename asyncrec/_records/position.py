@@ -46,7 +46,7 @@ class RecordBatch:
     _borders: list[int] = field(default_factory=list)  # where frames begin, and at last the end; once asked for
 
     def positions(self, begin: int, end: int) -> list[Position]:
-        """The positions of ``records[begin:end]``."""
+        """Return the positions of ``records[begin:end]``."""
         if not self.members:
             if not self._borders:
                 sizes = (len(record) + FRAME_OVERHEAD for record in self.records)
@@ -62,5 +62,5 @@ class RecordBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
         return self.positions(index, index + 1)[0]

@@ -22,7 +22,7 @@ LARGE_EXAMPLE = 64 << 10
 
 
 def framed_size(lengths: Sequence[int]) -> int:
-    """The bytes that records of these lengths take in an uncompressed file."""
+    """Return the bytes that records of these lengths take in an uncompressed file."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
@@ -78,7 +78,7 @@ not.
 
 
 async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
-    """The record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
+    """Return the record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.
@@ -91,7 +91,7 @@ async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
 
 
 def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
-    """The number of bytes in a record.
+    """Return the number of bytes in a record.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.

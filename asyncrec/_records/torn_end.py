@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """The parts of a file that are not holes, ascending: a terabyte that is one hole is read in no time."""
+    """Return the parts of a file that are not holes, ascending: a terabyte that is one hole is read in no time."""
     parts = []
     end = 0
     try:
@@ -142,7 +142,7 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
 
 
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
-    """The longest record that a file can hold, by what it takes on the disk.
+    """Return the longest record that a file can hold, by what it takes on the disk.
 
     A record that was written may have any length. One that is longer than this is made of holes, and would take memory
     for nothing.

@@ -33,5 +33,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """The first 1,000 ranges, by path and then as they were met."""
+        """Return the first 1,000 ranges, by path and then as they were met."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

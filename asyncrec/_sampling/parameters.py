@@ -15,7 +15,7 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """The number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
+    """Return the number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
 
     Raises:
         TypeError: it is no whole number.
@@ -32,7 +32,7 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
 
 
 def worker_of(worker: Any) -> tuple[int, int]:
-    """The number of a worker, and how many there are.
+    """Return the number of a worker, and how many there are.
 
     Raises:
         TypeError: it is no pair of whole numbers.
@@ -79,7 +79,7 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
 
 
 def new_seed() -> int:
-    """A random seed of 53 bits, which every JSON reader keeps exactly."""
+    """Return a random seed of 53 bits, which every JSON reader keeps exactly."""
     return secrets.randbits(53)
 
 

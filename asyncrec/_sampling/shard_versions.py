@@ -22,17 +22,17 @@ from asyncrec.storage._base import ObjectInfo
 
 
 def packed_version(info: ObjectInfo) -> list[Any]:
-    """Which version of an object it is, as JSON."""
+    """Return which version of an object it is, as JSON."""
     return [info.size, info.crc32c, info.etag, info.modified.isoformat()]
 
 
 def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
-    """Whether an object is still the one that was packed."""
+    """Return whether an object is still the one that was packed."""
     return same_version(packed, packed_version(info))
 
 
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether two packed versions are of the same object.
+    """Return whether two packed versions are of the same object.
 
     A checksum decides where the store keeps one. An etag that changed may be another file's with the same content,
     since a local one holds its inode: a copy that kept its time of modification, to the microsecond, is the same.
@@ -72,7 +72,7 @@ def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """What `with_version` noted; `None` of a shard that a manifest lists."""
+    """Return what `with_version` noted; `None` of a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 

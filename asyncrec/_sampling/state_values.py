@@ -27,14 +27,14 @@ class StateValues:
         return name in self._state
 
     def part(self, name: str) -> StateValues:
-        """A state within this one."""
+        """Return a state within this one."""
         found = self._state.get(name)
         if not isinstance(found, Mapping):
             raise self._error(name, "an object")
         return StateValues(found)
 
     def whole(self, name: str, *, least: int | None = 0, most: int | None = _MOST) -> int:
-        """A whole number from ``least`` to ``most``; `None` is no limit."""
+        """Return a whole number from ``least`` to ``most``; `None` is no limit."""
         found = self._state.get(name)
         if isinstance(found, int) and _is_whole(found, least, most):
             return found
@@ -49,21 +49,21 @@ class StateValues:
         return found
 
     def wholes(self, name: str, *, below: int | None = None) -> list[int]:
-        """A list of whole numbers, at least 0."""
+        """Return a list of whole numbers, at least 0."""
         return [number for (number,) in self._rows(name, [[each] for each in self._list(name)], (below,))]
 
     def optional_wholes(self, name: str, *, below: int) -> list[int | None]:
-        """A list of whole numbers, or of nothing."""
+        """Return a list of whole numbers, or of nothing."""
         found = self._list(name)
         self._rows(name, [[each] for each in found if each is not None], (below,))
         return found
 
     def rows(self, name: str, *below: int | None) -> list[list[int]]:
-        """A list of rows of whole numbers, each at least 0 and below its limit."""
+        """Return a list of rows of whole numbers, each at least 0 and below its limit."""
         return self._rows(name, self._list(name), below)
 
     def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        """A list of what ``fits``, which ``wanted`` says for a message."""
+        """Return a list of what ``fits``, which ``wanted`` says for a message."""
         found = self._list(name)
         if not all(map(fits, found)):
             raise self._error(name, wanted)

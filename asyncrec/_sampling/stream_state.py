@@ -40,7 +40,7 @@ def fingerprint(names: Iterable[str]) -> str:
 
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
+    """Return the state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
     return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
@@ -52,7 +52,7 @@ def checked(
     *,
     difference: Callable[[Sequence[ShardVersion]], str] | None = None,
 ) -> StateValues:
-    """The values of a state. ``difference`` says where the shards differ from those whose versions it has.
+    """Return the values of a state. ``difference`` says where the shards differ from those whose versions it has.
 
     Raises:
         ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
@@ -80,7 +80,7 @@ def checked(
 def ordered_state(
     kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
 ) -> dict[str, Any]:
-    """The state of a stream over numbered records: what its order depends on, and the numbers where it stands.
+    """Return the state of a stream over numbered records: what its order depends on, and the numbers where it stands.
 
     ``versions`` are those of the shards that no manifest lists; there may be none.
     """

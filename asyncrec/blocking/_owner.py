@@ -171,7 +171,7 @@ _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDic
 
 
 def owner_of(handle: Handle[A]) -> Owner[A]:
-    """Give the owner that keeps a handle open."""
+    """Return the owner that keeps a handle open."""
     return _owners[handle]
 
 

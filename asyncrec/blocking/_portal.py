@@ -228,5 +228,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """Give the portal of this process, which is started unless it runs."""
+    """Return the portal of this process, which is started unless it runs."""
     return _of_this_process.get()

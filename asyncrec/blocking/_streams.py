@@ -37,7 +37,7 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Give the next items, ``count`` of them until the end. An error comes after every item before it.
+        """Return the next items, ``count`` of them until the end. An error comes after every item before it.
 
         ``before`` is called on the loop before the first of them is taken from the source.
         """

@@ -73,7 +73,7 @@ class ConfigBase:
     __hash__ = None  # type: ignore[assignment]  # they change
 
     def merge(self, other: Self) -> Self:
-        """What is set in either.
+        """Return what is set in either.
 
         Raises:
             ValueError: they set the same to different values.

@@ -67,7 +67,7 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
 
 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
-    """Give what makes a dict of tensors of one record.
+    """Return what makes a dict of tensors of one record.
 
     A string with the two or three axes of an image, of which one is stored, is the bytes of its file, and decoded.
     """

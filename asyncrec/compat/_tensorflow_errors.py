@@ -146,7 +146,7 @@ _made: dict[tuple[type, ...], Any] = {}  # as many as there are kinds of errors
 
 
 def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
-    """A class of asyncrec's errors and one of these, by this one's name; and the ``real`` one, if there is."""
+    """Return a class of asyncrec's errors and one of these, by this one's name; and the ``real`` one, if there is."""
     theirs = getattr(real, named.__name__, None)
     bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
     if bases in _made:

@@ -70,7 +70,7 @@ class TFRecordOptions:
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:
-        """Give ``""``, ``"GZIP"`` or ``"ZLIB"`` for whatever says so; TensorFlow's own options, too."""
+        """Return ``""``, ``"GZIP"`` or ``"ZLIB"`` for whatever says so; TensorFlow's own options, too."""
         if not options:
             return ""
         if hasattr(options, "compression_type"):

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def loaded(part: str) -> Any:
-    """Give ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
     return getattr(sys.modules.get("tensorflow"), part, None)
 
 
@@ -46,7 +46,7 @@ def of_the_process(message: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """What a field is given, with the messages in it."""
+    """Return what a field is given, with the messages in it."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):

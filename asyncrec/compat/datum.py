@@ -273,7 +273,7 @@ def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """What datum's serializer takes beside what ours does: tensors, and lists of integers and floats."""
+    """Return what datum's serializer takes beside what ours does: tensors, and lists of integers and floats."""
     if isinstance(value, list | tuple):
         return [float(each) for each in value] if set(map(type, value)) == {int, float} else value
     return (

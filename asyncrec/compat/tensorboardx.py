@@ -208,7 +208,7 @@ class S3RecordWriter(RemoteFile):
         self.closed = False
 
     def bucket_and_path(self) -> tuple[str, str]:
-        """What the URL names."""
+        """Return what the URL names."""
         bucket, _, path = self.path.partition("://")[2].partition("/")
         return bucket, path
 

@@ -98,7 +98,7 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Give a name of a part of an installed TensorFlow.
+    """Return a name of a part of an installed TensorFlow.
 
     Raises:
         AttributeError: TensorFlow does not have it, or is not installed.

@@ -135,7 +135,7 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """One for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
+    """Return one for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
 
     Workers of one cluster take every n-th batch each, of an order that they must have in common: without any seed they
     have the same ones.

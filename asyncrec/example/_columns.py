@@ -71,7 +71,7 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """The features named in ``wanted``, with the kind each must have, of serialized Examples.
+    """Return the features named in ``wanted``, with the kind each must have, of serialized Examples.
 
     Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
 
@@ -139,7 +139,7 @@ def _read_in_c(
 
 
 def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
-    """The wanted features of a record as an Example in the form every writer writes."""
+    """Return the wanted features of a record as an Example in the form every writer writes."""
     entries: list[bytes] = []
     for name in wanted.keys() & features.keys():
         key, value = name.encode(), feature_bytes(features[name])
@@ -259,7 +259,7 @@ def _spread(counts: Ints, present: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
-    """The bytes of all spans, one after the other."""
+    """Return the bytes of all spans, one after the other."""
     sizes = stops - starts
     if sizes.max(initial=0) > 16:
         return bytearray().join([data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
@@ -269,7 +269,7 @@ def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
 
 
 def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
-    """The numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
+    """Return the numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
     if kind == FLOAT:
         return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
     values = int64_values(payload)
@@ -282,7 +282,7 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
-    """The values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
+    """Return the values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
     scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")
     length, pos = scan.varint(pos)

@@ -94,12 +94,12 @@ class DeclaredExample:
 
     @classmethod
     def fields(cls) -> dict[str, FieldType]:
-        """The declared fields and their types, in order: a copy."""
+        """Return the declared fields and their types, in order: a copy."""
         return dict(cls._fields)
 
     @classmethod
     def schema(cls) -> Schema:
-        """The schema with which its records are read."""
+        """Return the schema with which its records are read."""
         return cls._schema
 
     @classmethod
@@ -124,7 +124,7 @@ class DeclaredExample:
         return encode_example(values)
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
-        """What is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
+        """Return what is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:

@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """The name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
+    """Return the name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
@@ -52,7 +52,7 @@ def dtype_name(dtype: object) -> str:
 
 
 def kind_of(dtype: str) -> int:
-    """The kind of feature a type is stored as."""
+    """Return the kind of feature a type is stored as."""
     return _KINDS[dtype]
 
 
@@ -70,7 +70,7 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """A column's values as an array of this type; ``counts`` tell a Misfit its row."""
+    """Return a column's values as an array of this type; ``counts`` tell a Misfit its row."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
@@ -90,7 +90,7 @@ def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
 
 
 def raw_array(values: Sequence[bytes], dtype: str) -> Array:
-    """The array whose little-endian bytes these are together: flat, new, writable."""
+    """Return the array whose little-endian bytes these are together: flat, new, writable."""
     little = np.dtype(dtype).newbyteorder("<")
     flat = np.frombuffer(bytearray().join(values), np.uint8 if dtype == "bool" else little)
     return flat.astype(dtype, copy=False)
@@ -119,7 +119,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """A default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
+    """Return a default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
@@ -152,5 +152,5 @@ def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
 
 
 def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:
-    """The row of a value, by its place among all values."""
+    """Return the row of a value, by its place among all values."""
     return int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), index, "right"))

@@ -90,7 +90,7 @@ class Encoder:
         self._in_c = _python_only if native is None else native.encode_example
 
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
-        """The record, if each value is of the very type that its feature stores, and copying them takes no time.
+        """Return the record, if each value is of the very type that its feature stores, and copying them takes no time.
 
         `None` says nothing: `encode` is to be asked.
         """
@@ -107,7 +107,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """The record that holds these values.
+        """Return the record that holds these values.
 
         Raises:
             SchemaError: a value is missing, is not what its entry takes, or has no entry; the feature is named.
@@ -141,7 +141,7 @@ class Encoder:
         return self._other(raws, values)
 
     def _encoded_in_c(self, values: dict[str, Any]) -> bytes | None:
-        """The record; `None` where a value is refused, is missing or has no entry."""
+        """Return the record; `None` if a value is refused, is missing or has no entry."""
         made = {**self._template, **values}
         if len(made) != len(self._exact):
             return None
@@ -250,12 +250,12 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """What C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
+    """Return what C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
     return raw
 
 
 def is_large(values: Mapping[str, Any]) -> bool:
-    """Whether encoding these values takes so long that it is the work of a thread."""
+    """Return whether encoding these values takes so long that it is the work of a thread."""
     size = 0
     for value in values.values():
         kind = type(value)
@@ -294,7 +294,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
 
 
 def _shown(entry: Entry) -> str:
-    """An entry as a user writes it, without the fields at their defaults."""
+    """Return an entry as a user writes it, without the fields at their defaults."""
     if isinstance(entry, FixedLen) and not entry.raw:
         default = "" if entry.default is None else f", default={entry.default!r:.60}"
         return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"

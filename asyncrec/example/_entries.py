@@ -58,18 +58,18 @@ class Entry(ABC):
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """The features of a record that are read for it."""
+        """Return the features of a record that are read for it."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
-        """The value of a batch. Raises Misfit for a record that does not hold what this says."""
+        """Return the value of a batch. Raises Misfit for a record that does not hold what this says."""
 
     @abstractmethod
     def first(self, stacked: Any) -> Any:
-        """The value of the one record of a batch of one."""
+        """Return the value of the one record of a batch of one."""
 
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
-        """The value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
+        """Return the value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
         kinds = self.stored(name)
         columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
         return self.first(self.stack(name, columns))
@@ -80,7 +80,7 @@ class Entry(ABC):
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
-        """An entry that reads what either reads, or None."""
+        """Return an entry that reads what either reads, or None."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``from_json`` reads: the class under "kind", and each field that is not at its default."""

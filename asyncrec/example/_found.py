@@ -75,7 +75,7 @@ class _Found:
             raise _UnlikeError
 
     def completed(self, columns: dict[str, Column]) -> dict[str, Column]:
-        """The columns, in which a feature without a kind has no values, and is not absent."""
+        """Return the columns, in which a feature without a kind has no values, and is not absent."""
         rows: set[int] = set()
         for name in self._kindless:
             rows.update(np.flatnonzero(columns[name].counts < 0).tolist())

@@ -115,7 +115,7 @@ class FixedLen(Entry):
         return self.ragged() if self.default is None else self
 
     def ragged(self) -> VarLen | None:
-        """A VarLen of the same values, unless that would lose a shape or a default."""
+        """Return a VarLen of the same values, unless that would lose a shape or a default."""
         return None if self.raw or self.default is not None or len(self.shape) > 1 else VarLen(self.dtype)
 
     def merged(self, other: Entry) -> Entry | None:

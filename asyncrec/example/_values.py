@@ -38,7 +38,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def raw_of(value: object, narrow: bool = True) -> Raw:
-    """The kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
+    """Return the kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
 
     Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
     """
@@ -129,7 +129,7 @@ def _float_of(value: Any) -> float:
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
-    """Which values a list may hold side by side, by the type of one of them."""
+    """Return which values a list may hold side by side, by the type of one of them."""
     for family, members in _FAMILIES:
         if issubclass(kind, members):
             return family

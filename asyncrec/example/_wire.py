@@ -29,7 +29,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
 def parse_example(data: bytes) -> dict[str, Raw]:
-    """The features of a serialized Example, in the order in which they first appear.
+    """Return the features of a serialized Example, in the order in which they first appear.
 
     Raises DecodeError if ``data`` is not the serialized form of an Example.
     """
@@ -47,7 +47,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 
 
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
-    """The context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
+    """Return the context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
 
     Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
     """
@@ -64,7 +64,7 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
 
 
 def byte_strings(data: bytes, pos: int, end: int) -> list[bytes]:
-    """The values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
+    """Return the values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
     values = []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -195,7 +195,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
 
 
 def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int]:
-    """A number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
+    """Return a number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
     at = pos
     value = 0
     for shift in range(0, 7 * longest, 7):

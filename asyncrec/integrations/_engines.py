@@ -21,13 +21,13 @@ _GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the numb
 
 
 def seen_from_tasks(path: str | os.PathLike[str]) -> str:
-    """The path as a task can use it, which has another working folder."""
+    """Return the path as a task can use it, which has another working folder."""
     where = os.fspath(path)
     return where if "://" in where else os.path.abspath(where)
 
 
 def read_size(part: Part) -> int:
-    """How many bytes of records a part has, about."""
+    """Return how many bytes of records a part has, about."""
     return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
 
 

@@ -29,7 +29,7 @@ class Metric:
     field: str
 
     def of(self, totals: WriterTotals) -> float:
-        """What a process's writers count."""
+        """Return what a process's writers count."""
         value: float = getattr(totals, self.field)
         return value
 

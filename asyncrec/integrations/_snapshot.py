@@ -18,7 +18,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 
 
 def snapshot_at(path: str | PathLike[str] | Manifest, reading: Mapping[str, Any]) -> Manifest:
-    """The manifest of a data set as it is now; one that is given is it.
+    """Return the manifest of a data set as it is now; one that is given is it.
 
     Raises: as `asyncrec.open_dataset`, whose arguments ``reading`` are.
     """
@@ -52,7 +52,7 @@ class SnapshotRecords:
         self.count = self.manifest.records
 
     def dataset(self) -> blocking.Dataset:
-        """The data set, which is opened by the first call in a process."""
+        """Return the data set, which is opened by the first call in a process."""
         opened = self._opened
         if opened is None:
             with self._opening:

@@ -55,7 +55,7 @@ class RecordDataSource:
         return self._records.count
 
     def __getitem__(self, index: SupportsIndex) -> bytes:
-        """One record; its errors are those of `asyncrec.Dataset.get`."""
+        """Return one record; its errors are those of `asyncrec.Dataset.get`."""
         return self._records.dataset().get(index)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[bytes]:

@@ -91,7 +91,7 @@ def _is_distributed() -> bool:
 
 
 def _ranks_here() -> tuple[int, int]:
-    """The rank of this process and how many there are, as ``torch.distributed`` says it."""
+    """Return the rank of this process and how many there are, as ``torch.distributed`` says it."""
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
@@ -215,7 +215,7 @@ class ShuffledDataset(StreamDataset):
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
-        """The number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
+        """Return the number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
         if self._shuffling["num_repeat"] != 1:
             raise ArgumentTypeError("len() is defined only for one epoch; omit num_repeat=")
         return self._batches(0).rounds
@@ -274,7 +274,7 @@ class ShuffledDataset(StreamDataset):
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
     def _batches(self, epoch: int | None, *, loaded: bool = False) -> WorkerBatches:
-        """The batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
+        """Return the batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
         rank, ranks = _ranks_here()
         run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
         worker = WorkerOfRank(rank, ranks, ranks=ranks)
@@ -341,7 +341,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         return item
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
+        """Return the items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
         records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
 

@@ -27,11 +27,11 @@ def asyncrec_storage_factories() -> Iterable[Any]:
 
 @hookspec
 def asyncrec_commands() -> Iterable[Command]:
-    """The commands of one plugin."""
+    """Return the commands of one plugin."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 
 @hookspec
 def asyncrec_formats() -> Iterable[Format]:
-    """The formats of one plugin, for `asyncrec.tools.convert`."""
+    """Return the formats of one plugin, for `asyncrec.tools.convert`."""
     raise NotImplementedError("this function only specifies a hook and is never called")

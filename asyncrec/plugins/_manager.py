@@ -71,7 +71,7 @@ class Plugins:
             self.loaded = True
 
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
-        """What the external ones give to a hook, each with the name of its plugin, as ``check`` makes it.
+        """Return what the external ones give to a hook, each with the name of its plugin, as ``check`` makes it.
 
         A plugin whose hook fails, or of which ``check`` refuses anything (a PluginError), gives nothing, and is noted
         as broken; whatever it gives to other hooks stays.

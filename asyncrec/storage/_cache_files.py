@@ -50,7 +50,7 @@ class CachedVersion:
         return -(-self.size // PIECE_BYTES)
 
     def piece_of(self, position: int) -> int:
-        """The number of the piece in which a byte lies."""
+        """Return the number of the piece in which a byte lies."""
         return position // PIECE_BYTES
 
     def piece(self, number: int) -> tuple[int, int]:

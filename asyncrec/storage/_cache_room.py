@@ -92,7 +92,7 @@ class CacheRoom:
             lock.release()
 
     def opened(self, name: str) -> tuple[int, str]:
-        """A file to lock, open, and its path."""
+        """Return a file to lock, open, and its path."""
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)

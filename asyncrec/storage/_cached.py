@@ -58,7 +58,7 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
 
 
 def through(storage: Storage, cache: DiskCache | None) -> Storage:
-    """Give a storage, read through a cache if there is one."""
+    """Return a storage, read through a cache if there is one."""
     return storage if cache is None else CachedStorage(storage, cache)
 
 
@@ -138,7 +138,7 @@ class CachedStorage(ReadOnlyStorage):
         self._listed[info.key] = info
 
     async def known(self, key: str, info: ObjectInfo | None) -> ObjectInfo:
-        """What is known of an object, or what the store says of it."""
+        """Return what is known of an object, or what the store says of it."""
         return info or self._listed.get(key) or await self._storage.head(key)
 
     def version_of(self, key: str, info: ObjectInfo) -> CachedVersion:
@@ -151,7 +151,7 @@ class CachedStorage(ReadOnlyStorage):
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
 
     def in_store(self, key: str, info: ObjectInfo, start: int, end: int) -> AbstractAsyncContextManager[ByteSource]:
-        """The same version, read from the store."""
+        """Return the same version, read from the store."""
         known = self._stored.get(self.version_of(key, info).name) if info.etag.startswith(_BY_CONTENT) else info
         return self._storage.open_source(key, start=start, end=end, info=known)
 
@@ -177,7 +177,7 @@ class CachedStorage(ReadOnlyStorage):
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Whether a damaged record of this version may come right when it is read once more: see `DiskCache`."""
+        """Return whether a damaged record of this version may come right when it is read once more: see `DiskCache`."""
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:

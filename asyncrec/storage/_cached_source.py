@@ -114,7 +114,7 @@ class CachedSource(ByteSource):
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """The next bytes; `None` if the cache cannot have them, and they come from the store."""
+        """Return the next bytes; `None` if the cache cannot have them, and they come from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)

@@ -30,7 +30,7 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
-    """The CRC32C of an object's bytes, which are read; of the version ``info`` where it is given.
+    """Return the CRC32C of an object's bytes, which are read; of the version ``info`` where it is given.
 
     Raises:
         ObjectNotFoundError: there is no such object, or no longer this version of it.

@@ -186,7 +186,7 @@ def _checksum(buffers: Sequence[Buffer], value: int) -> int:
 
 
 def _end_of(before: bytes, buffers: Sequence[Buffer]) -> bytes:
-    """The last bytes of what came before and these."""
+    """Return the last bytes of what came before and these."""
     pieces: list[Buffer] = []
     missing = END_BYTES
     for buffer in chain(reversed(buffers), (before,)):

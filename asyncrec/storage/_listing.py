@@ -37,7 +37,7 @@ def is_pattern(name: str) -> bool:
 
 
 def beginning_of(pattern: str) -> str:
-    """What each name begins with that matches."""
+    """Return what each name begins with that matches."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 

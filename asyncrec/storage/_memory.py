@@ -46,7 +46,7 @@ class _Objects(dict[str, _Object]):
         self._versions = count(1)
 
     def path(self, key: str) -> str:
-        """Give the whole URL of one, for messages."""
+        """Return the whole URL of one, for messages."""
         return join(self._root, key)
 
     def find(self, key: str) -> _Object:

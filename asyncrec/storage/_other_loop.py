@@ -231,7 +231,7 @@ async def _done(future: Future[Any]) -> None:
 
 
 def run_soon() -> Callable[[Callable[[], object]], object]:
-    """Give what runs a function on the current event loop from another thread, without waiting for it.
+    """Return what runs a function on the current event loop from another thread, without waiting for it.
 
     anyio's own (`anyio.from_thread`) waits, and so would make each loop stand still for the other.
     """

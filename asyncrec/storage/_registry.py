@@ -76,7 +76,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """Give the simple object that was registered for a path, if one was."""
+    """Return the simple object that was registered for a path, if one was."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
@@ -171,7 +171,7 @@ async def located_folder(
 
 
 def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
-    """Give what was registered for the path's prefix by `register_writer_factory`."""
+    """Return what was registered for the path's prefix by `register_writer_factory`."""
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")

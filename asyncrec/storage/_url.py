@@ -166,7 +166,7 @@ def redact(text: str) -> str:
 
 
 def _is_told_by(word: str) -> bool:
-    """Whether the word behind this one is a secret: ``Bearer``, or ``x-amz-security-token:``."""
+    """Return whether the word behind this one is a secret: ``Bearer``, or ``x-amz-security-token:``."""
     word = word.lower().rstrip("\"'")
     if word.endswith(":"):
         return any(each in word for each in _SECRET_HEADERS)

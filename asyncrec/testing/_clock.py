@@ -39,7 +39,7 @@ WHILE_THREADS_RUN = 0.05
 
 
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
-    """Give what an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
+    """Return what an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
     Each call gives a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
     a worker thread runs, and knows nothing of other processes or of servers in threads of their own: where a test

@@ -76,7 +76,7 @@ class CommandConformance(PluginKit):
         return _Result(code, captured.out, captured.err)
 
     def called(self, path: str) -> list[str]:
-        """Give the arguments, with ``path`` for PATH."""
+        """Return the arguments, with ``path`` for PATH."""
         return [path if each == "PATH" else each for each in self.arguments]
 
     def function(self) -> Callable[..., int]:

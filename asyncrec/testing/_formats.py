@@ -43,11 +43,11 @@ class FormatConformance(PluginKit):
     name: str
 
     def records(self) -> list[bytes]:
-        """Give three records at least, each a tf.train.Example."""
+        """Return three records at least, each a tf.train.Example."""
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Give a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
+        """Return a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ class FormatConformance(PluginKit):
         self._folder = tmp_path
 
     async def format(self) -> Format:
-        """Give the format, as asyncrec takes it in."""
+        """Return the format, as asyncrec takes it in."""
         formats = Formats(self.plugins())
         await formats.look_for(self.name)
         return formats.get(self.name)
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """What they hold: two encodings of an Example are the same one."""
+    """Return what they hold: two encodings of an Example are the same one."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 
 
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
-    """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
+    """Return what the manifest says otherwise of an index or keys; ``""`` when nothing does."""
     if sidecar.bytes not in (None, len(content)):
         return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)

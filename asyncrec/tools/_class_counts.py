@@ -55,7 +55,7 @@ class ClassCounts:
                 continue  # `verify` is for that; or it was replaced meanwhile
 
     def most(self) -> dict[str, int]:
-        """The values that come most often, and how often."""
+        """Return the values that come most often, and how often."""
         return dict(self._counts.most_common(_SHOWN))
 
     def _new(self, manifest: Manifest) -> list[ShardEntry]:

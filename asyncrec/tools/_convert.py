@@ -173,7 +173,7 @@ def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
 async def _files(
     store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
-    """The source files with the names they are known by, and their format."""
+    """Return the source files with the names they are known by, and their format."""
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
     found: list[ObjectInfo] = []
@@ -253,7 +253,7 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
-    """The id for the job of a source file; where one has ended well, what ended it.
+    """Return the id for the job of a source file; where one has ended well, what ended it.
 
     What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
 

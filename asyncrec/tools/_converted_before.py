@@ -82,7 +82,7 @@ class ConvertedBefore:
             raise self._changed(*changed[0], others=len(changed) - 1)
 
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
-        """The report on a file of which this version was converted; `None` where it was not."""
+        """Return the report on a file of which this version was converted; `None` if it was not."""
         for version in self._versions.get(file, ()):
             # What an earlier asyncrec wrote has no etag.
             if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):
@@ -94,7 +94,7 @@ class ConvertedBefore:
         return None
 
     def ended(self, file: str, info: ObjectInfo, metadata: Mapping[str, Any]) -> ConvertReport:
-        """The report on a file whose job another process has ended, with this metadata.
+        """Return the report on a file whose job another process has ended, with this metadata.
 
         Raises:
             DatasetError: that was another version of it.

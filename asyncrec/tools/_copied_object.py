@@ -46,7 +46,7 @@ async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same
 
 
 async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: bool) -> bool:
-    """Whether the target has the object already.
+    """Return whether the target has the object already.
 
     Raises:
         ObjectExistsError: it has another one.

@@ -137,7 +137,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Where an object goes: below the target with the part of its key that the selection does not share."""
+    """Return where an object goes: below the target with the part of its key that the selection does not share."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -191,12 +191,12 @@ async def _copy_dataset(
 
 
 def _committed(entry: ShardEntry, now: str) -> ShardEntry:
-    """The entry of a copied shard: of its records, too, the copy's commit is the first."""
+    """Return the entry of a copied shard: of its records, too, the copy's commit is the first."""
     return replace(entry, committed=now, extra={name: value for name, value in entry.extra.items() if name != SINCE})
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Whether a data set says of all sources what it would be told."""
+    """Return whether a data set says of all sources what it would be told."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -234,7 +234,7 @@ async def _heal(
 
 
 def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
-    """The objects of a shard, in the order in which they are published."""
+    """Return the objects of a shard, in the order in which they are published."""
     pairs = ((old.index, entry.index), (old.keys, entry.keys))
     sidecars = [(from_, to) for from_, to in pairs if from_ and to]
     return [
@@ -261,7 +261,7 @@ def _stem(name: str, path: str) -> str | None:
 
 
 def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:
-    """What the data set at the target lacks.
+    """Return what the data set at the target lacks.
 
     Raises:
         ObjectExistsError: it is another one.
@@ -273,7 +273,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """The entry with the data set's new name in all of its own."""
+    """Return the entry with the data set's new name in all of its own."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

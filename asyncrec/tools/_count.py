@@ -102,7 +102,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """The records of each shard, in order: as its manifest says, or else as `counted`."""
+    """Return the records of each shard, in order: as its manifest says, or else as `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)
@@ -113,7 +113,7 @@ async def counts_of(
 
 
 async def counted(selection: Selection, shard: SelectedShard) -> int:
-    """The records of a shard, by its index or by reading it."""
+    """Return the records of a shard, by its index or by reading it."""
     folder, entry, index = await _looked_up(selection, shard)
     if index is not None:
         return len(index)
@@ -121,7 +121,7 @@ async def counted(selection: Selection, shard: SelectedShard) -> int:
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:
-    """The records of a shard, without reading it; `None` where it has no index."""
+    """Return the records of a shard, without reading it; `None` if it has no index."""
     _, _, index = await _looked_up(selection, shard)
     return None if index is None else len(index)
 

@@ -122,7 +122,7 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """What the first of these records are known by, as text: one read for each.
+    """Return what the first of these records are known by, as text: one read for each.
 
     Of a key the shard has a digest; its text is that of the feature with the same one.
     """
@@ -147,7 +147,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """The text of a feature with one value, of bytes too; "" of others."""
+    """Return the text of a feature with one value, of bytes too; "" of others."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:

@@ -254,7 +254,7 @@ class _Doctor:
         )
 
     async def _parts(self) -> int:
-        """The size of the smallest object that is sent in more than one part."""
+        """Return the size of the smallest object that is sent in more than one part."""
         size = 0
         with suppress(_Enough):
             async with self._folder.open_sink(self._key()) as sink:
@@ -330,7 +330,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """What a kill -9 takes of a rolling writer here."""
+    """Return what a kill -9 takes of a rolling writer here."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

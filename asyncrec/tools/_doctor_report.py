@@ -42,7 +42,7 @@ class DoctorReport:
 
 
 def installed() -> dict[str, str]:
-    """Give the versions of Python, asyncrec and every plugin, and what is in C."""
+    """Return the versions of Python, asyncrec and every plugin, and what is in C."""
     found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
     for entry in entry_points(group="asyncrec"):
         if entry.dist is not None and entry.dist.name != "asyncrec":

@@ -62,7 +62,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
 
 
 def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
-    """The bytes of some records. Blocks.
+    """Return the bytes of some records. Blocks.
 
     Raises:
         SchemaError, DecodeError: one of them does not fit; the message says which, in place of its number among these.
@@ -79,7 +79,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
 
 
 async def _inferred(selection: Selection) -> Mapping[str, Any]:
-    """The schema of all records, by a pass over them."""
+    """Return the schema of all records, by a pass over them."""
     merged: Schema | None = None
     async with AsyncExitStack() as stack:
         async for found in RecordStream(selection, (), stack):

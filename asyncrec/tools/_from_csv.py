@@ -159,7 +159,7 @@ class _Table:
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 
     def _notes_on_labels(self, label: str, column: _Column) -> list[str]:
-        """What is odd about a column of labels, a sentence each."""
+        """Return what is odd about a column of labels, a sentence each."""
         notes = []
         rows, classes = len(self._rows) - 1, len(self.labels)
         if column.empty:
@@ -255,7 +255,7 @@ _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """The first type that holds a cell. A number has no underscores, which Python alone reads."""
+    """Return the first type that holds a cell. A number has no underscores, which Python alone reads."""
     if "_" in cell:
         return "str"
     try:

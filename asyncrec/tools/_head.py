@@ -83,7 +83,7 @@ class RecordStream:
                 return found
 
     def _chosen(self, conditions: Conditions, records: list[FoundRecord]) -> list[FoundRecord]:
-        """Those that meet the conditions. Blocks: each is parsed."""
+        """Return those that meet the conditions. Blocks: each is parsed."""
         return [records[at] for at in conditions.chosen([each.data for each in records])]
 
 

@@ -108,7 +108,7 @@ class Identities:
         return records.given
 
     def groups(self) -> Iterator[Rows]:
-        """All rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
+        """Yield all rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
         if self._files is None:
             yield _grouped([np.empty(0, self._row), *self._held])
             return
@@ -145,13 +145,13 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """What stands for a record's value of the feature; `None` where it has none."""
+        """Return what stands for a record's value of the feature; `None` if it has none."""
         assert self._feature is not None, "asked for"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
     def _without_ignored(self, features: Features) -> bytes:
-        """What stands for a record's content without the features that are ignored."""
+        """Return what stands for a record's content without the features that are ignored."""
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
@@ -171,7 +171,7 @@ class Identities:
 
 
 def features_in(record: bytes) -> Features:
-    """The features of a record, as they are on the wire; none of what is no Example."""
+    """Return the features of a record, as they are on the wire; none of what is no Example."""
     try:
         return parse_example(record)
     except DecodeError:
@@ -179,7 +179,7 @@ def features_in(record: bytes) -> Features:
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """The keys of records; `None` where one was written without."""
+    """Return the keys of records; `None` if one was written without."""
     return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
 
 

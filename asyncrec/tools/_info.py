@@ -235,7 +235,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
-    """Those that committed something, or ended; and those that are at work, or died at it."""
+    """Return those that committed something, or ended; and those that are at work, or died at it."""
     unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():

@@ -29,7 +29,7 @@ from asyncrec.example._codec import Decoded, decode_sequence_example, encode_exa
 
 
 def is_example(record: bytes) -> bool:
-    """Whether a record reads as an Example or a SequenceExample that holds something."""
+    """Return whether a record reads as an Example or a SequenceExample that holds something."""
     try:
         context, lists = decode_sequence_example(record)
     except DecodeError:
@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """The features that a schema, as its ``to_json`` gives it, says are lists even where they have one value."""
+    """Return the features that a schema, as its ``to_json`` gives it, says are lists even where they have one value."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()
@@ -46,7 +46,7 @@ def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Any]:
-    """The JSON value of a record.
+    """Return the JSON value of a record.
 
     Args:
         lists: features that are lists whatever their length.
@@ -106,7 +106,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A feature as the encoder takes it: floats and whole numbers that stand in one list are floats."""
+    """Return a feature as the encoder takes it: floats and whole numbers that stand in one list are floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]

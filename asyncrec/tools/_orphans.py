@@ -97,7 +97,7 @@ _KINDS = (
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
-    """What lies in the data set's folder under its names and is in no manifest."""
+    """Return what lies in the data set's folder under its names and is in no manifest."""
     return [
         *await find_unlisted(dataset, base, min_age=min_age),
         *await _find_runs(dataset, base, min_age=min_age),
@@ -105,7 +105,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """The runs of keys that no checkpoint names. That one was to name them, only their age tells."""
+    """Return the runs of keys that no checkpoint names. That one was to name them, only their age tells."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
@@ -129,7 +129,7 @@ async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> 
 
 
 async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """The shards, indexes, keys and positions that are in no manifest."""
+    """Return the shards, indexes, keys and positions that are in no manifest."""
     folder, name = dataset.folder, dataset.name
     listed = dataset.manifest.shards
     shards: set[str] = set()
@@ -275,7 +275,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Those that the data set does not have. Blocks."""
+    """Return those that the data set does not have. Blocks."""
     return [
         each
         for each in found

@@ -170,7 +170,7 @@ async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> 
 
 
 async def _entry_of(folder: Storage, shard: str) -> ShardEntry | None:
-    """What the manifest of its data set says of a shard; `None` of a file in no manifest that can be read."""
+    """Return what the manifest of its data set says of a shard; `None` of a file in no manifest that can be read."""
     name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
     try:
         manifest = await load_manifest(folder, name, path=name) if name != shard else None

@@ -81,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Which lines of the index the records are; -1 where that is not known."""
+        """Return which lines of the index the records are; -1 where that is not known."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -104,7 +104,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """What was lost, once all was read; `None` where nothing was."""
+        """Return what was lost, once all was read; `None` if nothing was."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)

@@ -67,7 +67,7 @@ async def schema(
 
 
 def inferred(records: Sequence[FoundRecord]) -> Schema:
-    """The schema that reads all of them. Blocks.
+    """Return the schema that reads all of them. Blocks.
 
     Raises:
         DecodeError: a record is no Example; the message says which.

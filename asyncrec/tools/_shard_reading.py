@@ -95,7 +95,7 @@ class ShardKeys:
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """The keys of records with these numbers in the shard, ascending from call to call; none for `None`."""
+        """Return the keys of records with these numbers in the shard, ascending from call to call; none for `None`."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

@@ -36,7 +36,7 @@ class Order:
         self._groups: dict[bytes, bytes] = {}
 
     def group(self, record: bytes) -> bytes | None:
-        """A digest of the value of the feature; `None` without the feature."""
+        """Return a digest of the value of the feature; `None` without the feature."""
         if self._group_by is None:
             return None
         try:
@@ -60,7 +60,7 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """The bytes of a group, by the order in which the first of each came; none begins with another's."""
+        """Return the bytes of a group, by the order in which the first of each came; none begins with another's."""
         prefix = self._groups.get(group)
         if prefix is None:
             known = len(self._groups)

@@ -90,7 +90,7 @@ class ExampleSource(Protocol):
     def schema(self) -> Schema: ...
 
     def parts(self, number: int) -> ExampleParts:
-        """What an example is made of."""
+        """Return what an example is made of."""
 
 
 class SplitOptions(NamedTuple):
@@ -163,6 +163,6 @@ async def write_splits(
 
 
 def _dealt(source: ExampleSource, options: SplitOptions) -> tuple[int, dict[str, list[int]]]:
-    """How many examples there are, and the numbers of those of each split. Blocks."""
+    """Return how many examples there are, and the numbers of those of each split. Blocks."""
     strata = source.strata
     return len(strata), deal(strata, options.weights, seed=options.seed)

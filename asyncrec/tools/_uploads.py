@@ -141,7 +141,7 @@ async def uploads(
 
 
 def _folder_of(key: str) -> tuple[str, str]:
-    """The data set's folder that an unfinished file is in, and its name in it."""
+    """Return the data set's folder that an unfinished file is in, and its name in it."""
     parent, _, name = key.rpartition("/")
     if parent.rpartition("/")[2] in ("_index", "_keys"):
         parent = parent.rpartition("/")[0]

@@ -137,7 +137,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
+        """Return how old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()

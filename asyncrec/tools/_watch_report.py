@@ -149,7 +149,7 @@ class WatchReport:
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """The writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
+        """Return the writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
 
         Dead ones, too. A writer without a disk is quiet from one commit to the next.
         """

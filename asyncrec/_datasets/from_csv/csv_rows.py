@@ -60,7 +60,7 @@ class CsvRows:
         return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
 
     def line(self, row: int) -> int:
-        """The line, from 1, where a row begins."""
+        """Return the line, from 1, where a row begins."""
         return self._lines[row]
 
     def where(self, row: int) -> str:

@@ -26,13 +26,13 @@ class Origin(Protocol):
     """What an example is made of."""
 
     def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """The example, not loaded."""
+        """Return the example, not loaded."""
 
     def row(self) -> list[str] | None:
-        """The CSV row that describes it, where there is one."""
+        """Return the CSV row that describes it, where there is one."""
 
     def where(self) -> str:
-        """Where it stands, for an error."""
+        """Return where it stands, for an error."""
 
     def guess(self) -> str:
         """Return a sentence about the likely reason if ``from_csv_row`` raises, or an empty string."""
@@ -55,7 +55,7 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """The records of one example. Cancelled, it ends when the method at work ends.
+    """Return the records of one example. Cancelled, it ends when the method at work ends.
 
     Raises:
         DatasetError: a method raised; chained, and it says which, and where the example stands.

@@ -25,7 +25,7 @@ _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of one example, by name; see the module.
+    """Return the features of one example, by name; see the module.
 
     Raises:
         SchemaError: two features have one name, or a nested list is ragged.
@@ -95,7 +95,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _as_array(name: str, value: Any) -> Any:
-    """A nested list as an array; all else as it is."""
+    """Return a nested list as an array; all else as it is."""
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], list | tuple | np.ndarray):
         return value
     try:

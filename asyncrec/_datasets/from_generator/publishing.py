@@ -131,7 +131,7 @@ _ROUND = 1024
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
-    """How many shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
+    """Return how many shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
 
     No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
     """

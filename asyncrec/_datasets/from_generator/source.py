@@ -38,7 +38,7 @@ class Receiver(Protocol):
         """The bytes of all records taken."""
 
     def prepare(self, item: Example) -> Example:
-        """The example, checked, as the serializer wants it."""
+        """Return the example, checked, as the serializer wants it."""
 
     def take(self, example: Example, record: bytes) -> None:
         """Keep it."""
@@ -152,7 +152,7 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
+    """Return whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
     while isinstance(func, partial):
         func = func.func
     return any(

@@ -232,7 +232,7 @@ async def _names(folder: Storage) -> set[str]:
 
 
 def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
-    """The records ``[start, stop)`` of shards that follow each other."""
+    """Return the records ``[start, stop)`` of shards that follow each other."""
     cut = []
     before = 0
     for shard in shards:

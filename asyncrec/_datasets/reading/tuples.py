@@ -161,7 +161,7 @@ async def _feed_file(
 def _decoded(
     records: list[bytes], decode: _Decode, where: str, before: int
 ) -> tuple[list[tuple[Any, ...]], Exception | None]:
-    """The tuples of the records, up to one that has none, and why."""
+    """Return the tuples of the records, up to one that has none, and why."""
     tuples: list[tuple[Any, ...]] = []
     for record in records:
         try:
@@ -172,7 +172,7 @@ def _decoded(
 
 
 async def stored_schema(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
-    """The one schema of all files, from the manifests of their folders.
+    """Return the one schema of all files, from the manifests of their folders.
 
     Raises:
         DatasetError: none is stored with one of them.

@@ -63,7 +63,7 @@ class BucketFiles:
                     self.written_bytes += len(buffer)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """What was written to a file, in order.
+        """Yield what was written to a file, in order.
 
         Raises:
             CorruptRecordError, TruncatedError: it did not come back as it was written.
@@ -129,14 +129,14 @@ def _remove_dead(parent: str) -> None:
 
 
 def pack(digest: bytes, item: Item) -> bytes:
-    """A record as it stands in a bucket."""
+    """Return a record as it stands in a bucket."""
     number, key_text, record = item
     key = key_text.encode("utf-8", "surrogatepass")
     return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
 
 
 def unpack(data: bytes) -> tuple[bytes, Item]:
-    """The opposite of ``pack``."""
+    """Return the opposite of ``pack``."""
     digest, number, length = _HEAD.unpack_from(data)
     start = _HEAD.size + length
     return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])

@@ -101,7 +101,7 @@ class HashShuffler:
         self.size += len(record)
 
     def digest(self, key: object) -> bytes:
-        """The 16 bytes by which a key is ordered."""
+        """Return the 16 bytes by which a key is ordered."""
         if isinstance(key, str):
             data = key.encode("utf-8", "surrogatepass")
         elif isinstance(key, bytes | bytearray | memoryview):
@@ -148,7 +148,7 @@ class HashShuffler:
         self._sorted = _SORTED
 
     def batches(self) -> Iterator[list[bytes]]:
-        """All records in order, once, in lists of about a MiB. After `settle`.
+        """Return all records in order, once, in lists of about a MiB. After `settle`.
 
         Raises:
             DuplicateKeyError: with ``on_duplicate="raise"``, for a duplicate that adding could not see.
@@ -181,7 +181,7 @@ class HashShuffler:
         return window.bytes > self._limit and len(window.held) > 1
 
     def resolve(self, before: Item, item: Item) -> Item:
-        """Which of two records with one key stays."""
+        """Return which of two records with one key stays."""
         if self._on_duplicate == "raise":
             raise _duplicate(before, item)
         return max(before, item) if self._on_duplicate == "last" else min(before, item)
@@ -191,7 +191,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """The record with this hash, from its bucket file."""
+        """Return the record with this hash, from its bucket file."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
@@ -225,7 +225,7 @@ class _Window:
         return f"{self._prefix}{digest[len(self._prefix) // 2]:02x}"
 
     def drain(self) -> Iterator[bytes]:
-        """The records in order; afterwards nothing is left."""
+        """Yield the records in order; afterwards nothing is left."""
         if not self.spilled:
             for _, digests in self._grouped():
                 for digest in sorted(digests):

@@ -211,7 +211,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """The error; ``mends``: what is whole can be read."""
+        """Return the error; ``mends``: what is whole can be read."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

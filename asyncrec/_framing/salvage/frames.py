@@ -256,7 +256,7 @@ class FrameSalvager:
         return ends
 
     def _frame_follows(self, end: int, ended: bool) -> bool | None:
-        """Whether a header, or the end of the stream, stands at ``end``; `None` when that is not there yet."""
+        """Return whether a header, or the end of the stream, stands at ``end``; `None` when that is not there yet."""
         at = end - self._base
         if at + HEADER_BYTES > len(self._buffer):
             return at == len(self._buffer) if ended else None

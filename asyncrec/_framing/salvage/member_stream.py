@@ -47,7 +47,7 @@ class MemberStream:
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Whether this began with that member to read what is before that fault, or one near it."""
+        """Return whether this began with that member to read what is before that fault, or one near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
@@ -111,7 +111,7 @@ class MemberStarts:
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:
-        """Whether the member at that byte of the object has not begun here yet."""
+        """Return whether the member at that byte of the object has not begun here yet."""
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:

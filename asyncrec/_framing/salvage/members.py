@@ -9,6 +9,7 @@ Sans I/O: it says from which `position` it is to be fed, and goes back there if 
 That costs reading bytes again, and has a budget, in proportion to the bytes read: beyond it, members that lie about
 each other are not gone back to.
 """
+
 from __future__ import annotations
 
 import zlib

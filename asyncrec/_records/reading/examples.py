@@ -47,5 +47,5 @@ class Examples:
 
 
 def decoder(schema: Schema | None) -> Callable[[bytes], dict[str, Any]]:
-    """What decodes one record: by the schema, or without one."""
+    """Return what decodes one record: by the schema, or without one."""
     return decode_example if schema is None else schema.decode

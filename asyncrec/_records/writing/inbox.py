@@ -158,7 +158,7 @@ class Inbox:
         return dropped
 
     def last_flush(self) -> FlushRequest | None:
-        """The last request that is queued for the current object."""
+        """Return the last request that is queued for the current object."""
         last = None
         for item in self._items:
             if isinstance(item, EndObject):
@@ -168,7 +168,7 @@ class Inbox:
         return last
 
     def waiting_batches(self) -> list[WriteBatch] | None:
-        """The batches in here, all of one object; `None` when the end of an object is among them."""
+        """Return the batches in here, all of one object; `None` when the end of an object is among them."""
         if END_OBJECT in self._items:
             return None
         return [item for item in self._items if isinstance(item, WriteBatch)]

@@ -161,7 +161,7 @@ class RecordEncoder:
         return values, there
 
     def _looks_at(self) -> bool:
-        """Whether the next record that is given as bytes is held against the schema."""
+        """Return whether the next record that is given as bytes is held against the schema."""
         if self.schema is None:
             return False
         self._seen += 1
@@ -182,7 +182,7 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """The key in a record whose other features are not looked at: a third of what decoding it would cost.
+        """Return the key in a record whose other features are not looked at: a third of what decoding it would cost.
 
         Raises as `_looked_at`, for the feature that holds the key alone.
         """
@@ -226,7 +226,7 @@ def schema_of(given: GivenSchema) -> Schema | None:
 def encoder_of(
     path: str, schema: Schema | None, *, validate: str, key_feature: str | None = None
 ) -> RecordEncoder | None:
-    """The encoder of a writer with these options; `None` where it has no schema, and takes bytes as they are.
+    """Return the encoder of a writer with these options; `None` if it has no schema, and takes bytes as they are.
 
     Raises:
         ValueError: the options contradict each other.

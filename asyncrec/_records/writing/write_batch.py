@@ -204,7 +204,7 @@ class WriteBatch:
         return batch
 
     def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
-        """The first record of each run, the end of the run, its source and its turn."""
+        """Return the first record of each run, the end of the run, its source and its turn."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 

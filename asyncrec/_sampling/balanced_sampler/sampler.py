@@ -207,7 +207,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """The numbers of this worker's batches, as many as are read together."""
+        """Yield the numbers of this worker's batches, as many as are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:

@@ -109,7 +109,7 @@ class Interleaver:
         return state_dict
 
     def parsed(self, values: StateValues) -> InterleaverState:
-        """A state of the same inputs, sequence and plan.
+        """Return a state of the same inputs, sequence and plan.
 
         Raises:
             ValueError: it is of others.

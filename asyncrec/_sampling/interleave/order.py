@@ -57,7 +57,7 @@ class InterleaveOrder:
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """What to take next; `None` when every input has ended."""
+        """Return what to take next; `None` when every input has ended."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -100,15 +100,15 @@ class InterleaveOrder:
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
-        """The order as it stands now; to go on in one does not move the other."""
+        """Return the order as it stands now; to go on in one does not move the other."""
         return copy(self)  # no attribute of it is changed in place
 
     def open_inputs(self) -> list[int]:
-        """The inputs that have a slot now, in the order of the slots."""
+        """Return the inputs that have a slot now, in the order of the slots."""
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """The inputs that get a slot next."""
+        """Return the inputs that get a slot next."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class InterleaveOrder:
         self.load(self.parsed(StateValues(state)))
 
     def parsed(self, values: StateValues) -> OrderState:
-        """A state of an order over as many inputs; raises as `load_state_dict`."""
+        """Return a state of an order over as many inputs; raises as `load_state_dict`."""
         state = OrderState(
             tuple(values.optional_wholes("slots", below=self._inputs)),
             values.whole("slot"),

@@ -25,7 +25,7 @@ class Traceable(Protocol):
     """A sequence of records that can say where each of them comes from."""
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The sources of the records ``begin`` to ``end - 1``."""
+        """Return the sources of the records ``begin`` to ``end - 1``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SourcedBatch:
         return cls(shard, batches, records)
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The source of each of ``records[begin:end]``."""
+        """Return the source of each of ``records[begin:end]``."""
         found: list[RecordSource] = []
         first = 0
         for batch in self.batches:
@@ -57,7 +57,7 @@ class SourcedBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
         for batch in self.batches[:-1]:
             if index < len(batch.records):
                 return batch.position(index)
@@ -109,7 +109,7 @@ class TracedRecords:
         return sources
 
     def source_of(self, index: int) -> RecordSource:
-        """The source of ``records[index]``."""
+        """Return the source of ``records[index]``."""
         if index < len(self.known):
             return self.known[index]
         index -= len(self.known)
@@ -121,7 +121,7 @@ class TracedRecords:
 
 
 def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
-    """The sources as JSON: four numbers each."""
+    """Return the sources as JSON: four numbers each."""
     return [[shard, *position] for shard, position in sources]
 
 

@@ -22,7 +22,7 @@ class RoundInput(NamedTuple):
     next: SourcedBatch | None
 
     def records(self, count: int) -> tuple[list[bytes], int]:
-        """A list, and the index in it at which ``count`` records of this input begin."""
+        """Return a list, and the index in it at which ``count`` records of this input begin."""
         records = self.current.records
         missing = self.begin + count - len(records)
         if missing <= 0:
@@ -69,7 +69,7 @@ class InterleaveRounds:
                     ]
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The source of each of ``records[begin:end]``."""
+        """Return the source of each of ``records[begin:end]``."""
         found = []
         for index in range(begin, end):
             turn, within = divmod(index, self._step)

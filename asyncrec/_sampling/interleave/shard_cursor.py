@@ -64,7 +64,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Whether to `fetch` now in order to have ``records``: it gains something, and would not wait."""
+        """Return whether to `fetch` now in order to have ``records``: it gains something, and would not wait."""
         left = self.size - self.index
         return (
             left < records

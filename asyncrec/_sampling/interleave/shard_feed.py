@@ -26,7 +26,7 @@ class ShardFeed(Protocol):
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """The next, at least one; none at the end. An error is raised after the batches that came before it."""
+        """Return the next, at least one; none at the end. An error is raised after the batches that came before it."""
 
     async def aclose(self) -> None:
         """Close what is open. It may be called before the end."""

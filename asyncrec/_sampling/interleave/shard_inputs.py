@@ -119,7 +119,7 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """A shard from a position on; opened when something of it is asked for. ``park``: see `ShardReader`."""
+        """Return a shard from a position on; opened when something of it is asked for. ``park``: see `ShardReader`."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
@@ -130,7 +130,7 @@ class ShardInputs:
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard.
+        """Return a reader without a task of its own: what reads ahead is for the stream to say, not for each shard.
 
         Raises:
             ObjectChangedError: the shard is another one than when it was first listed, looked at or opened.
@@ -161,7 +161,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """The records that a state names, read again.
+        """Return the records that a state names, read again.
 
         Raises:
             DatasetError: as `read_again`.
@@ -169,7 +169,7 @@ class ShardInputs:
         return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
-        """The records at these places, in their order.
+        """Return the records at these places, in their order.
 
         Raises:
             DatasetError: a shard ends before: it is not the one that they name.
@@ -237,7 +237,7 @@ class ShardReader:
         self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """The next records, in one batch; none at the end. Cancelled, nothing is lost."""
+        """Return the next records, in one batch; none at the end. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(

@@ -33,7 +33,7 @@ class ShuffleState(NamedTuple):
 
 
 def parse_shuffle_state(values: StateValues) -> ShuffleState:
-    """What `ShuffleBuffer.state_dict` gave.
+    """Return what `ShuffleBuffer.state_dict` gave.
 
     Raises:
         ValueError: it is another version's, or damaged.
@@ -176,7 +176,7 @@ class ShuffleBuffer(Generic[T]):
         return self._max_bytes is not None and self._bytes > self._max_bytes and len(self._items) > 1
 
     def _draw(self, count: int | None = None) -> int:
-        """A position among the items."""
+        """Return a position among the items."""
         if self._draws % _DRAWS_PER_SEED == 0:
             self._random.seed(f"{self._seed}/{self._draws // _DRAWS_PER_SEED}")
         self._draws += 1

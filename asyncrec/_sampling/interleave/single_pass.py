@@ -117,7 +117,7 @@ class SinglePass:
         return state_dict
 
     def parsed(self, values: StateValues) -> PassState:
-        """A state of the same inputs, sequence and plan.
+        """Return a state of the same inputs, sequence and plan.
 
         Raises:
             ValueError: it is of others, or damaged.

@@ -200,7 +200,7 @@ class InterleaveStream:
 
 
 def _stands_in(state: Mapping[str, Any]) -> set[int]:
-    """The shards in which a state has positions."""
+    """Return the shards in which a state has positions."""
     return {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
 
 
@@ -307,7 +307,7 @@ def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
 
 
 def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]:
-    """The paths that worker i of n reads.
+    """Return the paths that worker i of n reads.
 
     Raises:
         ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed

@@ -99,7 +99,7 @@ class BatchBuilder:
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """The next batches, from one to ``most``; none at the end and ever after.
+        """Return the next batches, from one to ``most``; none at the end and ever after.
 
         Args:
             examples: `False`: what is in them is of no use to the caller, and need not be deserialised.
@@ -123,7 +123,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the `state_dict` of now, later: see `Passes.snapshot`."""
+        """Return a function that gives the `state_dict` of now, later: see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -146,7 +146,7 @@ class BatchBuilder:
         return state_dict
 
     def parsed(self, values: StateValues) -> BuilderState:
-        """A state of the same inputs and plan.
+        """Return a state of the same inputs and plan.
 
         Raises:
             ValueError: it is of others, or damaged.
@@ -250,7 +250,7 @@ class BatchBuilder:
                 return [example for example, _ in queues.take()]
 
     async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> bool:
-        """Whether there is to be another batch although the last pass is over, or a whole pass gave none."""
+        """Return whether there is to be another batch although the last pass is over, or a whole pass gave none."""
         plan = self._batch_plan
         classes = plan.batch_size // plan.per_class
         if plan.on_exhausted == "short" and queues.ready:

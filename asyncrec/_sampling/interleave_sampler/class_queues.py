@@ -68,7 +68,7 @@ class ClassQueues(Generic[T]):
         self.dropped = 0
 
     def __len__(self) -> int:
-        """How many items are held."""
+        """Return how many items are held."""
         return self._held
 
     @property
@@ -98,7 +98,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def take(self) -> list[T]:
-        """A batch of P ready classes, or of all that are ready where they are fewer."""
+        """Return a batch of P ready classes, or of all that are ready where they are fewer."""
         batch: list[T] = []
         for cls in list(self._ready)[: self._classes]:
             queue = self._queues[cls]
@@ -112,11 +112,11 @@ class ClassQueues(Generic[T]):
         return batch
 
     def items(self) -> list[T]:
-        """The items held, in the order that `load_state_dict` wants."""
+        """Return the items held, in the order that `load_state_dict` wants."""
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """How the items of `items` make up the queues, in numbers."""
+        """Return how the items of `items` make up the queues, in numbers."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],
@@ -133,7 +133,7 @@ class ClassQueues(Generic[T]):
         self.load(self.parsed(StateValues(state)), items)
 
     def parsed(self, values: StateValues) -> QueuesState:
-        """A state of queues with the same parameters; raises as `load_state_dict`."""
+        """Return a state of queues with the same parameters; raises as `load_state_dict`."""
         lengths = values.wholes("lengths")
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}

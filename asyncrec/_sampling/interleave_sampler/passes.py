@@ -63,7 +63,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """The next records of this pass: see `SinglePass.take`. None at its end."""
+        """Return the next records of this pass: see `SinglePass.take`. None at its end."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -86,13 +86,13 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the state of now, later: see `SinglePass.snapshot`."""
+        """Return a function that gives the state of now, later: see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues) -> PassesState:
-        """A state of the same inputs and plan.
+        """Return a state of the same inputs and plan.
 
         Raises:
             ValueError: it is of others, or damaged.

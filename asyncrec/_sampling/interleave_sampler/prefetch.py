@@ -107,7 +107,7 @@ class Prefetcher:
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch that was taken.
+        """Return the state after the last batch that was taken.
 
         Raises:
             RuntimeError: the stream has no state, since its order depends on timing.

@@ -68,7 +68,7 @@ class ShardFolder:
             yield names, inputs
 
     async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
-        """The shards by their names, ascending."""
+        """Return the shards by their names, ascending."""
         found = {}
         others = 0
         datasets = set()

@@ -203,7 +203,7 @@ async def compact_unasked(
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
-    """Whether segments are there that were covered so long ago, by this machine's clock."""
+    """Return whether segments are there that were covered so long ago, by this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
         return False
     return any(map(base.covered.may_go, listed.segments))
@@ -272,7 +272,7 @@ async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) 
 
 
 def _pointer(key: str, manifest: Manifest) -> bytes:
-    """What names a checkpoint."""
+    """Return what names a checkpoint."""
     pointer = {
         "version": VERSION,
         "checkpoint": key.rpartition("/")[2],

@@ -223,7 +223,7 @@ class FlushLog:
 
 
 async def _fenced_by(place: FlushPlace, number: int) -> str:
-    """Which process made the fence of this number; empty if the number has something else, or nothing."""
+    """Return which process made the fence of this number; empty if the number has something else, or nothing."""
     key = place.key(number)
     try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)

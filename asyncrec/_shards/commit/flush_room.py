@@ -140,7 +140,7 @@ class ShardRecords:
         self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
 
     def unstored(self) -> tuple[int, list[WriteBatch], int]:
-        """How many records are in the store for certain, the batches behind them, and the last ticket."""
+        """Return how many records are in the store for certain, the batches behind them, and the last ticket."""
         self._forget_stored()
         return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
 

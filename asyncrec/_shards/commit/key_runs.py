@@ -157,7 +157,7 @@ class _Merging:
         self._heads = [fresh, *(_NONE for _ in runs)]
 
     async def next(self) -> Entries | None:
-        """The next of them; `None` behind the last."""
+        """Return the next of them; `None` behind the last."""
         for place, (run, at) in enumerate(self._runs, 1):
             while at < len(run.tail.first) and not len(self._heads[place].shards):
                 high = min(at + self._step, len(run.tail.first))
@@ -168,7 +168,7 @@ class _Merging:
         return await in_thread(self._cut)
 
     def _cut(self) -> Entries:
-        """What of the heads nothing that comes later stands before."""
+        """Return what of the heads nothing that comes later stands before."""
         ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
         bound = min(ends)
         taken = []
@@ -195,14 +195,14 @@ class _Blocks:
         self._crc32c: list[int] = []
 
     def take(self, some: Entries) -> list[bytes]:
-        """The blocks that are full."""
+        """Return the blocks that are full."""
         some = Entries.joined([self._left, Entries(some.digests, self._rows.searchsorted(some.shards), some.records)])
         full = len(some.shards) - len(some.shards) % RUN_BLOCK
         self._left = some.take(slice(full, None))
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """The last block."""
+        """Return the last block."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:
@@ -213,7 +213,7 @@ class _Blocks:
         return content
 
     def tail(self, shards: ShardList) -> RunTail:
-        """The tail of the run."""
+        """Return the tail of the run."""
         return RunTail(
             *shards.keys_of(self._rows),
             first=np.array(self._first, np.uint64),
@@ -225,14 +225,14 @@ _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, 
 
 
 def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """The shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
+    """Return the shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
     rows = np.flatnonzero(shards.keyed & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]
     return _parts(rows, counts), *_chosen(there.runs, int(counts.sum()))
 
 
 def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
-    """Which runs stay, and which are merged with as many new keys as that."""
+    """Return which runs stay, and which are merged with as many new keys as that."""
     ordered = sorted(runs, key=lambda each: each.run.entries)
     merged: list[OpenRun] = []
     stay: list[OpenRun] = []
@@ -251,7 +251,7 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
 
 
 def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
+    """Return the shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
     if not len(rows):
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
@@ -266,7 +266,7 @@ def _sorted(found: list[tuple[Entries, int]]) -> Entries:
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
-    """The keys of one shard, as its file has them.
+    """Return the keys of one shard, as its file has them.
 
     Raises:
         DatasetError: it is another file than the manifest's.

@@ -38,7 +38,7 @@ class LogProgress:
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
-        """What the commit of these shards says; ``all``: with everything that was said before."""
+        """Return what the commit of these shards says; ``all``: with everything that was said before."""
         latest: Positions = {}
         for shard in shards:
             positions, _ = self._shards.get(shard.path, ({}, None))

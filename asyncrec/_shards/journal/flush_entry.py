@@ -127,7 +127,7 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """How many bytes they take in the line, at most."""
+    """Return how many bytes they take in the line, at most."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 

@@ -173,7 +173,7 @@ class FlushLedger:
             self._beat = 0
 
     def deletable(self) -> list[int]:
-        """The numbers of the entries that may be deleted now.
+        """Return the numbers of the entries that may be deleted now.
 
         The last entry stays until a commit says its number: else a fence might take that number once more.
         """

@@ -53,7 +53,7 @@ class Home:
         return []
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Whether a file has the name of a job's header, whosever it is."""
+        """Return whether a file has the name of a job's header, whosever it is."""
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
@@ -142,6 +142,6 @@ NOWHERE = Home()
 
 
 def home_of(folder: Storage) -> Home:
-    """Where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
+    """Return where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
     local = local_folder(folder)
     return NOWHERE if local is None else LocalHome(local)

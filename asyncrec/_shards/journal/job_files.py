@@ -101,7 +101,7 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """The paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
+        """Return the paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
 
         And where its positions would be (`positions_file`).
         """
@@ -117,7 +117,7 @@ class JobFiles:
         return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
-        """Whether a whole shard lies in a spool, to be uploaded."""
+        """Return whether a whole shard lies in a spool, to be uploaded."""
         return self._header.spool and own_file(str(self.folder.path_of(shard)))
 
     def remove(self) -> list[str]:

@@ -35,7 +35,7 @@ class JobNames:
 
     @classmethod
     def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
-        """The names of a header's job."""
+        """Return the names of a header's job."""
         return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
@@ -49,7 +49,7 @@ class JobNames:
         return [self.shard(number) for number in range(self.num_shards or 0)]
 
     def makes(self, shard: str) -> bool:
-        """Whether the job makes a shard of this name.
+        """Return whether the job makes a shard of this name.
 
         No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
         under names that it found is not its own: it is there for the next copy.
@@ -66,5 +66,5 @@ class JobNames:
         return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
 
     def begins(self, shard: str) -> bool:
-        """Whether the job may have an unfinished file for a shard of this name."""
+        """Return whether the job may have an unfinished file for a shard of this name."""
         return self.makes(shard) or stem_of(self.name, shard) in self.stems

@@ -103,7 +103,7 @@ class Staging:
         """
 
     def holds_promises(self) -> bool:
-        """Whether records in it may have been promised to survive: only `asyncrec.recover` keeps them."""
+        """Return whether records in it may have been promised to survive: only `asyncrec.recover` keeps them."""
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:

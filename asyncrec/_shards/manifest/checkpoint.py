@@ -98,7 +98,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
 
 
 def _tables(history: History) -> dict[str, dict[str, Any]]:
-    """The columns of each kind."""
+    """Return the columns of each kind."""
     logs = history.covered.last
     return {
         "logs": {"writer": list(logs), "last": list(logs.values())},
@@ -318,7 +318,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """A column of numbers, of which ``value`` may be the one that they all are."""
+        """Return a column of numbers, of which ``value`` may be the one that they all are."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

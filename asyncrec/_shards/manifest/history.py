@@ -122,12 +122,12 @@ class History:
                 yield self.shards.entry(row, cell, self.writers[writer], self.values)
 
     def lists(self, path: str) -> bool:
-        """Whether a shard was ever committed under this path."""
+        """Return whether a shard was ever committed under this path."""
         low, high = self.shards.paths.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 
     def removes(self, path: str) -> bool:
-        """Whether a shard of this path was ever removed."""
+        """Return whether a shard of this path was ever removed."""
         low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 

@@ -120,16 +120,16 @@ class Entries(NamedTuple):
     records: NDArray[np.int64]
 
     def take(self, rows: Any) -> Entries:
-        """These of them."""
+        """Return these of them."""
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
-        """The same, in the order of runs."""
+        """Return the same, in the order of runs."""
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
     def joined(cls, parts: list[Entries]) -> Entries:
-        """All of several."""
+        """Return all of several."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def encode(self) -> bytes:
@@ -139,7 +139,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def decode(cls, content: bytes) -> Entries:
-        """One block."""
+        """Return one block."""
         count = len(content) // ENTRY_BYTES
         digests = np.frombuffer(content, "<u8", 2 * count).reshape(-1, 2)
         places = np.frombuffer(content, "<u4", 2 * count, KEY_BYTES * count).reshape(-1, 2).astype(np.int64)
@@ -164,7 +164,7 @@ class RunTail:
     crc32c: NDArray[np.uint32]
 
     def encode(self) -> bytes:
-        """The tail, as it is stored."""
+        """Return the tail, as it is stored."""
         content = b"".join(
             (
                 self.records.astype("<i8").tobytes(),
@@ -211,13 +211,13 @@ class RunTail:
         return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
-        """Which blocks ``[low, high)`` may have a digest that begins so."""
+        """Return which blocks ``[low, high)`` may have a digest that begins so."""
         wanted = np.uint64(first)
         low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
         return low, int(self.first.searchsorted(wanted, "right"))
 
     def check(self, content: bytes, low: int, high: int, run: KeyRun) -> list[Entries]:
-        """The entries of blocks ``[low, high)``.
+        """Return the entries of blocks ``[low, high)``.
 
         Raises:
             ManifestError: they are damaged.
@@ -238,6 +238,6 @@ class RunTail:
 
 
 def range_of_blocks(low: int, high: int, run: KeyRun) -> tuple[int, int]:
-    """The bytes in which blocks ``[low, high)`` are."""
+    """Return the bytes in which blocks ``[low, high)`` are."""
     size = RUN_BLOCK * ENTRY_BYTES
     return len(MAGIC) + low * size, min(len(MAGIC) + high * size, run.begin_of_tail)

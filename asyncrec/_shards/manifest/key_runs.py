@@ -75,7 +75,7 @@ class OpenRun:
         return best
 
     async def part(self, low: int, high: int) -> Entries:
-        """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
+        """Return what blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -84,7 +84,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> list[Entries]:
-        """All that it has of the snapshot, in its order, by one request.
+        """Return all that it has of the snapshot, in its order, by one request.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.

@@ -48,7 +48,7 @@ class ListedManifest:
         return max(self.pointers, default=0)
 
     def count_uncovered(self, covered: CoveredLogs) -> int:
-        """How many segments a checkpoint does not cover. If there are many, call it in a thread."""
+        """Return how many segments a checkpoint does not cover. If there are many, call it in a thread."""
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
@@ -110,7 +110,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """What tells whether a list that begins now took so little time that it is believed."""
+    """Return what tells whether a list that begins now took so little time that it is believed."""
     # The loop's clock stands still while a machine sleeps.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

@@ -84,7 +84,7 @@ class LoadedManifest(NamedTuple):
     history: History
 
     async def count_uncovered(self) -> int:
-        """How many segments were listed that the checkpoint does not cover."""
+        """Return how many segments were listed that the checkpoint does not cover."""
         little = self.history.is_little and len(self.listed.segments) <= _LITTLE_SEGMENTS
         return await in_thread_unless(little, self.listed.count_uncovered, self.base.covered)
 

@@ -90,7 +90,7 @@ class Manifest:
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """What a data set that has all records of these says of their sources, as members of `Segment`."""
+    """Return what a data set that has all records of these says of their sources, as members of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -163,7 +163,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Which writer gave which schema, in the order of time. What was replaced or removed needs none."""
+    """Yield which writer gave which schema, in the order of time. What was replaced or removed needs none."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -204,7 +204,7 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
 
 
 def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[np.int64], int, int]:
-    """The rows of an earlier snapshot, its identity, and the time of its last event."""
+    """Return the rows of an earlier snapshot, its identity, and the time of its last event."""
     wanted = at if isinstance(at, str) else None
     until = np.iinfo(np.int64).max if isinstance(at, str) else micros_of(format_time(at.timestamp()))
     live: dict[str, int] = {}
@@ -233,7 +233,7 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 
 
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
-    """What was removed and added: time, whether it was added, writer and row.
+    """Yield what was removed and added: time, whether it was added, writer and row.
 
     Removals first within one instant: a rewritten split removes and adds the same names in one segment.
     """

@@ -29,7 +29,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_source(value: object) -> bool:
-    """Whether a source may be called so: 1 to 512 bytes of UTF-8, without control characters."""
+    """Return whether a source may be called so: 1 to 512 bytes of UTF-8, without control characters."""
     if not isinstance(value, str) or not value or len(value) > MOST_SOURCE_BYTES or _CONTROLS.search(value):
         return False
     try:
@@ -39,12 +39,12 @@ def is_source(value: object) -> bool:
 
 
 def is_turn(value: object) -> bool:
-    """Whether this is the number of a turn."""
+    """Return whether this is the number of a turn."""
     return type(value) is int and 1 <= value <= MOST_POSITION
 
 
 def is_reached(value: object) -> bool:
-    """Whether this is a turn and a position, as JSON has them."""
+    """Return whether this is a turn and a position, as JSON has them."""
     if not isinstance(value, list) or len(value) != 2 or not is_turn(value[0]):
         return False
     return type(value[1]) is int and NO_POSITION <= value[1] <= MOST_POSITION

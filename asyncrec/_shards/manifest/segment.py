@@ -281,7 +281,7 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 
 
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
-    """Whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
+    """Return whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
 
     A count sizes what is made in memory, before the shard is read: it must cost what it says. A frame has 16 bytes at
     least, and two bits of Deflate stand for at most 258.

@@ -111,7 +111,7 @@ class ShardList(Sequence[ShardEntry]):
         return (self._history.shards.paths[row] for row in rows)
 
     def names(self, key: str) -> bool:
-        """Whether a shard, an index or keys of this path belong to them."""
+        """Return whether a shard, an index or keys of this path belong to them."""
         rows = self._history.rows_naming(key)
         return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
 
@@ -160,7 +160,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.argsort(times, kind="stable")
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many shards, and how many records, are of each writer of the history, by its number."""
+        """Return how many shards, and how many records, are of each writer of the history, by its number."""
         writers = self._history.commits["writer"][self._column("commit")]
         size = len(self._history.writers)
         records = np.zeros(size, np.int64)
@@ -173,7 +173,7 @@ class ShardList(Sequence[ShardEntry]):
 
 
 def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
-    """The texts of these rows, or of all, made some at a time."""
+    """Yield the texts of these rows, or of all, made some at a time."""
     for at in range(0, len(column) if rows is None else len(rows), _RECENT):
         some = column if rows is None else column.take(rows[at : at + _RECENT])
         first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))

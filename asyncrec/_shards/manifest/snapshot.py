@@ -155,13 +155,13 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """The names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
+    """Return the names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Whether a file of a manifest's folder commits nothing: it is a job's own."""
+    """Return whether a file of a manifest's folder commits nothing: it is a job's own."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
@@ -171,7 +171,7 @@ async def datasets_like(folder: Storage, pattern: str) -> list[str]:
 
 
 def matches_data_sets(path: str, names: list[str]) -> str:
-    """The message for a pattern that matches data sets (`datasets_like`) and no shard."""
+    """Return the message for a pattern that matches data sets (`datasets_like`) and no shard."""
     return (
         f"{path}: no shard matches this pattern, but the names of these data sets do: {', '.join(names[:10])}; to read "
         f"them together, match the names of their shards: '{path}-*'"
@@ -179,7 +179,7 @@ def matches_data_sets(path: str, names: list[str]) -> str:
 
 
 async def load_manifests(folder: Storage) -> dict[str, Manifest]:
-    """The manifests of all data sets in a folder, by name, ascending."""
+    """Return the manifests of all data sets in a folder, by name, ascending."""
     loaded = {
         name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
     }

@@ -133,7 +133,7 @@ async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]
 
 
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
-    """The jobs on a data set that have not ended, and whether they live.
+    """Return the jobs on a data set that have not ended, and whether they live.
 
     In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
     lock is seen, dead after two minutes of silence, and else unknown.

@@ -212,7 +212,7 @@ class _Taken:
         return "finished"
 
     async def _holds_promises(self) -> bool:
-        """Whether it may have been told that records are safe which are in no commit."""
+        """Return whether it may have been told that records are safe which are in no commit."""
         header = self._header
         if await in_thread(self._staging.holds_promises):
             return True

@@ -193,7 +193,7 @@ class Finishing:
             raise refused
 
     async def is_promised(self, files: JobFiles) -> bool:
-        """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+        """Return whether a fixed set is to be finished: a flush had returned, or all of it is whole.
 
         Of one that had promised nothing, what is whole may be a part: of what it published, or had not taken back yet.
 
@@ -236,7 +236,7 @@ class Finishing:
         return found
 
     def _is_listed(self, shard: str) -> bool:
-        """Whether a shard of this name is, or ever was, in a commit."""
+        """Return whether a shard of this name is, or ever was, in a commit."""
         return shard in self._own or self._history.lists(shard)
 
     async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:

@@ -72,7 +72,7 @@ class Flushed(NamedTuple):
 
 
 async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
-    """The numbers of what is listed of a flush log, in order."""
+    """Return the numbers of what is listed of a flush log, in order."""
     prefix = flush_prefix(name)
     found = [flush_of(info.key[len(prefix) :]) async for info in folder.list_objects(f"{prefix}{writer}-")]
     return sorted(each[1] for each in found if each is not None and each[0] == writer)
@@ -119,7 +119,7 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
 
 
 async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
-    """The last number of a flush log that is listed, and the last that a commit says.
+    """Return the last number of a flush log that is listed, and the last that a commit says.
 
     In this order: what is no longer listed because a commit made it void, that commit says.
     """
@@ -193,7 +193,7 @@ async def publish_flushed(
 
 
 def _has_room(budget: ByteBudget, shards: int) -> bool:
-    """Whether one more shard fits beside those that are open."""
+    """Return whether one more shard fits beside those that are open."""
     return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
 
 
@@ -257,7 +257,7 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 
 
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
-    """The ids of those writers that have flushed something, and of which nothing has changed for too long.
+    """Return the ids of those writers that have flushed something, and of which nothing has changed for too long.
 
     By the store's own clock: a small object is made and deleted for it, if there is anything to judge. The flush logs
     of all writers are listed at once, and then what those have committed that have not flushed for too long. A fence is
@@ -305,7 +305,7 @@ async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> boo
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:
-    """What time it is by the store's clock; `None` where it does not list yet what was just made."""
+    """Return what time it is by the store's clock; `None` if it does not list yet what was just made."""
     key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
     await folder.put(key, b"\n")
     try:

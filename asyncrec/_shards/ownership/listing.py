@@ -55,12 +55,12 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """The paths of keys in a folder. Of a million it is a thread's work."""
+    """Return the paths of keys in a folder. Of a million it is a thread's work."""
     return [folder + key for key in keys]
 
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
-    """The names of the folder's other data sets that begin so, ascending."""
+    """Return the names of the folder's other data sets that begin so, ascending."""
     return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 
@@ -106,7 +106,7 @@ async def is_anything_at(store: Storage, key: str) -> bool:
 
 
 async def why_nothing_at(store: Storage, key: str) -> str:
-    """What to say of a path at which nothing is to be read."""
+    """Return what to say of a path at which nothing is to be read."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (

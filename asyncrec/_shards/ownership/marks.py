@@ -105,14 +105,14 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
 
 
 async def find_begun(folder: Storage, name: str) -> list[str]:
-    """The ids of the jobs that have a mark, whether it can be read or not."""
+    """Return the ids of the jobs that have a mark, whether it can be read or not."""
     prefix = manifest_prefix(name)
     found = [begin_of(info.key[len(prefix) :]) async for info in folder.list_objects(prefix)]
     return [writer for writer in found if writer is not None]
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not.
+    """Return the headers in the marks of a data set: of jobs that have not ended, whether they live or not.
 
     Of more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
     """
@@ -124,7 +124,7 @@ async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> 
 
 
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
-    """All claims on a name, in the order of their numbers."""
+    """Return all claims on a name, in the order of their numbers."""
     prefix = manifest_prefix(name)
     numbers = {}
     async for info in folder.list_objects(f"{prefix}_claim-"):
@@ -141,7 +141,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 
 
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
-    """The names of a job's shards: fixed ones have no maker where the job's last claim says so.
+    """Return the names of a job's shards: fixed ones have no maker where the job's last claim says so.
 
     A job without a claim made nothing.
     """

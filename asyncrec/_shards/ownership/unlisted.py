@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Whether a shard that is there begins with the records of a journal, which is closed.
+    """Return whether a shard that is there begins with the records of a journal, which is closed.
 
     Raises:
         FormatError: the shard is damaged.
@@ -105,7 +105,7 @@ async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) ->
 
 
 async def is_there(target: Storage, key: str) -> bool:
-    """Whether there is such an object."""
+    """Return whether there is such an object."""
     try:
         await target.head(key)
     except ObjectNotFoundError:

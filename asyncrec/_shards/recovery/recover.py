@@ -121,7 +121,7 @@ async def recover(
 
 
 async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:
-    """The data set that may be called ``key``, and those below it that a job has begun to write to.
+    """Return the data set that may be called ``key``, and those below it that a job has begun to write to.
 
     Raises:
         ArgumentValueError: below it is a spool with something in it.
@@ -147,7 +147,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
 
 
 def _begun_in(folder: LocalStorage) -> set[str]:
-    """The data sets that jobs with a header in a folder write to. Blocks.
+    """Return the data sets that jobs with a header in a folder write to. Blocks.
 
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.

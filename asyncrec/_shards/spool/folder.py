@@ -64,7 +64,7 @@ class SpoolFolder(LocalStorage):
 
 
 def is_spool(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder has been a spool. Blocks."""
+    """Return whether a folder has been a spool. Blocks."""
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return stat.S_ISREG(os.lstat(os.path.join(path, LOCK_NAME)).st_mode)
     return False

@@ -241,7 +241,7 @@ class Uploader:
         return entry
 
     async def _is_there(self, entry: ShardEntry) -> bool:
-        """Whether what stands in the store under the shard's name is the shard."""
+        """Return whether what stands in the store under the shard's name is the shard."""
         info = await self._store.head(entry.path)
         if info.size != entry.bytes:
             return False

@@ -115,7 +115,7 @@ class DetachedJob:
                 await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
-        """The data set as it was when the job began. Blocks.
+        """Return the data set as it was when the job began. Blocks.
 
         Raises:
             ConflictError: some of it was removed since.

@@ -182,7 +182,7 @@ class Job:
         )
 
     def _is_promised(self) -> bool:
-        """Whether `asyncrec.recover` would finish the job, or what is left of it."""
+        """Return whether `asyncrec.recover` would finish the job, or what is left of it."""
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.staging.acknowledged

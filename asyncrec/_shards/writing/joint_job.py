@@ -300,7 +300,7 @@ async def _make_shards(
 
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
-    """The id of the next run; or of the one that has committed, and its closing segment."""
+    """Return the id of the next run; or of the one that has committed, and its closing segment."""
     history = await load_history(folder, name)
     run = 1
     while True:

@@ -289,7 +289,7 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Whether the store said no to the first thing that it was asked to make, and so made nothing of it."""
+    """Return whether the store said no to the first thing that it was asked to make, and so made nothing of it."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 

@@ -274,7 +274,7 @@ class Supply:
         self._rest: Batch = KeyedBatch([])
 
     async def any(self) -> bool:
-        """Whether there are more records."""
+        """Return whether there are more records."""
         while not len(self._rest):
             batch = await anext(self._batches, None)
             if batch is None:

@@ -128,7 +128,7 @@ class Sources:
         return found.ticket
 
     async def _taken(self, records: Iterable[Record], key: str | bytes | None) -> list[tuple[bytes, bytes | None]]:
-        """The records as they are stored, each with the digest of its key."""
+        """Return the records as they are stored, each with the digest of its key."""
         taken: list[tuple[bytes, bytes | None]] = []
         for record in records:
             data, own = (
@@ -141,7 +141,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Those whose key was not written before."""
+        """Return those whose key was not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -210,5 +210,5 @@ def no_source(name: str) -> Source | None:
 
 
 def _size(records: Iterable[tuple[bytes, bytes | None]]) -> int:
-    """How many bytes their frames take."""
+    """Return how many bytes their frames take."""
     return sum(len(record) + FRAME_OVERHEAD for record, _ in records)

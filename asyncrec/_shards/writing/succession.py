@@ -78,7 +78,7 @@ class _End:
         return cls(listed, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
-        """How many records of a shard are in the data set, of as many as its writer had taken."""
+        """Return how many records of a shard are in the data set, of as many as its writer had taken."""
         return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
@@ -128,7 +128,7 @@ class Succession:
         self._ended: dict[Job, _Ended] = {}
 
     async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
-        """What is to be written once more of a shard that failed; `None` if the writer cannot go on.
+        """Return what is to be written once more of a shard that failed; `None` if the writer cannot go on.
 
         Called when an object of the job failed with that error.
         """

@@ -75,7 +75,7 @@ class Teller:
                 _path_log.debug(self._shards.path, "the writer's status could not be written: %s", error, writer=writer)
 
     def _status(self) -> JobStatus:
-        """What the writer has done since the last report, and how it stands."""
+        """Return what the writer has done since the last report, and how it stands."""
         shards, before = self._shards, self._before
         now, at = shards.stats(0), anyio.current_time()
         seconds = max(at - self._at, 1e-6)

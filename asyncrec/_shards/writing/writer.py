@@ -259,7 +259,7 @@ class ShardedWriter:
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
-        """Whether a record with this key was written, by this writer or before it opened.
+        """Return whether a record with this key was written, by this writer or before it opened.
 
         Raises:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.

@@ -125,7 +125,7 @@ def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None
 
 
 def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
-    """A ``pyarrow.RecordBatchReader`` over some parts of a plan.
+    """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
         maker: the plan's.

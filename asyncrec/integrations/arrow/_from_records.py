@@ -28,7 +28,7 @@ _MOST_OFFSET = (1 << 31) - 1
 
 
 def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Iterable[str] | None = None) -> Any:
-    """One ``pyarrow.RecordBatch`` of the records, a row for each.
+    """Return one ``pyarrow.RecordBatch`` of the records, a row for each.
 
     Of a FixedLen a column of numbers, text or bytes, or of fixed-size lists; of a VarLen lists, and null where the
     record has no such feature; of a Sequence lists of these; of a Tensor the struct ``values, shape``; of a Sparse the
@@ -143,7 +143,7 @@ def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array
 
 
 def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
-    """The array of what ``Schema.decode_batch`` gives."""
+    """Return the array of what ``Schema.decode_batch`` gives."""
     if isinstance(entry, FixedLen):
         return _fixed(_values(value.reshape(-1), entry.dtype), len(value), entry.shape)
     if isinstance(entry, VarLen):
@@ -181,7 +181,7 @@ def _strings(values: JoinedBytes, dtype: str) -> Array:
 
 
 def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
-    """An array of numbers, or of the bytes or str of an object array."""
+    """Return an array of numbers, or of the bytes or str of an object array."""
     if dtype == "bytes":
         return _strings(JoinedBytes.of(flat.tolist()), dtype)
     if dtype == "str":

@@ -111,7 +111,7 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """The part of worker ``i`` of ``n``: as many neighbouring records as the others have, to within one.
+    """Return the part of worker ``i`` of ``n``: as many neighbouring records as the others have, to within one.
 
     If the records of a file are not counted, whole files in turn.
     """
@@ -136,7 +136,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> list[Part]:
-    """A worker's share of all. Blocks: there may be a million."""
+    """Return a worker's share of all. Blocks: there may be a million."""
     parts = []
     for shard in selection.shards:
         entry = shard.entry
@@ -175,7 +175,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """The parts in pieces. ``base``: what stands in their paths before the keys of ``store``."""
+    """Return the parts in pieces. ``base``: what stands in their paths before the keys of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)

@@ -63,7 +63,7 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
 
 def chunks_of(batch: Any) -> list[Any]:
-    """The RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
+    """Return the RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
@@ -101,12 +101,12 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
 
 
 def null_columns(batch: Any) -> list[str]:
-    """The names of the columns of a batch or table in which some are null."""
+    """Return the names of the columns of a batch or table in which some are null."""
     return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.null_count]
 
 
 def schema_has_lists(schema: Schema) -> bool:
-    """Whether its records are SequenceExamples."""
+    """Return whether its records are SequenceExamples."""
     return any(isinstance(entry, Sequence) for entry in schema.features.values())
 
 
@@ -200,7 +200,7 @@ def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
 
 
 def _sliced(values: Any, column: Array) -> Values:
-    """What each row of a list column has of the values of all of them."""
+    """Return what each row of a list column has of the values of all of them."""
     rows = _cut(values, _offsets(column))
     if column.null_count:
         rows = [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -218,7 +218,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """The values of the rows that are not null, and None for the others."""
+    """Return the values of the rows that are not null, and None for the others."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -227,7 +227,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """The values in lists of this shape, or flat lists of as many: Ray has its tensors so."""
+    """Return the values in lists of this shape, or flat lists of as many: Ray has its tensors so."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -243,7 +243,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
-    """What makes an array of a type the values that are encoded: NumPy's, or a list of bytes."""
+    """Return what makes an array of a type the values that are encoded: NumPy's, or a list of bytes."""
 
     def read(column: Array) -> Any:
         _check_within(column)
@@ -294,7 +294,7 @@ def _little(numbers: Any, dtype: str) -> bytes:
 
 
 def _plain(column: Array) -> Array:
-    """What is in an extension or a dictionary."""
+    """Return what is in an extension or a dictionary."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
     return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
@@ -320,7 +320,7 @@ def _check_within(values: Array) -> None:
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """The first row with a null within it. Slow: for an error."""
+    """Return the first row with a null within it. Slow: for an error."""
     may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
 
     def has_null(value: Any, depth: int) -> bool:

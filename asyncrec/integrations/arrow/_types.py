@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which another user ma
 
 
 def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
-    """The ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
+    """Return the ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
 
     Args:
         schema: of the records.
@@ -83,7 +83,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
-    """The schema of some columns of the records; the others are passed over.
+    """Return the schema of some columns of the records; the others are passed over.
 
     Raises:
         ValueError: there is no such column.
@@ -98,7 +98,7 @@ def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
 
 
 def encode_arrow(arrow: Any) -> str:
-    """An Arrow schema as text for a manifest, without its metadata."""
+    """Return an Arrow schema as text for a manifest, without its metadata."""
     return base64.b64encode(arrow.remove_metadata().serialize().to_pybytes()).decode()
 
 
@@ -134,7 +134,7 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
+    """Return whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
     types = pa.types
     if written == plain:
         return True
@@ -248,7 +248,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is(kind: Any, name: str) -> bool:
-    """Whether it is the view type of this name, which pyarrow has by now."""
+    """Return whether it is the view type of this name, which pyarrow has by now."""
     return str(kind) == f"{name}_view"
 
 

@@ -55,7 +55,7 @@ class BatchWriter:
         return ticket
 
     def _made(self, piece: Any, first: int) -> tuple[list[bytes], list[str | bytes] | None]:
-        """The records of a piece, and their keys where there are any. Blocks."""
+        """Return the records of a piece, and their keys where there are any. Blocks."""
         records = records_from(piece, self.schema, narrow=self._narrow, first=first)
         return records, None if self._key is None else _keys(piece, self._key, first)
 
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """The schema of the records, and the manifest's metadata, with the Arrow schema where one was given."""
+    """Return the schema of the records, and the manifest's metadata, with the Arrow schema where one was given."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told

@@ -69,7 +69,7 @@ _WRITING = _BOTH | {
 
 
 def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """What a reader was told.
+    """Return what a reader was told.
 
     Raises:
         ValueError: an option is unknown, missing or malformed.
@@ -78,7 +78,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """What a writer was told; raises as `reading_options`."""
+    """Return what a writer was told; raises as `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

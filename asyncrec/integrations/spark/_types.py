@@ -49,12 +49,12 @@ _NEAREST = {
 
 
 def spark_schema(arrow: Any) -> Any:
-    """The ``StructType`` in which Spark shows columns of these types."""
+    """Return the ``StructType`` in which Spark shows columns of these types."""
     return types.StructType([types.StructField(each.name, _spark_type(each), each.nullable) for each in arrow])
 
 
 def arrow_of(schema: Any) -> Any:
-    """The ``pyarrow.Schema`` of the batches that Spark takes for columns of a ``StructType``, and gives.
+    """Return the ``pyarrow.Schema`` of the batches that Spark takes for columns of a ``StructType``, and gives.
 
     Raises:
         SchemaError: a column is of a type that no feature holds.

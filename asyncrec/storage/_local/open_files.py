@@ -142,7 +142,7 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Give the file if it is open, and still what its path names.
+        """Return the file if it is open, and still what its path names.
 
         Without ``waits``, on the event loop, only a ``waitless`` one. One that is another by now is left for a thread
         to close: the last to close a removed file frees what was in it, which takes the longer the larger it was.
@@ -205,7 +205,7 @@ class OpenFiles:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    """What an etag is made of."""
+    """Return what an etag is made of."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -157,7 +157,7 @@ class LocalSource(ByteSource):
         return open_object(self._place.path, system=self._disk.system)
 
     def _closes_at_once(self, fd: int) -> bool:
-        """Whether to close it waits for nothing.
+        """Return whether to close it waits for nothing.
 
         The last to close a file that was removed frees what was in it; and a file system that cannot tell what is
         cached (FUSE, NFS) may have to tell another of it.

@@ -76,7 +76,7 @@ class LocalStorage(Storage):
         return f"LocalStorage({self.root!r})"
 
     def path_of(self, key: str) -> Path:
-        """Give the absolute path of the file that holds ``key``.
+        """Return the absolute path of the file that holds ``key``.
 
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
@@ -84,7 +84,7 @@ class LocalStorage(Storage):
         return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
-        """Give the same folder for one writer, whose unfinished files have its id in their names.
+        """Return the same folder for one writer, whose unfinished files have its id in their names.
 
         They are made when their sink is opened, not by its first `send`: what a crash leaves tells what was open. What
         lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`. Without ``keep`` a flush
@@ -192,7 +192,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
+    """Return the first of these that is an object there, or `None`. Blocks: one hop for many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):

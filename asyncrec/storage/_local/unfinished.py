@@ -328,7 +328,7 @@ def nbytes(buffer: Buffer) -> int:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """Give what is left of ``buffers`` after ``written`` bytes.
+    """Return what is left of ``buffers`` after ``written`` bytes.
 
     Raises:
         OSError: nothing was written of something, which would go on for ever.

@@ -80,7 +80,7 @@ class PartBuffers:
         self._out = 0
 
     def take(self, size: int) -> memoryview:
-        """Give ``size`` bytes of memory, with anything in it."""
+        """Return ``size`` bytes of memory, with anything in it."""
         self._out += 1
         if size > self._size:
             return memoryview(_mapped(size))

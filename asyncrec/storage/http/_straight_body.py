@@ -61,7 +61,7 @@ class StraightBody(asyncio.BufferedProtocol):
         return body
 
     async def read(self) -> bytes:
-        """Give the next block, of 512 KiB or what is left; nothing at the end.
+        """Return the next block, of 512 KiB or what is left; nothing at the end.
 
         Cancelled, nothing is lost.
 

@@ -62,7 +62,7 @@ class StorageHooks(Kit):
         return None
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
-        """Give a URL that leads to the objects of this open storage, and the options to open it with.
+        """Return a URL that leads to the objects of this open storage, and the options to open it with.
 
         `None`: the storage is no plugin's, and has no URL; nothing is tried that begins with one.
         """

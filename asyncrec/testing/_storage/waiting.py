@@ -51,7 +51,7 @@ class WaitingCases(StorageHooks):
                     raise AssertionError(f"{name} held the event loop for {held:.2f} s while the store was slow")
 
     async def _held(self, storage: Storage, name: str, operation: Callable[[], Awaitable[object]]) -> float:
-        """Give the longest time in seconds for which no other task ran."""
+        """Return the longest time in seconds for which no other task ran."""
         longest, last = 0.0, time.perf_counter()
 
         async def tick() -> None:

@@ -55,13 +55,13 @@ class Formats:
             await in_thread(self._load)
 
     def of(self, file: str) -> str:
-        """The name of the format that a file's suffix says; without one that is known, `RECORDS`."""
+        """Return the name of the format that a file's suffix says; without one that is known, `RECORDS`."""
         lower = file.lower()
         found = max((suffix for suffix in self._suffixes if lower.endswith(suffix)), key=len, default="")
         return self._suffixes.get(found, RECORDS)
 
     def known(self) -> str:
-        """The suffixes of all formats, for a message."""
+        """Return the suffixes of all formats, for a message."""
         return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:
@@ -126,7 +126,7 @@ def _base(path: str) -> str:
 
 
 def _fault(given: Any) -> str | None:
-    """Why something cannot be a format."""
+    """Return why something cannot be a format."""
     if not isinstance(given, Format):
         return f"{given!r} is not a Format"
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):

@@ -76,7 +76,7 @@ class _Parser:
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """The lines that a block completes; ``b""`` is the end, `None` goes on with what is pending."""
+        """Return the lines that a block completes; ``b""`` is the end, `None` goes on with what is pending."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:

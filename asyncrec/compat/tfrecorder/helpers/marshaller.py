@@ -79,12 +79,12 @@ class Example(DeclaredExample):
 
     @classmethod
     def get_tfrecordable_attribute_names(cls) -> list[str]:
-        """Give the names of the fields, in the order of declaration."""
+        """Return the names of the fields, in the order of declaration."""
         return list(cls.fields())
 
     @classmethod
     def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, FieldOf]:
-        """Give the fields and their types, in the order of declaration."""
+        """Return the fields and their types, in the order of declaration."""
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
@@ -92,7 +92,7 @@ class Example(DeclaredExample):
         return self.encode()
 
     def get_byte_size(self) -> int:
-        """Give the size of the record. Nothing is kept: it is encoded each time."""
+        """Return the size of the record. Nothing is kept: it is encoded each time."""
         return len(self.encode())
 
     def encode(self) -> bytes:
@@ -104,7 +104,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Give the values of a record, as declared in order; arrays flat; what is missing as 0, "" or no value."""
+        """Return the values of a record, as declared in order; arrays flat; what is missing as 0, "" or no value."""
         values = cls._reading.decode(record)
         return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
 

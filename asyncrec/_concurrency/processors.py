@@ -20,7 +20,7 @@ _computing: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar
 
 
 def processors() -> int:
-    """Count them: those it is bound to, where the system binds, and not all that the machine has."""
+    """Count them: those it is bound to, if the system binds, and not all that the machine has."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if sys.platform == "linux":

@@ -23,7 +23,7 @@ FeatureTable = dict[str, dict[str, Any]]
 """datum's: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
 
 Shape = tuple[int | None, ...]
-_Kind = tuple[str | None, Shape]  # the type, None where there is no value, and the shape
+_Kind = tuple[str | None, Shape]  # the type, None if there is no value, and the shape
 
 _TYPES = {INT64: "int", FLOAT: "float", BYTES: "string"}
 _PLAIN = {INT64: "int64", FLOAT: "float32", BYTES: "bytes"}
@@ -35,7 +35,7 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# Kinds of examples seen, so that one like those before costs a look-up; where lengths differ, they are many.
+# Kinds of examples seen, so that one like those before costs a look-up; if lengths differ, they are many.
 _REMEMBERED = 4096
 
 

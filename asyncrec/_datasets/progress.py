@@ -1,4 +1,4 @@
-"""`Progress` shows a bar on a terminal, where rich is installed. It may be advanced from any thread."""
+"""`Progress` shows a bar on a terminal, if rich is installed. It may be advanced from any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Progress:
 
     Args:
         show: `True` wants rich, and raises ImportError without it; `None` asks whether stderr is a terminal.
-        total: `None` where it is not known.
+        total: `None` if it is not known.
     """
 
     def __init__(self, what: str, total: int | None, *, show: bool | None) -> None:

@@ -63,7 +63,7 @@ async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
     """Bring both files up to date, with ``shard_info`` for what no manifest tells.
 
-    ``split`` was just written: where its features contradict another's, the table has its own.
+    ``split`` was just written: if its features contradict another's, the table has its own.
     """
     for _ in range(_ATTEMPTS):
         manifests = await manifests_of_splits(folder)

@@ -2,7 +2,7 @@
 
 A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
 useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers is computed in C, by the instructions of SSE
-4.2 or ARMv8: in our own, or where that was not built in the package ``crc32c``. Both give up the GIL for what is long.
+4.2 or ARMv8: in our own, or if that was not built in the package ``crc32c``. Both give up the GIL for what is long.
 What NumPy does is the CRC of many 8-byte lengths at once: a call per header
 would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum,
 and `crcs_between` two places of one running CRC, so that overlapping ranges are checked in one pass over the bytes.

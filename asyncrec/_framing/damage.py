@@ -76,7 +76,7 @@ class DamageLog:
         self._last: Damage | None = None  # lost, listed or not
 
     def add(self, damage: Damage) -> None:
-        """Log one range; it becomes part of the last one where the two touch."""
+        """Log one range; it becomes part of the last one if the two touch."""
         if damage.reason == "ambiguous":
             self.ambiguous_ranges += 1
             self._list(damage)

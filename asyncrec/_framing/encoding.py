@@ -1,6 +1,6 @@
 """Records become frames: the half of `asyncrec._framing.frames` that writes.
 
-In C where the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
+In C if the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
 
 
 def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
-    """Do what `encode_frames` does, where there is no compiler."""
+    """Do what `encode_frames` does, if there is no compiler."""
     if len(records) < _FEW:
         return _encode_few(records)
     lengths = np.fromiter(map(len, records), np.int64, len(records))

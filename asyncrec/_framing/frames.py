@@ -4,7 +4,7 @@
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
 frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-gives whole records back. Both work on a batch at a time, in C where there is a compiler, and copy a small record once;
+gives whole records back. Both work on a batch at a time, in C if there is a compiler, and copy a small record once;
 a large one is handed on as the object it came in.
 
 A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.

@@ -1,4 +1,4 @@
-"""The names by which a data set is found, and the error for a file that is missing where a data set has its name."""
+"""The names by which a data set is found, and the error for a file that is missing if a data set has its name."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Make the error for a file that was not found, where a data set is called so: it names the call that reads that.
+    """Make the error for a file that was not found, if a data set is called so: it names the call that reads that.
 
-    `None` where nothing is called so, or the store does not say.
+    `None` if nothing is called so, or the store does not say.
     """
     if not await is_dataset(storage, key):
         return None

@@ -32,7 +32,7 @@ class RecordIndex:
         sizes: like int64 (n,), kept in as few bytes as the largest needs: the size of each frame, payload plus 16.
         members: like int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed
             file, and for an empty one.
-        runs: int64 (3, m), where records do not simply follow the one before them: the number of the first record of
+        runs: int64 (3, m), if records do not simply follow the one before them: the number of the first record of
             each run, its offset, and the byte at which its member begins (-1 in an uncompressed file).
     """
 
@@ -116,7 +116,7 @@ def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> by
 
 
 def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Do what `encode_index` does, where there is no compiler."""
+    """Do what `encode_index` does, if there is no compiler."""
     if not lengths:
         return b""
     sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD

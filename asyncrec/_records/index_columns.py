@@ -167,14 +167,14 @@ class Sums:
         return self._kept_items[block] + sum(self._items[block * _BLOCK : record])
 
     def before_each(self, within: Numbers) -> Numbers:
-        """Of these records. Raises IndexError where there is no such record."""
+        """Of these records. Raises IndexError if there is no such record."""
         if native is None:
             return self.before_each_in_python(within)
         sums = native.sums_before(self._items, self.sizes.itemsize, self._kept_items, _BLOCK, within.data)
         return np.frombuffer(sums, np.int64)
 
     def before_each_in_python(self, within: Numbers) -> Numbers:
-        """Do what `before_each` does, where there is no compiler."""
+        """Do what `before_each` does, if there is no compiler."""
         if ((within < 0) | (within >= len(self.sizes))).any():
             raise IndexError("the index has no record with this number")
         places = (within - within % _BLOCK)[:, None] + np.arange(_BLOCK)

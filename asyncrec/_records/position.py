@@ -32,8 +32,8 @@ class RecordBatch:
     Attributes:
         records: the records, at least one.
         first: the number of ``records[0]`` in the file.
-        offset: the byte of the frame of ``records[0]``, where the file is plain.
-        members: where it is compressed: (number of the record that begins a member, compressed byte of the member),
+        offset: the byte of the frame of ``records[0]``, if the file is plain.
+        members: if it is compressed: (number of the record that begins a member, compressed byte of the member),
             ascending; the first of them at or before ``first``. Empty for a plain file.
         size: the bytes of their frames, decompressed.
     """

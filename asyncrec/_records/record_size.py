@@ -46,12 +46,12 @@ def pack_lengths(lengths: Iterable[int]) -> bytes:
 
 
 def lengths_of_in_python(records: list[bytes]) -> bytes:
-    """`lengths_of` where there is no compiler."""
+    """`lengths_of` if there is no compiler."""
     return pack_lengths(map(len, records))
 
 
 def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: int) -> tuple[int, int]:
-    """`fitting` where there is no compiler."""
+    """`fitting` if there is no compiler."""
     part = records[begin:] if begin else records
     if set(map(type, part)) != {bytes}:
         part = list(takewhile(lambda record: type(record) is bytes, part))

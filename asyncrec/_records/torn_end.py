@@ -32,7 +32,7 @@ _TRIES = 64
 def finish_member(member: bytes) -> tuple[int, bytes]:
     """Return ``(keep, tail)``: ``member[:keep] + tail`` is a whole GZIP member with everything flushed into it.
 
-    ``(0, b"")`` where nothing was flushed, or where it is not a member that asyncrec or TensorFlow writes.
+    ``(0, b"")`` if nothing was flushed, or if it is not a member that asyncrec or TensorFlow writes.
     """
     if not member.startswith(_HEADER):
         return 0, b""
@@ -114,7 +114,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 
 def zeros_from(fd: int, size: int) -> int:
-    """Find the byte from which on the file holds nothing but zeros; ``size`` where it ends with something else."""
+    """Find the byte from which on the file holds nothing but zeros; ``size`` if it ends with something else."""
     for first, end in reversed(_written(fd, size)):
         while end > first:
             begin = max(end - _BLOCK, first)

@@ -67,7 +67,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Refuse the seed of a state where another one was given.
+    """Refuse the seed of a state if another one was given.
 
     Raises:
         ValueError: it was.

@@ -34,7 +34,7 @@ def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     """Return whether two packed versions are of the same object.
 
-    A checksum decides where the store keeps one. An etag that changed may be another file's with the same content,
+    A checksum decides if the store keeps one. An etag that changed may be another file's with the same content,
     since a local one holds its inode: a copy that kept its time of modification, to the microsecond, is the same.
     """
     size, crc32c, etag, modified = then
@@ -83,7 +83,7 @@ class FileVersions:
         path: the path of a shard by its number, for messages.
 
     Attributes:
-        packed: ``[shard, *packed_version]`` of each; empty where a manifest lists them.
+        packed: ``[shard, *packed_version]`` of each; empty if a manifest lists them.
     """
 
     def __init__(self, shards: ShardList, path: Callable[[int], str]) -> None:
@@ -94,7 +94,7 @@ class FileVersions:
 
     @property
     def fingerprint(self) -> str:
-        """Of all of them, for what only compares text; ``""`` where a manifest lists the shards."""
+        """Of all of them, for what only compares text; ``""`` if a manifest lists the shards."""
         told = [[size, crc32c, None if crc32c is not None else etag] for _, size, crc32c, etag, _ in self.packed]
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 

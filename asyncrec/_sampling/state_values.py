@@ -70,7 +70,7 @@ class StateValues:
         return found
 
     def plain(self, name: str) -> Any:
-        """Whatever is there, to be compared; `None` where nothing is."""
+        """Whatever is there, to be compared; `None` if nothing is."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

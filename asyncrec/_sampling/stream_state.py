@@ -21,7 +21,7 @@ VERSION = 3
 _ORDERED = 2
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# What there is to do where the snapshot is another one.
+# What there is to do if the snapshot is another one.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"

@@ -65,7 +65,7 @@ class Collected:
             )
 
 
-# Hands on and flushes what was collected. False where that was nothing; `None`: not now, a thread is writing.
+# Hands on and flushes what was collected. False if that was nothing; `None`: not now, a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 # The lock of a writer is held for microseconds, or by a thread that hands on: then it is looked at less and less often.

@@ -61,7 +61,7 @@ class Held(Generic[A]):
                 await self._jobs.popleft().run()
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError where the context was left. From any thread."""
+        """Raise ClosedResourceError if the context was left. From any thread."""
         if self.ended or self.leaving is not None:
             raise anyio.ClosedResourceError(f"{self._what} is closed; use it inside its `with`")
 

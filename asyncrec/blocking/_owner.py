@@ -119,7 +119,7 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise where nothing of it may be used: as `call_inside` would.
+        """Raise if nothing of it may be used: as `call_inside` would.
 
         Raises:
             RuntimeError: this is another process than the one that opened it, or the loop's own thread.
@@ -230,7 +230,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """Make a function that opens a ``handle`` where ``func`` opens an asynchronous object; all else is the same."""
+    """Make a function that opens a ``handle`` if ``func`` opens an asynchronous object; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:

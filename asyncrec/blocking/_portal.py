@@ -57,7 +57,7 @@ class Portal:
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
-        """Raise where waiting for the loop would never end.
+        """Raise if waiting for the loop would never end.
 
         Raises:
             RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread; or the

@@ -116,7 +116,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Make a function that opens a `Stream` where ``func`` opens an asynchronous one; all else is the same."""
+    """Make a function that opens a `Stream` if ``func`` opens an asynchronous one; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
-# Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
+# Taken over at once if records are asked for one by one: a call's cost is then a fraction of a microsecond each.
 # Of one batch for training, so that no more is held than would be anyway.
 CHUNK = 256
 

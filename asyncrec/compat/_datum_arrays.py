@@ -1,4 +1,4 @@
-"""datum's reader gives batches of NumPy arrays where TensorFlow is not installed."""
+"""datum's reader gives batches of NumPy arrays if TensorFlow is not installed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Sizes may differ from record to record where VarLen and Tensor were decoded."""
+    """Sizes may differ from record to record if VarLen and Tensor were decoded."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):

@@ -1,6 +1,6 @@
 """datum's reader of records, of tf.data's own operations: the same ones in the same order, so that seeds do the same.
 
-tf.data reads the files, where TensorFlow has a file system for them; elsewhere asyncrec does, several shards at once,
+tf.data reads the files, if TensorFlow has a file system for them; elsewhere asyncrec does, several shards at once,
 in the same order. What was written compressed, or by a schema that says more than datum's table, is read here too.
 """
 

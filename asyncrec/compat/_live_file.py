@@ -62,7 +62,7 @@ class LiveFile:
                 raise self._failed("flushing", error) from error
 
     def show(self) -> None:
-        """Write what is left, where there is a file to write it to."""
+        """Write what is left, if there is a file to write it to."""
         with self._lock:
             if not self._closed and self._failure is None:
                 self._append("flushing")

@@ -7,7 +7,7 @@ either appends stands whole in the one file.
 - The first writer to open a file empties it, as ``open(path, "wb")`` does; while it is open, no other empties it. Each
   holds a shared flock(2) for as long as it has the file; the first one takes it for itself for that moment. The flock
   ends with the process, and `close` gives it up for the process's children too.
-- A piece is written under a lock of its own (an open file description lock, where the system has them), which is held
+- A piece is written under a lock of its own (an open file description lock, if the system has them), which is held
   for one write. Under it, what another writer left torn (it was killed, the disk was full) is cut off, and so is what
   is torn here.
 
@@ -37,7 +37,7 @@ _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class SharedFile:
-    """A local file, open for appending; its folder is made where it is missing.
+    """A local file, open for appending; its folder is made if it is missing.
 
     Raises:
         StorageError: on opening, an exclusive writer has it (``open_writer(mode="a")``); or what the system says, which

@@ -1,4 +1,4 @@
-"""TensorFlow where it is installed: three of the older systems give a ``tf.data.Dataset``.
+"""TensorFlow if it is installed: three of the older systems give a ``tf.data.Dataset``.
 
 What TensorFlow can read, its own operations read, as the originals had them do. Of another store the records come from
 Python's generators, one for each file, within the same operations: the order is the same, and so are the seeds.
@@ -15,7 +15,7 @@ from asyncrec.storage._local.disk import is_partial
 
 
 def found_tensorflow() -> Any:
-    """Import the module ``tensorflow``; `None` where it is not installed."""
+    """Import the module ``tensorflow``; `None` if it is not installed."""
     if find_spec("tensorflow") is None:
         return None
     import tensorflow

@@ -159,7 +159,7 @@ class TFRecordWriter:
         """Run the generator, and keep its records. After an exception nothing is kept.
 
         Raises:
-            DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
+            DuplicatedKeysError: a key came twice. Told here if it can be seen, else by `flush_records`.
             SchemaError: a value that no feature holds (a TypeError, too), or examples that contradict each other.
             DatasetError: the generator yielded no example.
         """
@@ -231,7 +231,7 @@ class TFRecordWriter:
         self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
     def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Show a progress bar; the generator is closed where the loop is left."""
+        """Show a progress bar; the generator is closed if the loop is left."""
         try:
             with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
                 for example in examples:

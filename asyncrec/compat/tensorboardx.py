@@ -119,7 +119,7 @@ class RecordWriter:
 def open_file(path: Path) -> File:
     """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory gives.
 
-    A local one is an ordinary file object, its folder made where it is missing. A factory's errors reach the caller as
+    A local one is an ordinary file object, its folder made if it is missing. A factory's errors reach the caller as
     they are.
     """
     factory = foreign_factory(path)

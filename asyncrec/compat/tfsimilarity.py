@@ -42,7 +42,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
 ) -> Any:
     """A ``tf.data.Dataset`` of batches, ``example_per_class`` records from a shard before the next has its turn.
 
-    tf.data reads the shards where it can, and `asyncrec.InterleaveSampler` where it cannot, or where one of the last
+    tf.data reads the shards if it can, and `asyncrec.InterleaveSampler` if it cannot, or if one of the last
     three arguments is given; then each iteration opens the shards for itself, and closes them when it ends or is
     dropped.
 
@@ -60,7 +60,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         class_fn: record -> its class. Then each batch holds exactly ``batch_size // example_per_class`` distinct
             classes, wherever their records lie, and there are no tails of a single class.
         seed: of the order of the shards, the same in each iteration. `None`: another for each, drawn from
-            ``tf.random.set_seed`` where that was called.
+            ``tf.random.set_seed`` if that was called.
         storage_options: for the backend.
 
     Raises:
@@ -125,7 +125,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
         # Batches as the sampler made them: all of them are full but the last.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes it ends where too few are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes it ends if too few are left
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 

@@ -60,7 +60,7 @@ class Column(NamedTuple):
     """One feature of ``n`` records: their values one after the other, and how many each record has.
 
     ``flat`` is an int64 or float32 array, writable, or a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape
-    (n,): -1 where a record does not have the feature, or has it without a kind.
+    (n,): -1 if a record does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -75,8 +75,8 @@ def read_columns(
 
     Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
 
-    ``check(features, row)`` is called with what a record of each layout holds. It raises where a feature is missing, or
-    not of the kind wanted, or one too many; where it does not, every record of that layout is taken.
+    ``check(features, row)`` is called with what a record of each layout holds. It raises if a feature is missing, or
+    not of the kind wanted, or one too many; if it does not, every record of that layout is taken.
 
     Raises DecodeError naming the record, counted from 0, when one is not an Example; and what ``check`` raises.
     """
@@ -88,7 +88,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """`read_columns` where there is no compiler."""
+    """`read_columns` if there is no compiler."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:

@@ -186,7 +186,7 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """Return the values as an array of this type; of ``shape``, of one dimension where that is None, or of any."""
+    """Return the values as an array of this type; of ``shape``, of one dimension if that is None, or of any."""
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")
     if isinstance(value, np.ma.MaskedArray):
@@ -275,7 +275,7 @@ def default_of(entry: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """Return what was given: its type, and the value where that is short."""
+    """Return what was given: its type, and the value if that is short."""
     name = type(value).__name__
     if value is None:
         return "None"

@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same for C: the types that are left to it, and what is stored where nothing is given, in order.
+        # The same for C: the types that are left to it, and what is stored if nothing is given, in order.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]

@@ -29,7 +29,7 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
 _ABSENT: Raw = (NONE, b"")
 _VALUE_BYTES = 8
-# Of an array that is made where a record has none: as much as a record may hold.
+# Of an array that is made if a record has none: as much as a record may hold.
 _MOST_DEFAULT = 256 << 20
 
 

@@ -60,7 +60,7 @@ def fit(
     """Which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and where in them
     the wanted values are: of numbers the packed payload, of bytes the whole BytesList. As arrays of shape (2, n).
 
-    Positions only grow, and the last must be the record's end, so all of them lie within the record where it fits.
+    Positions only grow, and the last must be the record's end, so all of them lie within the record if it fits.
     """
     scan = Scan(data)
     spans = {}

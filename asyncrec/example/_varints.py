@@ -1,4 +1,4 @@
-"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set where more follow.
+"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set if more follow.
 
 Negative ones are written as 64 bits, in two's complement, so in ten bytes. Packed, they follow one another.
 

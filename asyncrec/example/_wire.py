@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""Which list a Feature holds, by its field number on the wire; NONE where it holds none."""
+"""Which list a Feature holds, by its field number on the wire; NONE if it holds none."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"

@@ -62,7 +62,7 @@ class RecordDataSource:
         """Records, in the order asked for, nearby ones read together."""
         return self._records.dataset().get_many(indices)
 
-    # What grain calls it, where it asks for many at once.
+    # What grain calls it, if it asks for many at once.
     _getitems = __getitems__
 
     def __repr__(self) -> str:

@@ -341,7 +341,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         return item
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return the items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
+        """Return the items of a batch, in the order asked for; PyTorch's loader calls this if it is there."""
         records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
 

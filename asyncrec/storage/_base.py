@@ -256,7 +256,7 @@ class UnfinishedUploads(Protocol):
 
 @runtime_checkable
 class LocalFiles(Protocol):
-    """A `Storage` offers this, too, where its objects are the files of a folder on a disk of this machine.
+    """A `Storage` offers this, too, if its objects are the files of a folder on a disk of this machine.
 
     Writers then keep their journals in that folder, as in a local data set: what is flushed survives the process, and
     the next writer, or `asyncrec.recover`, commits it. asyncrec reads and writes the files itself, and only if

@@ -30,7 +30,7 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
-    """Return the CRC32C of an object's bytes, which are read; of the version ``info`` where it is given.
+    """Return the CRC32C of an object's bytes, which are read; of the version ``info`` if it is given.
 
     Raises:
         ObjectNotFoundError: there is no such object, or no longer this version of it.
@@ -44,7 +44,7 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
 
 async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
-    """The CRC32C of the last `END_BYTES` of this version of an object, which are read; of all where there are fewer.
+    """The CRC32C of the last `END_BYTES` of this version of an object, which are read; of all if there are fewer.
 
     Raises:
         ObjectNotFoundError, ObjectChangedError: there is no longer this version of it.

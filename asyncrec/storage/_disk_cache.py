@@ -279,7 +279,7 @@ class DiskCache:
 
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise NotCachedError where the disk is full, and give back what the object's pieces take."""
+        """Raise NotCachedError if the disk is full, and give back what the object's pieces take."""
         try:
             yield
         except StorageError as error:

@@ -56,7 +56,7 @@ class _Objects(dict[str, _Object]):
         return found
 
     def refuse(self, key: str) -> None:
-        """Raise ObjectExistsError where the key is taken."""
+        """Raise ObjectExistsError if the key is taken."""
         if key in self:
             raise ObjectExistsError(f"{self.path(key)} exists already").with_remedy("choose another name")
 
@@ -189,7 +189,7 @@ class _MemorySource(ByteSource):
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
         assert self._end is not None, "set on entering"
-        # An empty slice where the position is past the end.
+        # An empty slice if the position is past the end.
         block = self._data[self._position : min(self._position + max_bytes, self._end)]
         self._position += len(block)
         return block

@@ -15,7 +15,7 @@ from asyncrec.storage._url import check_key, join
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
-    """Make what lies below a prefix a storage; that is ``storage`` itself where the prefix is ``""``."""
+    """Make what lies below a prefix a storage; that is ``storage`` itself if the prefix is ``""``."""
     return PrefixedStorage(storage, prefix) if prefix else storage
 
 

@@ -129,7 +129,7 @@ async def located(
     """Open the storage that holds ``path``; gives it and the key in it.
 
     With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
-    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
+    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path names only a
     root.
 
     Raises: as `open_storage`; TypeError if both are given.

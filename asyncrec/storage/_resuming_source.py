@@ -1,4 +1,4 @@
-"""`ResumingSource`: reads on where a fault stopped it, and ahead of its reader where reading costs waiting.
+"""`ResumingSource`: reads on where a fault stopped it, and ahead of its reader if reading costs waiting.
 
 Backends simply raise `TransientStorageError`; here the object is opened again at the offset reached, pinned to the
 version it was first found in, after the one back-off of `storage._retry`. Progress makes the next fault a first
@@ -231,7 +231,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """Receive the next ``size`` bytes, fewer only where the range ends before; without a copy, if they come in one."""
+    """Receive the next ``size`` bytes, fewer only if the range ends before; without a copy, if they come in one."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -240,7 +240,7 @@ async def receive_exactly(source: ByteSource, size: int) -> bytes:
 
 
 async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
-    """Read the first ``size`` bytes of an object, fewer only where it has no more, and what the store says of it.
+    """Read the first ``size`` bytes of an object, fewer only if it has no more, and what the store says of it.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.

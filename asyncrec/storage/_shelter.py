@@ -26,7 +26,7 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
     fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on trio, and
     ``operation`` is a separate task on both.
 
-    A cancellation ends with what asked for it: where this is the last await inside an `anyio.move_on_after` or an
+    A cancellation ends with what asked for it: if this is the last await inside an `anyio.move_on_after` or an
     `asyncio.timeout`, that is left with the result, in time or not, and nothing is cancelled behind it.
     """
     if on_asyncio():
@@ -57,7 +57,7 @@ def _limited(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
-    """Cancel ``task`` where it takes longer."""
+    """Cancel ``task`` if it takes longer."""
     with _limited(seconds):
         await asyncio.wait([task])
     task.cancel()

@@ -51,7 +51,7 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     - ``"file+aiofiles:///my%20data/x"`` -> ``("file+aiofiles:///my%20data", "x")``: the root still names the driver.
     - ``"s3://bucket/a/b"`` -> ``("s3://bucket", "a/b")``: literal.
 
-    The key is ``""`` where the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
+    The key is ``""`` if the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
     Any other ``scheme:`` without ``//`` is the name of a local file.
 
     Raises:

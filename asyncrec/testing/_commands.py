@@ -128,7 +128,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """Exit code 3 (1 or 2 where the command says so), a message that names the path, and no traceback."""
+        """Exit code 3 (1 or 2 if the command says so), a message that names the path, and no traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))

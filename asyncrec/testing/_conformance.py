@@ -7,7 +7,7 @@ In a plugin's tests::
 
         # Round the storage under test, straight to what holds the objects: a bug must not hide itself.
         async def raw_put(self, storage, key, data): ...
-        async def raw_get(self, storage, key): ...          # None where nothing is
+        async def raw_get(self, storage, key): ...          # None if nothing is
         async def raw_list(self, storage): ...              # the keys of all visible objects, in any order
         async def raw_unfinished(self, storage): ...        # whatever was begun and not ended: partial files, uploads
 
@@ -24,8 +24,8 @@ Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `
 which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
 read by that URL. What is not filled in is not tried: pytest shows the case as skipped, with the reason.
 
-The cases of journals are tried where the storage offers `asyncrec.storage.LocalFiles`; those of a writer that
-flushes to the storage, where its `flush_level` is ``"buffered"``.
+The cases of journals are tried if the storage offers `asyncrec.storage.LocalFiles`; those of a writer that
+flushes to the storage, if its `flush_level` is ``"buffered"``.
 
 A case has `case_seconds` (120) on the clock on the wall; then it is cancelled, and fails.
 

@@ -34,7 +34,7 @@ class LaxStorage(Storage):
 
     Args:
         memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.
-        honours: which exclusive publications are refused where an object is there. ``"puts"``: those of a body shorter
+        honours: which exclusive publications are refused if an object is there. ``"puts"``: those of a body shorter
             than a chunk, which go in one request; a longer one looks when its first chunk is full, and replaces what
             has come since. ``"nothing"``: even a short body only looks when it is opened. ``"all"``: each.
         late: seconds from the effect of a publication or a deletion to its answer. Cancelled meanwhile, it is done.

@@ -33,7 +33,7 @@ class Problem:
         kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not what the manifest
             says), ``"index"``, ``"keys"`` (they belong to another version of it), or ``"unreadable"`` (the store did
             not give it: nothing is known of it).
-        message: a sentence, with offset and record where they are known.
+        message: a sentence, with offset and record if they are known.
         offset: in the decompressed stream.
         record: how many whole records precede it in the shard.
     """
@@ -54,7 +54,7 @@ class ShardReport:
     Attributes:
         records: that are whole.
         bytes: as stored.
-        crc32c: of all of them; `None` where the shard was not read to its end.
+        crc32c: of all of them; `None` if the shard was not read to its end.
     """
 
     path: str

@@ -253,7 +253,7 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
-    """Return the id for the job of a source file; where one has ended well, what ended it.
+    """Return the id for the job of a source file; if one has ended well, what ended it.
 
     What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
 

@@ -21,7 +21,7 @@ class Item:
 
     Attributes:
         source, target: keys in both stores.
-        size, crc32c: where a manifest says them.
+        size, crc32c: if a manifest says them.
         listed: the manifest at the target names it already.
     """
 

@@ -150,7 +150,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set; ``alone`` where the target names it, and not a folder for several."""
+    """Copy a data set; ``alone`` if the target names it, and not a folder for several."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)

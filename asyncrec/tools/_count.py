@@ -21,7 +21,7 @@ from asyncrec.tools._counts_by import CountedValue, CountsBy
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-# Shards at once of a store that is far away: of each little is asked, where it has an index.
+# Shards at once of a store that is far away: of each little is asked, if it has an index.
 _FAR = 16
 
 

@@ -18,7 +18,7 @@ MOST_VALUES = 10_000
 # Names that a message lists, of records without a schema.
 _MOST_NAMED = 30
 
-# `None` where a record has not the feature; of several values their list, as text.
+# `None` if a record has not the feature; of several values their list, as text.
 CountedValue: TypeAlias = int | float | str | None
 
 
@@ -64,7 +64,7 @@ class CountsBy:
         return found
 
     def end(self) -> Mapping[CountedValue, int] | None:
-        """Return the counts, the most frequent first; `None` where none by a feature were asked for.
+        """Return the counts, the most frequent first; `None` if none by a feature were asked for.
 
         Raises:
             ValueError: there were records, and none of them had the feature.

@@ -1,6 +1,6 @@
-"""`FramedRecords` are all records of a selection in the frames in which they stand, where those can be had.
+"""`FramedRecords` are all records of a selection in the frames in which they stand, if those can be had.
 
-They can where a shard is an uncompressed local file and there is C: a block is read and checked in one hop to a worker
+They can if a shard is an uncompressed local file and there is C: a block is read and checked in one hop to a worker
 thread, and no record is made. Of other shards, and from damage on, they are what a `RecordReader` gives.
 """
 
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class FramedRecords(ShardsInTurn):
-    """All records, in order, with their keys where any shard has keys."""
+    """All records, in order, with their keys if any shard has keys."""
 
     _reader: _FrameReader
 
@@ -59,7 +59,7 @@ class _FrameReader:
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
     ) -> None:
-        """``file`` is the shard's, where it can be read in frames."""
+        """``file`` is the shard's, if it can be read in frames."""
         self._selection = selection
         self._shard = shard
         self._stack = stack
@@ -98,7 +98,7 @@ class _FrameReader:
         return None if found is None else KeyedBatch(found.records)
 
     def _next_frames(self, file: OpenFile) -> FramedBatch | None:
-        """Read whole frames, in a worker thread; `None` at the end, or where something else than a frame stands."""
+        """Read whole frames, in a worker thread; `None` at the end, or if something else than a frame stands."""
         size = _BLOCK_BYTES
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):

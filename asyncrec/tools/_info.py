@@ -40,7 +40,7 @@ _CONCURRENT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A file that no manifest names. ``records`` is `None` where there is no index and it is too large to count."""
+    """A file that no manifest names. ``records`` is `None` if there is no index and it is too large to count."""
 
     path: str
     bytes: int
@@ -269,7 +269,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
-    """What the first records are, and the schema where no manifest says it."""
+    """What the first records are, and the schema if no manifest says it."""
     report.schema = selection.schema
     first = next((shard for shard in selection.shards if shard.size), None)
     if first is None:

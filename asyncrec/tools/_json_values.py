@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the features that a schema, as its ``to_json`` gives it, says are lists even where they have one value."""
+    """Return the features that a schema, as its ``to_json`` gives it, says are lists even if they have one value."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()

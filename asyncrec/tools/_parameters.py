@@ -44,7 +44,7 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
 
 
 Progress = Callable[[int, int | None], None]
-"""A function that is called with what is done and what there is in all; `None` where that is not known."""
+"""A function that is called with what is done and what there is in all; `None` if that is not known."""
 
 
 class Advance:

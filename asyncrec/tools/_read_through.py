@@ -36,10 +36,10 @@ class ReadThrough:
     Attributes:
         records: that are whole.
         info: what the store says of it.
-        crc32c: of all its bytes; `None` where it was not read to its end.
+        crc32c: of all its bytes; `None` if it was not read to its end.
         damage: what was skipped.
         error: what skipping could not pass over.
-        index: makes its index, for a worker thread; only where sizes were asked for.
+        index: makes its index, for a worker thread; only if sizes were asked for.
     """
 
     records: int
@@ -151,7 +151,7 @@ class _Counts:
         self.compression = reader.compression
 
     def index(self) -> RecordIndex:
-        """Make the index: where a shard came damaged once, and whole when it was read again."""
+        """Make the index if a shard came damaged once, and whole when it was read again."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
         if self.compression != "GZIP" or not len(sizes):
             return RecordIndex.of_sizes(sizes)

@@ -63,7 +63,7 @@ class SalvagedShard:
         self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
-        """The numbers that a batch's records have in the undamaged shard, ascending; `None` where that is not certain.
+        """The numbers that a batch's records have in the undamaged shard, ascending; `None` if that is not certain.
 
         In a thread: there may be many.
         """
@@ -81,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Return which lines of the index the records are; -1 where that is not known."""
+        """Return which lines of the index the records are; -1 if that is not known."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))

@@ -71,7 +71,7 @@ _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """A context: the keys of a shard, in order; none where it has no file of them."""
+    """A context: the keys of a shard, in order; none if it has no file of them."""
 
     def __init__(self, selection: Selection, shard: SelectedShard) -> None:
         self._shard = shard

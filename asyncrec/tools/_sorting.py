@@ -23,7 +23,7 @@ _MOST_GROUPS = 0xFF00
 class Order:
     """Where a record is to stand: 16 bytes to sort by, no two alike.
 
-    What is sorted goes through files by its first byte, and again by the next where a file is too large. So the bytes
+    What is sorted goes through files by its first byte, and again by the next if a file is too large. So the bytes
     are spread as evenly as they can be: one byte for each of the first 255 groups, and a record's place among ``total``
     as a fraction.
     """
@@ -83,7 +83,7 @@ class _Placing(HashShuffler):
 
 
 class Sorter:
-    """Records, with their keys in front of them where there are keys, sorted by their places. Blocks."""
+    """Records, with their keys in front of them if there are keys, sorted by their places. Blocks."""
 
     def __init__(
         self, order: Order, *, keyed: bool, memory_limit: int, temporary_folder: str | os.PathLike[str] | None

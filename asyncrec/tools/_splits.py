@@ -73,7 +73,7 @@ class ExampleSource(Protocol):
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
-        key: the feature that holds the keys of the records, where they have any.
+        key: the feature that holds the keys of the records, if they have any.
         notes: for the report.
         strata: of each example in turn; every split gets its share of each. Asked for in a thread: it may take long.
         schema: of the records.

@@ -92,7 +92,7 @@ async def uploads(
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
     that belong to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
     process
-    holds open (where the file system has no locks, this cannot be known, and the age alone decides). In a store,
+    holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store,
     nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
     of other machines are given up by `asyncrec.recover`.
 

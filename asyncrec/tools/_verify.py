@@ -28,7 +28,7 @@ class VerifyReport:
     Attributes:
         shards: of all, in order.
         orphans: objects under a data set's names that no manifest names.
-        conflicts: where a manifest contradicts itself.
+        conflicts: if a manifest contradicts itself.
         adopted, deleted: paths of the orphans that became part of the data set, or were removed.
         seconds: that reading took.
         spool: it is the folder of a spool, where shards wait to be uploaded; only what is whole there is looked at.

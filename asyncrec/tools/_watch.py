@@ -204,7 +204,7 @@ def _is_late(header: JobHeader, now: datetime) -> bool:
 
 
 def _ago(time: str, now: datetime) -> float:
-    """How many seconds ago something was, by the clocks of both machines; infinitely many where it is not known."""
+    """How many seconds ago something was, by the clocks of both machines; infinitely many if it is not known."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 

@@ -29,7 +29,7 @@ class Origin(Protocol):
         """Return the example, not loaded."""
 
     def row(self) -> list[str] | None:
-        """Return the CSV row that describes it, where there is one."""
+        """Return the CSV row that describes it, if there is one."""
 
     def where(self) -> str:
         """Return where it stands, for an error."""

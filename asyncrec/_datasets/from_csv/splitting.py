@@ -40,9 +40,9 @@ class SplitPlan:
     Attributes:
         folder: a key; ``""`` is the storage's root.
         name: of the data set in it.
-        schema: of its records, where there is one.
+        schema: of its records, if there is one.
         metadata: for its manifest.
-        key_feature: of the schema, which holds the keys of the records, where they have any.
+        key_feature: of the schema, which holds the keys of the records, if they have any.
     """
 
     folder: str

@@ -37,7 +37,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """`None` where it is neither, or ends before it says."""
+    """`None` if it is neither, or ends before it says."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

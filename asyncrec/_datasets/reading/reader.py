@@ -32,7 +32,7 @@ from asyncrec.storage._url import join, redact
 class Slice:
     """Some records of one shard: ``take`` behind the first ``skip``.
 
-    ``bytes`` is their share of the shard's; 0 where nothing says how many it has.
+    ``bytes`` is their share of the shard's; 0 if nothing says how many it has.
     """
 
     key: str

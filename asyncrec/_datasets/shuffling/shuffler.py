@@ -130,7 +130,7 @@ class HashShuffler:
     def settle(self) -> None:
         """No more are added; makes `records` and `size` exact.
 
-        Only where duplicates are dropped and records were spilled this takes a pass over all of them: what is left is
+        Only if duplicates are dropped and records were spilled this takes a pass over all of them: what is left is
         written once more, in order.
         """
         if self._on_duplicate == "raise" or self._sorted is not None:

@@ -51,7 +51,7 @@ class SlicedInput:
         self.consumed += count
 
 
-# A header without optional fields, as most writers make it, needs no reading where it came in one piece.
+# A header without optional fields, as most writers make it, needs no reading if it came in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 

@@ -1,6 +1,6 @@
 """`GzipHeader` reads past the header of a GZIP member (RFC 1952 section 2.3), however it is split.
 
-isal's own parser loses its place where a header with optional fields is split between two calls, which the border of a
+isal's own parser loses its place if a header with optional fields is split between two calls, which the border of a
 block or of a member may do anywhere. So headers are read here, and the library that decompresses gets a short one.
 """
 

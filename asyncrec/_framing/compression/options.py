@@ -150,7 +150,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` where the user did not set it."""
+    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` if the user did not set it."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

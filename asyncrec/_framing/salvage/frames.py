@@ -290,7 +290,7 @@ class FrameSalvager:
         self._together = _FIRST_PIECE if decoder.error is not None else min(2 * self._together, _PIECE)
         _, borders = frame_borders(frames, 0)
         holds = data_holds(data, frames, borders)
-        # The last of them, where its data is bad, is one only if a header follows it, too.
+        # The last of them, if its data is bad, is one only if a header follows it, too.
         count = len(frames)
         if count > 1 and not holds[-1] and not self._frame_follows(self._began + int(borders[-1]), ended=False):
             count -= 1

@@ -84,7 +84,7 @@ _PROBE_OUTPUT = 1 << 20
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# zlib's words where a stream ended well, and its trailer does not hold: damaged, and a member for certain.
+# zlib's words if a stream ended well, and its trailer does not hold: damaged, and a member for certain.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
@@ -270,8 +270,8 @@ class MemberSalvager:
 def recognise(head: bytes) -> CompressionType | None:
     """Tell how an object is compressed whose very beginning is damaged, by the first records found in its ``head``.
 
-    Frames may stand in a GZIP member as they are, where they did not get smaller, and members in a record: so the
-    member or the frame is believed that comes first. `None` where there is neither. ZLIB cannot be told once its
+    Frames may stand in a GZIP member as they are, if they did not get smaller, and members in a record: so the
+    member or the frame is believed that comes first. `None` if there is neither. ZLIB cannot be told once its
     beginning is gone.
     """
     ignored = DamageLog()

@@ -58,7 +58,7 @@ class ObjectRecords:
         """``head`` was read from the source to detect the compression.
 
         ``remote``: damage may have come on the way, and is read again. ``recognises``: the compression may be another
-        where the very beginning is damaged.
+        if the very beginning is damaged.
         """
         self.path = path
         self.compression: CompressionType = compression

@@ -30,7 +30,7 @@ class ReadOptions:
         chunk_size: bytes of one read.
         inflate_bytes: bytes of one list of records of a compressed object, about.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: whether it is logged, once, that something is skipped; not where the caller reports it himself.
+        warns: whether it is logged, once, that something is skipped; not if the caller reports it himself.
     """
 
     on_corrupt: OnCorrupt = "raise"

@@ -23,7 +23,7 @@ BATCH_BYTES = 512 << 10
 # One digest per record in a ``.keys`` file.
 KEY_BYTES = 16
 
-# What a batch has for a record with a key: the key where keys are hashed together when the batch is sealed, and there a
+# What a batch has for a record with a key: the key if keys are hashed together when the batch is sealed, and there a
 # bytearray is a digest already; otherwise the digest.
 Key = str | bytes | bytearray
 # Of each source among some records, the number of the source's turn, and the last position.

@@ -241,7 +241,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return the pending batch, after ending the object or the batch where these records do not fit in."""
+        """Return the pending batch, after ending the object or the batch if these records do not fit in."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)

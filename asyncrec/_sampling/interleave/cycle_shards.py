@@ -66,7 +66,7 @@ class CycleShards:
 
     Attributes:
         slots: how many shards the cycle has.
-        pool: of the tasks that read; `None` where each shard is read as its records are asked for.
+        pool: of the tasks that read; `None` if each shard is read as its records are asked for.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class Interleaver:
     ) -> None:
         """Add the next records, up to ``count`` in all; fewer at the end.
 
-        ``buffered_only``: no more than are in memory, except for one batch of one shard where ``out`` is empty; with
+        ``buffered_only``: no more than are in memory, except for one batch of one shard if ``out`` is empty; with
         ``or_nothing`` not even that. An error comes again at every later call. Cancelled, nothing is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices

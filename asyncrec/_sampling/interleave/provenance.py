@@ -70,7 +70,7 @@ class TracedRecords:
     """Records in the order they were read, each of which can be traced to its shard and position.
 
     Attributes:
-        known: the sources of the first records, where they are known one by one.
+        known: the sources of the first records, if they are known one by one.
         slices: where the rest came from: each a sequence, the index of the first record in it, and how many.
     """
 

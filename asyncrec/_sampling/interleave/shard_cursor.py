@@ -9,7 +9,7 @@ from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.shard_feed import ShardFeed
 
 # A batch that comes early waits beside what is left of the one before: at most this fraction of
-# it, so that memory keeps its bound; and only where a batch is many blocks, since otherwise every round would wait
+# it, so that memory keeps its bound; and only if a batch is many blocks, since otherwise every round would wait
 # for a read of each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8

@@ -109,7 +109,7 @@ class PooledFeed:
             finally:
                 self._ended = True
                 self._notify()
-        pool.ended()  # not where it was cancelled
+        pool.ended()  # not if it was cancelled
 
     def _notify(self) -> None:
         self._changed.set()

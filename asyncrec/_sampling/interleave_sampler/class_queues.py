@@ -2,7 +2,7 @@
 
 Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
 At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops
-its oldest item: a class that comes too often gives way. A ready class is not made unready so: where none holds more
+its oldest item: a class that comes too often gives way. A ready class is not made unready so: if none holds more
 than K, the longest of those not ready loses its oldest instead, and of equals the one that came to this length first.
 Otherwise rare classes would be broken up as soon as they are complete, and no batch need ever come
 (docs/design/2026-11-21-class-queues.md).
@@ -98,7 +98,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def take(self) -> list[T]:
-        """Return a batch of P ready classes, or of all that are ready where they are fewer."""
+        """Return a batch of P ready classes, or of all that are ready if they are fewer."""
         batch: list[T] = []
         for cls in list(self._ready)[: self._classes]:
             queue = self._queues[cls]

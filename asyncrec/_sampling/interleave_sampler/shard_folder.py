@@ -152,7 +152,7 @@ _NAMED = 10
 def warn_of_several(
     path: str, datasets: Iterable[str], shards: Collection[str], *, one_alone: Callable[[str], str]
 ) -> None:
-    """Warn where the shards that were found, by their names, are of several data sets.
+    """Warn if the shards that were found, by their names, are of several data sets.
 
     Args:
         path: what was asked for, for the message.

@@ -93,7 +93,7 @@ class ManifestWriter:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
         ``fates`` are of the shards that it commits. ``promised``: `asyncrec.recover` is to finish what this could not.
-        ``recovered_by`` is the machine where another closes the log. ``last`` is the number of the log's last segment;
+        ``recovered_by`` is the machine if another closes the log. ``last`` is the number of the log's last segment;
         `None`: look it up. What is committed is void in the ``flush_log``; each segment says how far that had come.
         """
         self.clock = CommitClock(after)

@@ -66,8 +66,8 @@ class Shard:
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The names of its index, where it has one, of its keys, once a record has one, and of its sources' positions,
-        where they are an object."""
+        """The names of its index, if it has one, of its keys, once a record has one, and of its sources' positions,
+        if they are an object."""
         return (*self._opened, *((self._positions_key,) if self._has_object else ()))
 
     @property
@@ -100,7 +100,7 @@ class Shard:
     # -- for the publisher --------------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
-        """Open the index; it is published where the stack is left cleanly."""
+        """Open the index; it is published if the stack is left cleanly."""
         key = index_key(self._sidecar_name)
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 

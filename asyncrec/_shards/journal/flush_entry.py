@@ -7,7 +7,7 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
                    "positions": {"topic/3": [4, 917]}}]}
 
 Behind it come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the frames
-of the records, all of it compressed where the shards are. ``bytes`` and ``crc32c`` are of what stands behind the line.
+of the records, all of it compressed if the shards are. ``bytes`` and ``crc32c`` are of what stands behind the line.
 ``since`` is the first entry that this one repeats: the entries from there on are read no more. The records of one shard
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
@@ -95,7 +95,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the object. Blocks: a millisecond for each megabyte, and some three where it is compressed."""
+        """Return the object. Blocks: a millisecond for each megabyte, and some three if it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)

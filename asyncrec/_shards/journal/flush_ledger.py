@@ -200,7 +200,7 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Make one section of those of one shard, except where some records have keys and others have none.
+    """Make one section of those of one shard, except if some records have keys and others have none.
 
     And not if it would no longer end where the records of a position do.
     """

@@ -44,14 +44,14 @@ class JobHeader:
             together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
         name: of the data set.
         writer: the id under which it commits, and that stands in the names of what it makes.
-        url: of the data set, as the user gave it, without credentials; absolute where it is local.
+        url: of the data set, as the user gave it, without credentials; absolute if it is local.
         num_shards: of fixed names; `None` when they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
-        life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
+        life: the token of the lock that proves it alive (`Staging`), if the header is a mark; else empty.
         silent_after: it flushes to the store, and may be taken for dead if nothing of it changes there for this many
             seconds; 0 if it never flushes to the store.
     """

@@ -60,7 +60,7 @@ class JobFiles:
     def are_silent(self) -> bool:
         """Whether nothing of the job has changed for two minutes, by the clock of the filesystem, not this machine's.
 
-        Not where that clock cannot be read, because nothing can be written there.
+        Not if that clock cannot be read, because nothing can be written there.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
         # As a header before it has its name, which is taken away if this process dies meanwhile.

@@ -1,7 +1,7 @@
 """`JobNames`: the names of one job's shards, decided once, when it is known whether the plain ones are its own.
 
 A name holds its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
-where the job's claim says that they are its alone (`_shards.ownership.claims`). What a job rewrites has its id at the
+if the job's claim says that they are its alone (`_shards.ownership.claims`). What a job rewrites has its id at the
 end of its name.
 """
 

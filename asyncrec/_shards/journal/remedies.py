@@ -42,7 +42,7 @@ def told_dead(header: JobHeader, where: str) -> str:
 
 
 def age_of(header: JobHeader) -> float:
-    """Return how many seconds ago the job began, by this machine's clock; 0 where the header does not say."""
+    """Return how many seconds ago the job began, by this machine's clock; 0 if the header does not say."""
     if not header.since:
         return 0.0
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(header.since)).total_seconds())

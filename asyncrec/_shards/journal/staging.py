@@ -48,9 +48,9 @@ class Staging:
 
     Attributes:
         header: the job's.
-        files: what it has on a disk; `None` where it has none.
+        files: what it has on a disk; `None` if it has none.
         acknowledged: records have been promised to survive, or are about to be.
-        dead: of another job, whether it is proven dead, or has long been silent where nothing can prove it.
+        dead: of another job, whether it is proven dead, or has long been silent if nothing can prove it.
     """
 
     files: JobFiles | None = None

@@ -19,7 +19,7 @@ A kind without rows has no line; one of many rows has a line for each 4,096 of t
 16 MiB. A column of numbers that are all the same is that number, unless it is the first. Other rows are named by their
 place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` of the commits, ``schema``, ``metadata``
 and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
-``flags`` of shards are; those of commits are 1 for a writer's last, and 2 where it was given up. ``removal`` is a place
+``flags`` of shards are; those of commits are 1 for a writer's last, and 2 if it was given up. ``removal`` is a place
 in the log of removals. A source's ``turn`` is 0 if it has no progress, and ``released`` if no turn was given back; the
 end counts sources only if the data set has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
 and checksum.

@@ -58,7 +58,7 @@ class History:
         removed_by: the commit of each.
         identity: of the shards that are in the data set now.
         covered: how far each log was merged.
-        checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
+        checkpoint: the number of the checkpoint that it was read from; 0 if there was none.
         runs: the runs of keys that this checkpoint names.
         progress: of each source its last turn in which something was committed, and the last position of that.
         releases: of each source the last turn that was given back.
@@ -172,7 +172,7 @@ class History:
                 yield from self.shards.objects(row, self.writer_of(row))
 
     def closing(self, writer: str) -> Segment | None:
-        """Return what has ended a writer, without what it removed; `None` where it has not ended."""
+        """Return what has ended a writer, without what it removed; `None` if it has not ended."""
         if writer not in self.ended:
             return None
         commits = self.commits

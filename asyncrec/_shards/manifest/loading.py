@@ -46,7 +46,7 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Call ``func(*args)`` here where it is ``little`` work, with no checkpoint, and else as `in_thread` does.
+    """Call ``func(*args)`` here if it is ``little`` work, with no checkpoint, and else as `in_thread` does.
 
     Up to half a millisecond is little: to wait for a thread takes a fifth of that on an idle machine, and milliseconds
     where other threads compute.
@@ -100,15 +100,15 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set, as `load_history`; `None` where there is nothing: that takes no NumPy."""
+    """Load the history of a data set, as `load_history`; `None` if there is nothing: that takes no NumPy."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 
 
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
-    """Load what is listed, beginning with what is ``known`` from an earlier call; `None` where there is nothing.
+    """Load what is listed, beginning with what is ``known`` from an earlier call; `None` if there is nothing.
 
-    The history is the same object where nothing is new.
+    The history is the same object if nothing is new.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.

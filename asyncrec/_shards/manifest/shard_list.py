@@ -25,7 +25,7 @@ _RECENT = 1024
 class ShardList(Sequence[ShardEntry]):
     """The shards of a snapshot in the order of their names; equal to any sequence of equal entries.
 
-    Each entry is made anew, some microseconds each: where one number of all shards is wanted, it is a column here.
+    Each entry is made anew, some microseconds each: if one number of all shards is wanted, it is a column here.
     """
 
     __slots__ = ("_history", "_recent", "_rows")

@@ -126,7 +126,7 @@ def check_name(name: str, path: str) -> None:
 
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
-    """Load the snapshot of a data set; `None` where nothing was ever committed to it."""
+    """Load the snapshot of a data set; `None` if nothing was ever committed to it."""
     return await snapshot_of(path, await load_history(folder, name), at=at)
 
 

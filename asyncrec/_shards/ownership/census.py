@@ -1,6 +1,6 @@
 """`census`: which jobs on a data set have not ended, and which of them live. This is the one place that judges life.
 
-A lock says so, where it would have been seen (`storage._local.mounts`): on the job's header where that is on a disk,
+A lock says so, if it would have been seen (`storage._local.mounts`): on the job's header if that is on a disk,
 else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`). In a folder that
 several machines share, two minutes of silence say that a job is dead (`JobFiles.are_silent`). Nothing says it of a
 detached job.
@@ -108,7 +108,7 @@ async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
 
 
 async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
-    """Find a job by its id; `None` where none has it, or it has ended.
+    """Find a job by its id; `None` if none has it, or it has ended.
 
     Raises:
         ConflictError: its header is another user's.

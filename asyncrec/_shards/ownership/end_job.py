@@ -177,7 +177,7 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Finish what the job had promised, or say that it is left; `None` where there is nothing to keep."""
+        """Finish what the job had promised, or say that it is left; `None` if there is nothing to keep."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
             return "promised"  # its records are in that spool
@@ -298,7 +298,7 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Take away what is left of a job that ends by itself; False where something needs its mark or its header.
+    """Take away what is left of a job that ends by itself; False if something needs its mark or its header.
 
     ``bury`` deletes what is in doubt, but for some shards; it is called behind the job's tombstone, and these are what
     that adds: another process may have taken up a shard whose answer had not come.

@@ -141,7 +141,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 
 
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
-    """Return the names of a job's shards: fixed ones have no maker where the job's last claim says so.
+    """Return the names of a job's shards: fixed ones have no maker if the job's last claim says so.
 
     A job without a claim made nothing.
     """

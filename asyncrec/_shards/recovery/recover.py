@@ -70,7 +70,7 @@ async def recover(
             then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes to
             its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
             job that is proven to be alive is not touched.
-        storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
+        storage: an open `Storage`; the path of the data set, ``to`` if ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:

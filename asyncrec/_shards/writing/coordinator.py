@@ -95,7 +95,7 @@ class CommitCoordinator:
         self._unlisted = []
 
     async def _unspool(self, entry: ShardEntry) -> None:
-        """Remove a committed shard from the spool, where there is one."""
+        """Remove a committed shard from the spool, if there is one."""
         if (spool := self.job.spool) is not None:
             await in_thread(spool.remove, entry)
             spool.backlog.freed(entry.bytes)

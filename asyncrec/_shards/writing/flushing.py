@@ -1,4 +1,4 @@
-"""How often a writer flushes, and after which silence it may be taken for dead, where its caller does not say."""
+"""How often a writer flushes, and after which silence it may be taken for dead, if its caller does not say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
 
 
 def seconds_to_flush(given: float | str | None, *, on_disk: bool) -> float | None:
-    """Return how old a record may become before it is flushed, where the caller says ``"default"``; `None`: any age."""
+    """Return how old a record may become before it is flushed, if the caller says ``"default"``; `None`: any age."""
     if isinstance(given, str):
         return _FLUSH_SECONDS if on_disk else _STORE_FLUSH_SECONDS
     return given

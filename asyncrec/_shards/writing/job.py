@@ -190,7 +190,7 @@ class Job:
     async def end(self, mark: Staging | None) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time.
 
-        ``mark`` is the lock behind its mark in the store, where its header is in a spool.
+        ``mark`` is the lock behind its mark in the store, if its header is in a spool.
         """
         ended = False
         async with AsyncExitStack() as stack:

@@ -63,7 +63,7 @@ class JobShare:
     """What a process needs to make shards for a job. It can be pickled, and holds no credentials but those in a path.
 
     Attributes:
-        path: of the data set; absolute where it is local.
+        path: of the data set; absolute if it is local.
         writer: the id in the names of the shards.
         compression, index: of the shards.
     """
@@ -194,7 +194,7 @@ class ShareWriter:
         self._ended = anyio.Event()
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Take records, with the digest of each one's key where they have keys. An error ends the share."""
+        """Take records, with the digest of each one's key if they have keys. An error ends the share."""
         if self._error is not None:
             raise self._error
         await self._batches.put(KeyedBatch(records, keys))

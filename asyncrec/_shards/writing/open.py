@@ -289,7 +289,7 @@ async def open_sharded_writer(
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
+    """Whether what is open is committed if the block fails; if nothing is said, if shards are not one whole."""
     return (on_error or ("discard" if together else "commit")) == "commit"
 
 

@@ -206,7 +206,7 @@ async def _claimed(
     take_over: bool,
     path: str,
 ) -> Claim | None:
-    """Claim the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
+    """Claim the data set's name; `None` if what replaces finds the plain names taken, and uses its own."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:

@@ -33,7 +33,7 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 class OpenShards:
     """The shards that a writer has open.
 
-    Each has a queue and a task that writes it, and where there is a spool another that uploads it.
+    Each has a queue and a task that writes it, and if there is a spool another that uploads it.
 
     Attributes:
         path: the data set, as it was asked for.

@@ -40,7 +40,7 @@ class FramedBatch:
     Attributes:
         frames: one behind the other.
         lengths: of each record.
-        keys: the digests of their keys, one behind the other, where they have keys.
+        keys: the digests of their keys, one behind the other, if they have keys.
     """
 
     frames: memoryview
@@ -89,7 +89,7 @@ _EXACT = 1 << 53  # up to here each whole number is a float
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A number of records, and the digest of each one's key where they have keys."""
+    """A number of records, and the digest of each one's key if they have keys."""
 
     records: list[bytes]
     keys: list[bytes] | None = None

@@ -37,7 +37,7 @@ __all__ = ["logger", "write_examples"]
 logger = logging.getLogger("TFRecorder")  # its own name, so that what a script says to that logger holds
 
 _SHOWN_ROW = 200
-# TFRecorder handed its own argument on to `load` and `split`, and failed where they did not take it.
+# TFRecorder handed its own argument on to `load` and `split`, and failed if they did not take it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
 _BATCH_EXAMPLES = 256  # taking one costs the loop some microseconds
@@ -200,7 +200,7 @@ def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
 
 
 class _ToStdout(logging.Handler):
-    """Prints what is logged, where the program has configured no logging: an hour's run shows how far it is."""
+    """Prints what is logged, if the program has configured no logging: an hour's run shows how far it is."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -158,7 +158,7 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 def split_examples_list(
     examples: Sequence[E], examples_train_eval_test_ratio: Ratio
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
-    """Take the first for train, the next for eval, the rest for test, which is `None` where nothing is left for it.
+    """Take the first for train, the next for eval, the rest for test, which is `None` if nothing is left for it.
 
     One ratio is that of train, and the rest is eval; two are those of train and eval; three of train, eval and test.
     Numbers are rounded down, and the last split has what is left.

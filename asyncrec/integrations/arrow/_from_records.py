@@ -30,12 +30,12 @@ _MOST_OFFSET = (1 << 31) - 1
 def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Iterable[str] | None = None) -> Any:
     """Return one ``pyarrow.RecordBatch`` of the records, a row for each.
 
-    Of a FixedLen a column of numbers, text or bytes, or of fixed-size lists; of a VarLen lists, and null where the
+    Of a FixedLen a column of numbers, text or bytes, or of fixed-size lists; of a VarLen lists, and null if the
     record has no such feature; of a Sequence lists of these; of a Tensor the struct ``values, shape``; of a Sparse the
-    struct ``indices, values``. A FixedLen with a default has it where the feature is absent, as `Schema.decode` has.
+    struct ``indices, values``. A FixedLen with a default has it if the feature is absent, as `Schema.decode` has.
 
     Args:
-        records: serialised Examples, or SequenceExamples where the schema has a Sequence.
+        records: serialised Examples, or SequenceExamples if the schema has a Sequence.
         schema: the schema of the records; or the ``pyarrow.Schema`` to return, in which columns of one value may be
             nullable.
         columns: the names of the columns to read, in this order; the others are not parsed.
@@ -56,7 +56,7 @@ class BatchMaker:
     """
 
     def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow``: the types wanted, where they are not those of `arrow_schema`; of the columns of ``schema``."""
+        """``arrow``: the types wanted, if they are not those of `arrow_schema`; of the columns of ``schema``."""
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)

@@ -34,11 +34,11 @@ class Part:
 
     Attributes:
         path: of the file.
-        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` where nothing says.
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` if nothing says.
         offset: the byte of the file to begin at.
         skip: how many records to skip first.
-        records: how many there are; `None` for all to the end of the file, where nothing has counted them.
-        bytes: that are read of the file, about; 0 where nothing says.
+        records: how many there are; `None` for all to the end of the file, if nothing has counted them.
+        bytes: that are read of the file, about; 0 if nothing says.
         index: the file's index, by which any of its records is found, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
     """

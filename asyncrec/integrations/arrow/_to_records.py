@@ -1,6 +1,6 @@
 """Arrow to records: each column becomes a list of values of its feature, each row an Example of them.
 
-A null is an absent feature, where the schema lets it be one. What would not come back as it is, is refused.
+A null is an absent feature, if the schema lets it be one. What would not come back as it is, is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
+Values: TypeAlias = "list[Any]"  # one for each row; None if it has no such feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would read as absent
 
@@ -42,7 +42,7 @@ class _NullWithinError(Exception):
 
 
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
-    """A serialised Example for each row, or a SequenceExample where the schema has a Sequence: `to_batch` undone.
+    """A serialised Example for each row, or a SequenceExample if the schema has a Sequence: `to_batch` undone.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.

@@ -55,7 +55,7 @@ class BatchWriter:
         return ticket
 
     def _made(self, piece: Any, first: int) -> tuple[list[bytes], list[str | bytes] | None]:
-        """Return the records of a piece, and their keys where there are any. Blocks."""
+        """Return the records of a piece, and their keys if there are any. Blocks."""
         records = records_from(piece, self.schema, narrow=self._narrow, first=first)
         return records, None if self._key is None else _keys(piece, self._key, first)
 
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """Return the schema of the records, and the manifest's metadata, with the Arrow schema where one was given."""
+    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was given."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told
@@ -97,7 +97,7 @@ def schemas_of(
 
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """RecordBatches of about a MiB, and of one row where that is larger, each with the number of its first row."""
+    """RecordBatches of about a MiB, and of one row if that is larger, each with the number of its first row."""
     before = 0
     for part in chunks_of(batch):
         rows = part.num_rows

@@ -111,7 +111,7 @@ def write_asyncrec(
                 storage_options=storage_options,
             )
             dataset.write_datasink(sink, **options)
-            if job.committed is None:  # Ray ends well without having called it where there is nothing to be written
+            if job.committed is None:  # Ray ends well without having called it if there is nothing to be written
                 job.commit([], 0)
         shards = job.committed or ()
     return WriteReport(

@@ -50,7 +50,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         return [_Partition(parts) for parts in groups(self._parts, self._most)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, _Partition):  # Spark's own, where there is nothing to be read
+        if not isinstance(partition, _Partition):  # Spark's own, if there is nothing to be read
             return
         for batch in read_parts(self._maker, partition.value, **self._options):
             yield _as_wanted(batch, self._wanted)

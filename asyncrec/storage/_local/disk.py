@@ -91,7 +91,7 @@ class Disk:
         return await in_thread(func, *args, limiter=self._limiter)
 
     async def surely_in_thread(self, func: Callable[[], object]) -> None:
-        """Run it in a thread even where the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
+        """Run it in a thread even if the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
@@ -123,7 +123,7 @@ class Disk:
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         """Make the folder with its parents, each durable in its own parent before it is used. Blocks.
 
-        ``mode`` is its own, where it is made here; its parents have what the umask leaves.
+        ``mode`` is its own, if it is made here; its parents have what the umask leaves.
         """
         if path in self._durable and os.path.isdir(path):
             return

@@ -62,7 +62,7 @@ def this_machine(fd: int) -> str:
 def mount_of(fd: int) -> tuple[str, str]:
     """Look up the type and the device of the filesystem through which a file was opened. Blocks.
 
-    The type is empty where the system does not say.
+    The type is empty if the system does not say.
     """
     device = os.fstat(fd).st_dev
     try:
@@ -75,7 +75,7 @@ def mount_of(fd: int) -> tuple[str, str]:
 
 
 def _filesystem(device: int) -> str:
-    """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
+    """Look up the type of the filesystem mounted from a device; it is empty if the system does not say."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     return next((kind for _, name, kind in _mounts() if name == wanted), "")
 
@@ -95,7 +95,7 @@ def _mounts() -> list[tuple[str, str, str]]:
 
 
 def _swaps() -> bool:
-    """Tell whether the system has anything to swap to; it is taken to have where it does not say."""
+    """Tell whether the system has anything to swap to; it is taken to have if it does not say."""
     try:
         with open("/proc/swaps", encoding="utf-8", errors="surrogateescape") as swaps:
             return len(swaps.readlines()) > 1  # the first is the heading

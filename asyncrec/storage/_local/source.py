@@ -111,7 +111,7 @@ class LocalSource(ByteSource):
         """Take from the blocks read ahead."""
         if not self._ahead:
             return None
-        block = self._ahead[0]  # empty where the file was cut meanwhile
+        block = self._ahead[0]  # empty if the file was cut meanwhile
         begin, end = self._taken, self._taken + wanted
         if end < len(block):
             self._taken = end
@@ -121,7 +121,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """Read from the page cache, without waiting; `None` where it is not there, or is not to be asked."""
+        """Read from the page cache, without waiting; `None` if it is not there, or is not to be asked."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 return self._read_whole(self._position, wanted) or None
@@ -201,7 +201,7 @@ class LocalSource(ByteSource):
 
 
 def check_regular(status: os.stat_result, shown: str) -> None:
-    """Raise what fits where a path is not a regular file."""
+    """Raise what fits if a path is not a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):

@@ -1,6 +1,6 @@
 """An `UnfinishedFile` becomes an object: its name, its rights (mode 0600 until then), and its publication. Blocks.
 
-The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening where the storage
+The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening if the storage
 has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,
 a check of the size, `os.replace` (`os.link` when exclusive), and fsync of the folder.
 """
@@ -39,7 +39,7 @@ class Target(Place):
         owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
         zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
         private: whether the object is readable by this user alone.
-        check: raises StorageError where the owner's job is not its own any more.
+        check: raises StorageError if the owner's job is not its own any more.
     """
 
     exclusive: bool
@@ -85,7 +85,7 @@ class UnfinishedFile:
         other._ahead_of = self
 
     def refuse_existing(self) -> None:
-        """Raise ObjectExistsError where something has the target's name."""
+        """Raise ObjectExistsError if something has the target's name."""
         if self._exists():
             raise _exists_already(self._target)
 

@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` where it says nothing."""
+    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` if it says nothing."""
     value = (value or "").strip()
     if not value:
         return None
@@ -61,7 +61,7 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def parse_http_date(value: str | None) -> datetime | None:
-    """Read a date of a header (RFC 9110, 5.6.7), in UTC where it names no time zone; `None` if it is not a date."""
+    """Read a date of a header (RFC 9110, 5.6.7), in UTC if it names no time zone; `None` if it is not a date."""
     try:
         date = email.utils.parsedate_to_datetime(value or "")
     except (TypeError, ValueError, OverflowError):  # the last one is of a year with twenty digits
@@ -70,7 +70,7 @@ def parse_http_date(value: str | None) -> datetime | None:
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Read which bytes ``[start, end)`` a 206 says it carries, and of how many: `None` where it does not know.
+    """Read which bytes ``[start, end)`` a 206 says it carries, and of how many: `None` if it does not know.
 
     Raises:
         ValueError: it does not say.

@@ -31,7 +31,7 @@ _ON_LOOP = 1 << 20  # some tenths of a millisecond
 class PartSlots:
     """Room for parts on their way, in pieces of one chunk, shared by all sinks of a storage.
 
-    A part that has grown takes as many as it is chunks long, and all of them where it is longer.
+    A part that has grown takes as many as it is chunks long, and all of them if it is longer.
     """
 
     def __init__(self, count: int, chunk_size: int) -> None:

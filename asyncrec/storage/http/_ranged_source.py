@@ -38,7 +38,7 @@ _REST = 2.0
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # Of a window (256 KiB of 8 MiB). An answer of no more is taken whole when it begins. Of an object of unknown length, so
-# much is asked for at first where there is no slot for all of it. A reader that asks for less is not after speed.
+# much is asked for at first if there is no slot for all of it. A reader that asks for less is not after speed.
 _AT_ONCE = 1 / 32
 # Of a window, which a reader that rested takes before it is one that keeps up again.
 _KEEPS_UP = 1 / 4
@@ -155,8 +155,8 @@ class RangedSource(ByteSource):
         """Ask for the bytes ``[start, end)`` of whatever version is there, to its end when ``end`` is `None`.
 
         Given are what the answer says of the object, and the answer, begun: of no more than was asked for, or fewer
-        where it ends before. A backend without slots, which is always told an ``end``, gives the blocks that came.
-        `None` where the answer does not say which version it is of, and how long, or that no bytes are there: then the
+        if it ends before. A backend without slots, which is always told an ``end``, gives the blocks that came.
+        `None` if the answer does not say which version it is of, and how long, or that no bytes are there: then the
         source looks. Unless a backend overrides it, it is `None`.
 
         Raises:
@@ -256,7 +256,7 @@ class RangedSource(ByteSource):
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # It is held until the reader asks for more, where there is more of it than is taken at once.
+        # It is held until the reader asks for more, if there is more of it than is taken at once.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -285,7 +285,7 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Take the next of a long answer; nothing where it broke: a range will say why."""
+        """Take the next of a long answer; nothing if it broke: a range will say why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:

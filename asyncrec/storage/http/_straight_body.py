@@ -82,7 +82,7 @@ class StraightBody(asyncio.BufferedProtocol):
         return block
 
     def leave(self) -> None:
-        """Let aiohttp have the connection back, to close it where the body has not ended."""
+        """Let aiohttp have the connection back, to close it if the body has not ended."""
         if self._owns:
             self._owns = False
             self._transport.set_protocol(self._aiohttp)

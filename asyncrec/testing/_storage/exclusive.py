@@ -52,7 +52,7 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """The same holds for objects longer than a chunk; where `exclusive_parts` is `False` the last one may win, too.
+        """The same holds for objects longer than a chunk; if `exclusive_parts` is `False` the last one may win, too.
 
         Without it two writers of one shard are both told that it is theirs, and one of them has lost it.
         """

@@ -35,7 +35,7 @@ class StorageHooks(Kit):
         raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Name whatever was begun and neither published nor taken away. It is always empty where nothing can dangle."""
+        """Name whatever was begun and neither published nor taken away. It is always empty if nothing can dangle."""
         raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
@@ -69,7 +69,7 @@ class StorageHooks(Kit):
         return None
 
     async def raw_put_many(self, storage: Storage, keys: Collection[str]) -> None:
-        """Make an object of one byte for each key. Override it where there is a faster way than one by one."""
+        """Make an object of one byte for each key. Override it if there is a faster way than one by one."""
         for key in keys:
             await self.raw_put(storage, key, b"x")
 

@@ -74,7 +74,7 @@ class UrlCases(SchemeCases):
     """And for those that write."""
 
     async def test_records_written_by_url(self) -> None:
-        """`asyncrec.write_records` puts by the URL, where the storage has it, what is then listed and read there."""
+        """`asyncrec.write_records` puts by the URL, if the storage has it, what is then listed and read there."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))

@@ -80,7 +80,7 @@ class WaitingCases(StorageHooks):
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# How late it is where no request can be given up: each is awaited, and nothing is asked of the time that takes.
+# How late it is if no request can be given up: each is awaited, and nothing is asked of the time that takes.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]

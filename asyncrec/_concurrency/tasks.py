@@ -243,8 +243,8 @@ async def acquire_in_thread(
 class ThreadedStep(Generic[T]):
     """A function that computes in a worker thread, step by step: no result of it is lost. Used by one task.
 
-    A caller that is cancelled while the function runs leaves when it has ended (see `in_thread`), and what it gave or
-    raised is kept: the next `take` gives or raises that, and runs nothing.
+    A caller that is cancelled while the function runs leaves when the function has ended (see `in_thread`). Its result
+    or error is kept: the next `take` returns or raises that, and runs nothing.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class ThreadedStep(Generic[T]):
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return what an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
+        """Return what an earlier run left, else what ``func(*args)`` returns now. One step is of one function."""
 
         def run() -> None:
             try:

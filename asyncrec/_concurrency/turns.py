@@ -31,7 +31,7 @@ class Turns:
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call ``func(*args)``: in a worker thread if it is ``large``, else here, where others run first if it is time.
 
-        Cancelled, it was not called, or what it gave is lost.
+        Cancelled, it was not called, or what it returned is lost.
         """
         if large:
             return await in_thread(func, *args)

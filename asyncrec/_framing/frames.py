@@ -4,7 +4,7 @@
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
 frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-gives whole records back. Both work on a batch at a time, in C if there is a compiler, and copy a small record once;
+returns whole records back. Both work on a batch at a time, in C if there is a compiler, and copy a small record once;
 a large one is handed on as the object it came in.
 
 A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
@@ -48,7 +48,7 @@ _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """Takes a TFRecord byte stream in any pieces, and gives whole records.
+    """Takes a TFRecord byte stream in any pieces, and returns whole records.
 
     On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
     `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.

@@ -29,7 +29,7 @@ _BLOCK = 32
 class Column:
     """A number for each record of an index, like an array that is not written to: ``column[numbers]``.
 
-    `numpy.asarray` gives all of it, int64 (n,).
+    `numpy.asarray` returns all of it, int64 (n,).
     """
 
     __slots__ = ("_runs", "_sums")

@@ -12,7 +12,7 @@ _MOST = (1 << 62) - 1
 
 
 class StateValues:
-    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never gives.
+    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never returns.
 
     Raises:
         TypeError: it is no mapping.

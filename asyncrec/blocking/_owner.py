@@ -49,7 +49,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context; returns what it gives."""
+        """Enter the context; returns what it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -65,7 +65,7 @@ class Owner(Generic[A]):
 
     @property
     def value(self) -> A:
-        """What the context gave."""
+        """What the context yielded."""
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
@@ -240,7 +240,7 @@ def as_context(
 
 
 def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a function that returns what ``func`` gives when it is awaited; parameters and docstring are the same."""
+    """Make a function that returns what ``func`` returns when it is awaited; parameters and docstring are the same."""
 
     @wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -93,7 +93,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
 
 
 class AsyncStream(Protocol[T_co]):
-    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` give."""
+    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` return."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
     async def __anext__(self) -> T_co: ...
@@ -103,7 +103,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """What `asyncrec.interleave` gives: a state of before a list knows no version of what was opened for that list."""
+    """What `asyncrec.interleave` returns: its state before a list lacks the versions of what the list opened."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -144,7 +144,7 @@ class Stream(Handle[Any], Iterator[T]):
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last record or batch given out, as JSON. See the stream's own."""
+        """Return the position after the last record or batch returned, as JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
             before, stream = self._before, self._value
             if isinstance(stream, OpensShards):
@@ -173,7 +173,7 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Return the stream's counts; records on their way from the event loop count as given out."""
+        """Return the stream's counts; records on their way from the event loop count as returned."""
         return self._owner.call_sync(self._value.stats)
 
     @property

@@ -1,4 +1,4 @@
-"""datum's reader gives batches of NumPy arrays if TensorFlow is not installed."""
+"""datum's reader returns batches of NumPy arrays if TensorFlow is not installed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Dataset:
     """A folder of splits, as `load` opens it. Each method returns batches: dicts by feature, records on the first axis.
 
     Integers are int64, floats float32, text and bytes strings of bytes; an example's image is its pixels, if the
-    example named its file. With TensorFlow, a method returns a ``tf.data.Dataset``, in the order that datum gives it,
+    example named its file. With TensorFlow, a method returns a ``tf.data.Dataset``, in the order that datum returns it,
     batched, echoed, repeated and mapped as ``dataset_configs`` say. Without, it returns an iterable of NumPy arrays, in
     an order of its own, in which images stay bytes; of the configurations, sizes, seed and remainders count. Both may
     be iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.

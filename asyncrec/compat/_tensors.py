@@ -1,4 +1,4 @@
-"""TensorFlow if it is installed: three of the older systems give a ``tf.data.Dataset``.
+"""TensorFlow if it is installed: three of the older systems return a ``tf.data.Dataset``.
 
 What TensorFlow can read, its own operations read, as the originals had them do. Of another store the records come from
 Python's generators, one for each file, within the same operations: the order is the same, and so are the seeds.

@@ -53,7 +53,7 @@ class _NothingToWriteError(RuntimeError, AssertionError):
 
 
 class _NoBytesError(ArgumentTypeError, AssertionError):
-    """What a serializer gave; datum's is an AssertionError."""
+    """What a serializer returned; datum's is an AssertionError."""
 
 
 class _NoFeatureError(SchemaError, TypeError):

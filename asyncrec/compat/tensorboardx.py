@@ -56,7 +56,7 @@ Path = str | os.PathLike[str]
 
 
 class File(Protocol):
-    """A file that `open_file` gives, or a registered factory's ``open``."""
+    """A file that `open_file` returns, or a registered factory's ``open``."""
 
     def write(self, data: bytes, /) -> Any: ...
     def flush(self) -> Any: ...
@@ -117,7 +117,7 @@ class RecordWriter:
 
 
 def open_file(path: Path) -> File:
-    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory gives.
+    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory returns.
 
     A local one is an ordinary file object, its folder made if it is missing. A factory's errors reach the caller as
     they are.
@@ -200,7 +200,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for any bytes: what `open_file` gives for ``s3://``."""
+    """An object of S3, for any bytes: what `open_file` returns for ``s3://``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)

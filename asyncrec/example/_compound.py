@@ -127,7 +127,7 @@ class Sequence(Entry):
 
 
 def from_json(value: Mapping[str, Any]) -> Entry:
-    """Return the entry that ``to_json`` gave. Raises SchemaError for anything else."""
+    """Return the entry that ``to_json`` returned. Raises SchemaError for anything else."""
     if not isinstance(value, Mapping):
         raise SchemaError(f"{value!r:.80} is not an entry of a schema")
     fields = dict(value)

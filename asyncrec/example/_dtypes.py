@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Turn back what ``plain`` gave."""
+    """Turn back what ``plain`` returned."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":

@@ -17,8 +17,8 @@ _MOST_FEATURES = 1000
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
     """Decode many Examples together: for each feature all its values, and how many of them each record has.
 
-    A column has ``flat``, an int64 or float32 array or a list of bytes, as `decode_example` gives them, of all records
-    one after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
+    A column has ``flat``, an int64 or float32 array or a list of bytes, as from `decode_example`, of all records one
+    after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
     are in the order in which features were found, as when each record is looked at in turn.
 
     Returns `None` if each record must be decoded by `decode_sequence_example`: one of them is not an Example or has

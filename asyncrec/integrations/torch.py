@@ -15,8 +15,8 @@ workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.dist
 along.
 
 `ShuffledDataset.stream_state` is the position of a training loop, from which any number of workers goes on. With
-torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the last batch that the loader gave, with
-the same number of workers.
+torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the loader's last batch, with the same
+number of workers.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _ranks_here() -> tuple[int, int]:
 
 
 class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
-    """An ``IterableDataset`` of what a stream gives, for ``DataLoader(dataset, batch_size=None)``.
+    """An ``IterableDataset`` of what a stream yields, for ``DataLoader(dataset, batch_size=None)``.
 
         def balanced(worker):
             return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, worker=worker)
@@ -139,7 +139,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         Raises:
             ValueError: the state is of another worker, or was taken with another number of workers, or is of batches of
                 another size.
-            TypeError: it is not what `state_dict` gave.
+            TypeError: it is not what `state_dict` returned.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
             raise ArgumentTypeError(f"a state must be the dict that state_dict returned, not {state!r:.80}")
@@ -258,7 +258,7 @@ class ShuffledDataset(StreamDataset):
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
 
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration at a position that `stream_state` gave. Call it before that, in the main process.
+        """Begin the next iteration at a position from `stream_state`. Call it before that, in the main process.
 
         The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before a second iteration
         `set_epoch` has to choose the next epoch: that iteration would begin in the middle again, and is an error.

@@ -29,7 +29,7 @@ class BridgedStorage(Storage):
     """The storage that ``open_factory`` opens, usable under any event loop. Use it as an async context manager.
 
     Args:
-        open_factory: called on the portal thread; gives the context of the inner storage.
+        open_factory: called on the portal thread; returns the context of the inner storage.
     """
 
     def __init__(self, open_factory: Callable[[], AbstractAsyncContextManager[Storage]]) -> None:

@@ -172,7 +172,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Make its length count bytes, and never give a bytearray: those are slabs of our own."""
+    """Make its length count bytes, and never return a bytearray: those are slabs of our own."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)

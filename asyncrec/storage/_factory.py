@@ -1,4 +1,4 @@
-"""A plugin gives a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
+"""A plugin returns a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
 
 from __future__ import annotations
 

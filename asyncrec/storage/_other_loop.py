@@ -136,7 +136,7 @@ class OtherContext(Generic[T]):
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context and give what it yields; cancelled, it is left again.
+        """Enter the context and return what it yields; cancelled, it is left again.
 
         Raises:
             RuntimeError: it was entered before.

@@ -54,7 +54,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
     Args:
         prefix: what stands before the first colon, as it is written.
-        factory: a `StorageFactory`, or a simple object with ``open(path)``, which gives a file object to write to, and
+        factory: a `StorageFactory`, or a simple object with ``open(path)``, which returns a file object to write, and
             ``directory_check(path)``, sync or async; both get the path exactly as the user gave it.
 
     Raises:
@@ -126,7 +126,7 @@ async def located(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds ``path``; gives it and the key in it.
+    """Open the storage that holds ``path``; yields it and the key in it.
 
     With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
     ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path names only a
@@ -159,7 +159,7 @@ async def located_folder(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds the folder ``path``; gives it and what the keys in it begin with.
+    """Open the storage that holds the folder ``path``; yields it and what the keys in it begin with.
 
     That is ``""``, or ends with a slash.
 

@@ -35,7 +35,7 @@ _FLOWING = 1 << 20
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """A `Storage` has this, too, if what it gives may be a copy that was damaged here."""
+    """A `Storage` has this, too, if what it returns may be a copy that was damaged here."""
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
         """Drop the copy of a version of which something proved damaged; whether to read it once more may help."""

@@ -64,7 +64,7 @@ async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
 
 
 async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
-    """Wait for ``tasks``, whatever asyncio cancels: gives what each such cancellation was told."""
+    """Wait for ``tasks``, whatever asyncio cancels: returns what each such cancellation was told."""
     taken = []
     with anyio.CancelScope(shield=True):
         while not all(task.done() for task in tasks):

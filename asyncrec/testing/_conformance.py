@@ -20,7 +20,7 @@ A case that the store cannot pass is replaced by one that shows what it does ins
     async def test_exclusive_creation(self): ...
 
 Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `losing_an_answer`, `slowed` and
-`answered_by_another`, which a plugin that has a test server of its own fills in; and `by_url`, which gives the URL by
+`answered_by_another`, which a plugin that has a test server of its own fills in; and `by_url`, which returns the URL by
 which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
 read by that URL. What is not filled in is not tried: pytest shows the case as skipped, with the reason.
 

@@ -44,7 +44,7 @@ class Fault:
             that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
             operations without parts do as for ``"error"``.
         when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: all is done, only the answer is
-            lost. A receive loses no bytes: the next one gives them.
+            lost. A receive loses no bytes: the next one returns them.
         error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
         for_good: every later operation fails in the same way: the store is down.
     """
@@ -151,7 +151,7 @@ class _SourceAround(ByteSource):
     def __init__(self, storage: _Around, key: str, inner: ByteSource) -> None:
         self._storage, self._key, self._inner = storage, key, inner
         self.info = inner.info
-        self._kept = b""  # received from within, not yet given out
+        self._kept = b""  # received from within, not yet returned
         self._cut = False
 
     async def receive(self, max_bytes: int) -> bytes:

@@ -41,7 +41,7 @@ class LaxStorage(Storage):
         lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
             as by a backend that could not find out.
         stale: how many seconds old what a listing shows is. `head` and reading are never stale, as on every store met.
-        short: a source gives half of what it is asked for, as a server may whose packets are small.
+        short: a source returns half of what it is asked for, as a server may whose packets are small.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """`FramedRecords` are all records of a selection in the frames in which they stand, if those can be had.
 
 They can if a shard is an uncompressed local file and there is C: a block is read and checked in one hop to a worker
-thread, and no record is made. Of other shards, and from damage on, they are what a `RecordReader` gives.
+thread, and no record is made. Of other shards, and from damage on, they are what a `RecordReader` returns.
 """
 
 from __future__ import annotations

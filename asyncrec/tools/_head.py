@@ -33,7 +33,7 @@ class FoundRecord:
 class RecordStream:
     """A single pass over records, made by `open_records`.
 
-    ``async for records in stream`` gives non-empty lists, each of one shard.
+    ``async for records in stream`` yields non-empty lists, each of one shard.
     """
 
     def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:

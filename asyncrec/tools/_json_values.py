@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the features that a schema, as its ``to_json`` gives it, says are lists even if they have one value."""
+    """Return the features that a schema, as its ``to_json`` returns it, says are lists even if they have one value."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()
@@ -72,7 +72,7 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """The record of a JSON value, as ``to_json`` gives it or as people write it: ``{"label": 3, "text": "..."}``.
+    """The record of a JSON value, as ``to_json`` returns it or as people write it: ``{"label": 3, "text": "..."}``.
 
     `True` and `False` are int64; `None` is a feature that is absent.
 

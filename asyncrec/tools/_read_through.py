@@ -59,7 +59,7 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
         advance: called with the bytes read since the last call.
 
     Raises:
-        ObjectNotFoundError, StorageError: the store did not give it.
+        ObjectNotFoundError, StorageError: the store did not return it.
     """
     done = 0
 
@@ -129,7 +129,7 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
 
 
 class _Counts:
-    """How many records a reader gives, and with ``sizes`` how long each is."""
+    """How many records a reader returns, and with ``sizes`` how long each is."""
 
     def __init__(self, *, sizes: bool) -> None:
         self.records = 0
@@ -215,7 +215,7 @@ class _Source(ByteSource):
         self._storage = storage
         self._source = source
         self._at = start
-        self._block = b""  # received, and not given out yet: cancelled, it can be received again
+        self._block = b""  # received, and not returned yet: cancelled, it can be received again
         self.info = source.info
 
     async def receive(self, max_bytes: int) -> bytes:

@@ -49,7 +49,7 @@ class SalvagedShard:
     """One shard that is being read; made by `open_salvaged`.
 
     Attributes:
-        reader: gives what is whole.
+        reader: returns what is whole.
         without_key: how many records had no certain number.
     """
 

@@ -1,4 +1,4 @@
-"""`sample` draws records by a seed, and gives them or writes them as a new data set."""
+"""`sample` draws records by a seed, and returns them or writes them as a new data set."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def sample(
 
 
 class SampleStream:
-    """The records that were drawn, in stored order: ``async for records in stream`` gives lists.
+    """The records that were drawn, in stored order: ``async for records in stream`` yields lists.
 
     Attributes:
         selection: the selection that they were drawn from.

@@ -1,4 +1,4 @@
-"""`schema` gives the schema that a manifest holds, or one that fits every record."""
+"""`schema` returns the schema that a manifest holds, or one that fits every record."""
 
 from __future__ import annotations
 

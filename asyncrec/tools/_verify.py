@@ -54,7 +54,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """Shards with a problem other than that the store did not give them."""
+        """Shards with a problem other than that the store did not return them."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property

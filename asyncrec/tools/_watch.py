@@ -153,7 +153,7 @@ async def open_watch(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Watch]:
-    """Open a data set to be watched, also one that is not there yet; or a spool. The context gives a `Watch`.
+    """Open a data set to be watched, also one that is not there yet; or a spool. The context yields a `Watch`.
 
     Args:
         by: a feature, by whose values the first records of each new shard are counted.

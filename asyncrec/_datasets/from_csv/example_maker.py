@@ -1,8 +1,8 @@
 """`make` turns what describes an example into its records, by the methods of its class.
 
 For each example: ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each part.
-All of that runs in one hop to a worker thread; what a method gives that is awaitable is awaited on the event loop, and
-a thread goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
+All of that runs in one hop to a worker thread. If a method returns an awaitable, the event loop awaits it, and a thread
+goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Found:
 class SplitReader:
     """The records of parts of splits, opened by `open_split`. It is read once, by one task; ``len`` is their number.
 
-    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` gives lists of
+    ``async for features in reader`` yields the decoded features of each record; ``reader.batches()`` yields lists of
     records as they are stored.
 
     Attributes:

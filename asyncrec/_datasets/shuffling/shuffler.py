@@ -40,7 +40,7 @@ _SORTED = "sorted"  # no bucket's name, which are hexadecimal
 
 
 class HashShuffler:
-    """Takes records by key, gives them in the order of the keys' hashes; see the module.
+    """Takes records by key, returns them in the order of the keys' hashes; see the module.
 
     Args:
         salt: goes into every hash.

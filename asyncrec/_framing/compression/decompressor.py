@@ -56,7 +56,7 @@ _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
-    """Takes the bytes of a compressed file, and gives the byte stream, as much at a time as the reader asks for.
+    """Takes the bytes of a compressed file, and returns the byte stream, as much at a time as the reader asks for.
 
     `feed`, then `read` until it returns ``b""``, then `feed` again; at the end `finish`. A file of no bytes at all
     holds no records, as TensorFlow has it. After an error each further `read` or `finish` raises the same.

@@ -1,7 +1,7 @@
 """`Doubt`: whether what was found by search is what it seems, or the contents of a record that is lost.
 
 If it is, something that is no frame follows: at least the rest of that record. So if damage comes twice within the
-size of a record, what was found between is reported as ambiguous; and it is given out, because as often it is what it
+size of a record, what was found between is reported as ambiguous; and it is returned, because as often it is what it
 seems. A header that is whole, of a record that is cut or longer than allowed, says how far the contents reach: to the
 stream's end, if that comes before.
 """
@@ -20,7 +20,7 @@ class Found(NamedTuple):
 
     Attributes:
         place: where the record there begins.
-        records: how many were given out before it.
+        records: how many were returned before it.
         reach: how far the lost data before it may reach; more damage up to there makes the place ambiguous.
         claim: where the lost record ends by its own header, which holds; 0 if there is no such header. A stream that
             ends before makes the place ambiguous, too.
@@ -48,7 +48,7 @@ class Doubt:
         """From ``began`` on there was damage; by search it ends at ``end``, or there the stream does.
 
         Args:
-            records: how many were given out before.
+            records: how many were returned before.
             claim: where the damaged record ends by its header, or 0.
         """
         found = self.found

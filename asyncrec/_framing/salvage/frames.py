@@ -48,18 +48,18 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """Takes a byte stream in any pieces, and gives runs of whole records.
+    """Takes a byte stream in any pieces, and returns runs of whole records.
 
     Args:
         report: is called with each damage, in order. Offsets are those of the stream.
         offset: the byte of the stream that is fed first.
-        records: how many were given out before.
+        records: how many were returned before.
         max_record_bytes, verify: as for `FrameDecoder`. What is found by search is verified always.
         boundaries: where frames begin, ascending, if that is known from an index.
         found: `found` of the salvager that was left where this one goes on.
 
     Attributes:
-        records: how many were given out so far, ``records`` among them.
+        records: how many were returned so far, ``records`` among them.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """Damage ends with the record that it is in; if only its header is damaged, it is given out."""
+        """Damage ends with the record that it is in; if only its header is damaged, it is returned."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:

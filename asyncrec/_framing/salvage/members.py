@@ -89,7 +89,7 @@ _CHECKS = ("incorrect data check", "incorrect length check")
 
 
 class MemberSalvager:
-    """Takes the bytes of a compressed object, gives runs of whole records, and puts the damage into ``log``.
+    """Takes the bytes of a compressed object, returns runs of whole records, and puts the damage into ``log``.
 
     Feed it from `position` on, in any pieces, then ``b""`` at the object's end; `read` before each. It may want bytes
     again: then `position` is not where the last piece ended, not even at the object's end.

@@ -34,7 +34,7 @@ class Pipeline:
         *,
         frame_bytes: int = 0,
     ) -> None:
-        """``frame_bytes`` are those of the frames that were given out before."""
+        """``frame_bytes`` are those of the frames that were returned before."""
         self._path = path
         self._decoder = FrameDecoder(max_record_bytes=options.max_record_bytes, verify=options.verify)
         self._feed: PlainFeed | InflatingFeed
@@ -51,7 +51,7 @@ class Pipeline:
 
     @property
     def records(self) -> int:
-        """How many records were given out or skipped so far, those before the position included."""
+        """How many records were returned or skipped so far, those before the position included."""
         return self._records_before + self._decoder.records
 
     @property
@@ -61,7 +61,7 @@ class Pipeline:
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of the frames given out so far, and of those before."""
+        """The bytes of the frames returned so far, and of those before."""
         return self._bytes_before + self._decoder.offset
 
     @property
@@ -91,7 +91,7 @@ class Pipeline:
         """Return at least one record, or none at the end.
 
         Raises:
-            FormatError: damage; what came before it was given out.
+            FormatError: damage; what came before it was returned.
         """
         # A source that has its bytes in memory never waits, and a reader in a loop would hold up all other tasks.
         await checkpoint()

@@ -96,7 +96,7 @@ class InflatingFeed:
     """Feeds what a compressed object decompresses to, in a worker thread, to a decoder.
 
     Attributes:
-        error: what does not decompress, once the records before it were given out.
+        error: what does not decompress, once the records before it were returned.
         members: (record that begins a member, compressed byte of that member), for every member that begins with a
             record among those returned last, and the one before them.
     """

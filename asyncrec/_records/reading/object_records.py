@@ -1,4 +1,4 @@
-"""`ObjectRecords` gives the records of one object in lists, and decides what damage does.
+"""`ObjectRecords` returns the records of one object in lists, and decides what damage does.
 
 A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
 """

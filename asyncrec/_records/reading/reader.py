@@ -54,8 +54,8 @@ class ReaderStats:
 class RecordReader:
     """A file or object that is being read, opened by `open_reader`. It is read once, by one task.
 
-    ``async for record in reader`` gives single records; ``async for records in reader.batches()`` gives lists of them,
-    which is the fast way for small records. Each continues where the other stopped.
+    ``async for record in reader`` yields single records; ``async for records in reader.batches()`` yields lists of
+    records, which is the fast way for small records. Each continues where the other stopped.
 
     Attributes:
         path: what is read, as the caller passed it.
@@ -132,7 +132,7 @@ class RecordReader:
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
-        """Return the records that `batches` would give, with where they stand; `None` at the end."""
+        """Return the records that `batches` would return, with where they stand; `None` at the end."""
         records = await self._next_batch()
         if not records:
             return None

@@ -29,13 +29,13 @@ class SalvagePipeline:
         log: takes the damage.
         seek: has the object's source go on at another byte.
         size: of the object, in bytes.
-        position: where to begin; its ``skip`` records were given out already, or are not wanted.
-        frame_bytes: of the frames given out before.
+        position: where to begin; its ``skip`` records were returned already, or are not wanted.
+        frame_bytes: of the frames returned before.
         found: `FrameSalvager.found` of the pass before this one.
 
     Attributes:
         records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
-        frame_bytes: of the frames given out so far.
+        frame_bytes: of the frames returned so far.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SalvagePipeline:
         self._seek = seek
         self._options = options
         self._runs: deque[Run] = deque()
-        self._source_at: int | None = None  # the byte of the object that the source gives next
+        self._source_at: int | None = None  # the byte of the object that the source returns next
         self._salvager: _Plain | MemberSalvager
         if compression:
             self._salvager = MemberSalvager(
@@ -89,7 +89,7 @@ class SalvagePipeline:
 
     @property
     def resumable(self) -> Position | None:
-        """Where `Pipeline` can go on, once the damage is behind, and everything before was given out."""
+        """Where `Pipeline` can go on, once the damage is behind, and everything before was returned."""
         if self._runs or self._reading.waits or self.skip:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:

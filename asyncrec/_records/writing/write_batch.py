@@ -230,7 +230,7 @@ def batched(
     ``times`` batches, for a caller that spreads it over several.
 
     Raises:
-        TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
+        TypeError: one of them is not a buffer, after those before it were returned; or ``records`` is itself one.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(

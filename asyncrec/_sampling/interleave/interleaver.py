@@ -31,7 +31,7 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """Interleaves the records of shards; `gather` gives them in order. Used by one task; its readers run in ``scope``.
+    """Interleaves the records of shards; `gather` adds them in order. Used by one task; its readers run in ``scope``.
 
     Args:
         sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
@@ -79,7 +79,7 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the state of now, later: most are never asked for. It keeps the batches of now alive.
+        """A function that returns the state of now, later: most are never asked for. It keeps the batches of now alive.
 
         The state: that of the order, and the position of each open shard.
         """
@@ -121,7 +121,7 @@ class Interleaver:
         return InterleaverState(order, starts, values.whole("shards"))
 
     def load(self, state: InterleaverState) -> None:
-        """Go on from what `parsed` gave."""
+        """Go on from what `parsed` returned."""
         self._order.load(state.order)
         self._starts = dict(state.starts)
         self.shards = state.shards

@@ -148,7 +148,7 @@ class InterleaveOrder:
         return state
 
     def load(self, state: OrderState) -> None:
-        """Go on from what `parsed` gave."""
+        """Go on from what `parsed` returned."""
         self._slots, self._slot, self._in_block, self._next_input = state
 
     def _put(self, source: int | None) -> None:

@@ -19,7 +19,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardReader
 
 
 class ShardFeed(Protocol):
-    """Gives the record batches of one shard, one after the other."""
+    """Returns the record batches of one shard, one after the other."""
 
     @property
     def ready(self) -> bool:

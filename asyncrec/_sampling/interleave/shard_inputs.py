@@ -234,7 +234,7 @@ class ShardReader:
         self._sizes = sizes
         self._park = park
         self._reader: RecordReader | None = None
-        self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
+        self._batch: RecordBatch | None = None  # read, and not returned yet: parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
         """Return the next records, in one batch; none at the end. Cancelled, nothing is lost."""

@@ -33,7 +33,7 @@ class ShuffleState(NamedTuple):
 
 
 def parse_shuffle_state(values: StateValues) -> ShuffleState:
-    """Return what `ShuffleBuffer.state_dict` gave.
+    """Return what `ShuffleBuffer.state_dict` returned.
 
     Raises:
         ValueError: it is another version's, or damaged.

@@ -20,7 +20,7 @@ _STEP = 256
 
 
 class PassState(NamedTuple):
-    """Where a pass stands, how many records it gave, and the records that wait in it, by their sources."""
+    """Where a pass stands, how many records it returned, and the records that wait in it, by their sources."""
 
     interleaver: InterleaverState
     records: int
@@ -30,7 +30,7 @@ class PassState(NamedTuple):
 
 
 class SinglePass:
-    """One pass over the shards of a stream, whose records `take` gives in order.
+    """One pass over the shards of a stream, whose records `take` returns in order.
 
     Used by one task; tasks that read for it run in ``scope``.
 
@@ -39,7 +39,7 @@ class SinglePass:
         seed: of the shuffle buffer.
 
     Attributes:
-        records: how many were given out.
+        records: how many were returned.
         closed: whether `aclose` was called.
     """
 
@@ -134,7 +134,7 @@ class SinglePass:
         )
 
     async def load(self, state: PassState) -> None:
-        """Go on from what `parsed` gave; reads what the buffer held."""
+        """Go on from what `parsed` returned; reads what the buffer held."""
         if self._interleaver.begun:
             raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)

@@ -1,4 +1,4 @@
-"""`interleave` gives the records of many shards in tf.data's order, as one stream that can be resumed."""
+"""`interleave` returns the records of many shards in tf.data's order, as one stream that can be resumed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InterleaveStats:
     """What an `InterleaveStream` did so far; if it resumed from a state, including what was done before.
 
     Attributes:
-        records: how many were given out.
+        records: how many were returned.
         shards: how many were read to their end.
         seconds_waited: how long reads were waited for, this time.
     """
@@ -55,7 +55,7 @@ class InterleaveStats:
 class InterleaveStream:
     """A stream of the records of many shards, made by `interleave`. It is read once, by one task.
 
-    ``async for record in stream`` gives single records; ``async for records in stream.batches(1024)`` gives lists of
+    ``async for record in stream`` yields single records; ``async for records in stream.batches(1024)`` yields lists of
     them, which is the fast way. Each continues where the other stopped. A cancelled read loses nothing.
     """
 
@@ -291,7 +291,7 @@ async def interleave(
 
 
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
-    """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
+    """Refuse a list of shards or parameters that cannot be read; returns ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise ArgumentTypeError(
             "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"

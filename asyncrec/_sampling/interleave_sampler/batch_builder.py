@@ -123,7 +123,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that gives the `state_dict` of now, later: see `Passes.snapshot`."""
+        """Return a function that returns the `state_dict` of now, later: see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -165,7 +165,7 @@ class BatchBuilder:
         )
 
     async def load(self, state: BuilderState) -> None:
-        """Go on from what `parsed` gave; reads and deserialises what the queues held."""
+        """Go on from what `parsed` returned; reads and deserialises what the queues held."""
         self.batches, self._in_pass = state.batches, state.in_pass
         self._last_batch, self._ended = state.last_batch, state.ended
         await self.passes.load(state.passes)

@@ -34,7 +34,7 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Sorts items by class, and gives batches of P classes, K items of each. Used by one task.
+    """Sorts items by class, and returns batches of P classes, K items of each. Used by one task.
 
     Args:
         classes: P, how many distinct classes make a batch.
@@ -82,7 +82,7 @@ class ClassQueues(Generic[T]):
         return len(self._queues)
 
     def push(self, cls: Hashable, item: T) -> list[T] | None:
-        """Take one item; give a batch when this completes it: K of one class, K of the next, ..."""
+        """Take one item; return a batch when this completes it: K of one class, K of the next, ..."""
         queue = self._queues.get(cls)
         if queue is None:
             queue = self._queues[cls] = deque()
@@ -125,7 +125,7 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on as the queues that gave this state and held these items, each with its class.
+        """Go on as the queues that returned this state and held these items, each with its class.
 
         Raises:
             ValueError: they do not fit: what tells classes is another function, or the parameters are others.
@@ -142,7 +142,7 @@ class ClassQueues(Generic[T]):
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on from what `parsed` gave, as `load_state_dict`."""
+        """Go on from what `parsed` returned, as `load_state_dict`."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError(_UNFIT)

@@ -39,7 +39,7 @@ class Deserializer:
         parallelism: more than 1 runs a sync function in this many threads, and an async one this many times at once.
             Otherwise a sync function holds the event loop for half a millisecond, or for one record if that takes
             longer; threads are for such a function.
-        path: gives the path of a shard by its number, for messages.
+        path: returns the path of a shard by its number, for messages.
     """
 
     def __init__(self, function: Callable[[bytes], Any], parallelism: int, path: Callable[[int], str]) -> None:
@@ -51,7 +51,7 @@ class Deserializer:
         self._at_once = 1
 
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
-        """What the function gives, in the order of the records; if it raised, what came before, and the error.
+        """What the function returns, in the order of the records; if it raised, what came before, and the error.
 
         The error says at which record of which shard; what the function raised is its cause.
         """

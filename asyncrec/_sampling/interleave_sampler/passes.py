@@ -86,7 +86,7 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that gives the state of now, later: see `SinglePass.snapshot`."""
+        """Return a function that returns the state of now, later: see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
@@ -106,7 +106,7 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Go on from what `parsed` gave; reads what the shuffle buffer held."""
+        """Go on from what `parsed` returned; reads what the shuffle buffer held."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # of a loading that was cancelled
         self._single_pass = self._make()

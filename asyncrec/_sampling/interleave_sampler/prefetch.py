@@ -49,7 +49,7 @@ class Prefetcher:
         self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[BuilderState, int] | None = None  # what was loaded, read
-        self._last: tuple[Snapshot, int] | None = None  # of the batch given out last
+        self._last: tuple[Snapshot, int] | None = None  # of the batch returned last
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._ended = False
@@ -95,7 +95,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, which `state_dict` gave, and whose ``values`` these are.
+        """Begin at ``state``, which `state_dict` returned, and whose ``values`` these are.
 
         Raises:
             ValueError: it is of another sampler, or damaged.

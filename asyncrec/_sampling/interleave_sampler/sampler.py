@@ -271,7 +271,7 @@ class InterleaveSampler:
         return prefetch.take()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch given out, as JSON, for a sampler over the same shards.
+        """Return the position after the last batch returned, as JSON, for a sampler over the same shards.
 
         It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples: some 100
         kB where the buffers hold some thousands. Batches that were prepared ahead are not in it, and are made again.

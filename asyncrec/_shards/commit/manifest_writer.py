@@ -66,7 +66,7 @@ class ManifestWriter:
     """The part of a data set's manifest that one writer writes.
 
     Attributes:
-        clock: gives the times of its commits.
+        clock: returns the times of its commits.
         deadline: ends everything it still does; an exit that failed brings it forward.
         entries: everything that the writer committed.
         closed: whether its closing segment is there.
@@ -259,7 +259,7 @@ class ManifestWriter:
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.
 
-        What is in doubt comes first. Then ``make`` gives the segment and the shards that are new in it, or `None`.
+        What is in doubt comes first. Then ``make`` returns the segment and the shards that are new in it, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)

@@ -97,7 +97,7 @@ class JournalReader:
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
         decoder = FrameDecoder(max_record_bytes=self._most_record)
         fed = 0
-        whole = 0  # decompressed bytes up to the end of the last record given out
+        whole = 0  # decompressed bytes up to the end of the last record returned
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)

@@ -51,7 +51,7 @@ def _weighs_enough(line: bytes, stored: int) -> bool:
 
 
 class LineReader:
-    """Takes the bytes of a checkpoint as they come, and gives its lines. It blocks, a millisecond at a time."""
+    """Takes the bytes of a checkpoint as they come, and returns its lines. It blocks, a millisecond at a time."""
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""

@@ -79,7 +79,7 @@ async def dataset_at(
     storage_options: dict[str, Any] | None = None,
     allow_pattern: bool = False,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the folder of a data set, as a storage; the context also gives the data set's name.
+    """Open the folder of a data set, as a storage; the context also yields the data set's name.
 
     Raises:
         ValueError: the path has no name, or one with a character that patterns use.

@@ -47,7 +47,7 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Parts of splits that are read one after the other. ``str`` gives the text again."""
+    """Parts of splits that are read one after the other. ``str`` returns the text again."""
 
     parts: tuple[SplitPart, ...]
 

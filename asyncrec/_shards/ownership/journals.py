@@ -26,7 +26,7 @@ class Journals:
         self._ending = ending
 
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
-        """Make the reader of a journal, or of a whole shard in a spool; it gives ``most`` records at the most."""
+        """Make the reader of a journal, or of a whole shard in a spool; it returns ``most`` records at the most."""
         path, keys, other_names, _ = self._files.to_read(shard)
         compressed = bool(self._header.compression.type)
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, most=most)

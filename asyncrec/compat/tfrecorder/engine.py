@@ -155,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield what each job gives, in order; several run at a time in threads, and no more are in memory."""
+    """Yield what each job returns, in order; several run at a time in threads, and no more are in memory."""
     if concurrency == 1:
         for job in jobs:
             yield job()

@@ -24,7 +24,7 @@ _BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's c
 
 
 class BatchReader:
-    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` gives RecordBatches.
+    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` yields RecordBatches.
 
     It is read once, by one task.
 

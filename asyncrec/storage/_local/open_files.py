@@ -43,7 +43,7 @@ class OpenFile:
     Attributes:
         info: what it was when it was opened.
         shown: its path, for messages.
-        waitless: what is in memory can be had without waiting for a disk; `cached` gives nothing otherwise.
+        waitless: what is in memory can be had without waiting for a disk; `cached` returns nothing otherwise.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is no regular file.
@@ -84,7 +84,7 @@ class OpenFile:
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
         """Put what is in memory of the ranges into the view, one behind the other.
 
-        Gives the size, the position and the place in the view of each for which that would be waiting for a disk, or
+        Returns the size, the position and the place in the view of each for which that would be waiting for a disk, or
         of which there is less.
         """
         missing = []

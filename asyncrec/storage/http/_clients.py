@@ -165,7 +165,7 @@ class Redacting(logging.Filter):
     """A filter that strikes secrets out of messages, and of the tracebacks that go with them.
 
     Args:
-        strike: gives a text without its secrets.
+        strike: returns a text without its secrets.
     """
 
     def __init__(self, strike: Callable[[str], str]) -> None:

@@ -155,7 +155,7 @@ class RangedSource(ByteSource):
         """Ask for the bytes ``[start, end)`` of whatever version is there, to its end when ``end`` is `None`.
 
         Given are what the answer says of the object, and the answer, begun: of no more than was asked for, or fewer
-        if it ends before. A backend without slots, which is always told an ``end``, gives the blocks that came.
+        if it ends before. A backend without slots, which is always told an ``end``, returns the blocks that came.
         `None` if the answer does not say which version it is of, and how long, or that no bytes are there: then the
         source looks. Unless a backend overrides it, it is `None`.
 

@@ -29,7 +29,7 @@ class SchemeCases(StorageHooks):
     """The cases for every plugin, those among them that only read."""
 
     def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
-        """Return what `by_url` gives; a storage that no URL leads to is nothing to try."""
+        """Return what `by_url` returns; a storage that no URL leads to is nothing to try."""
         given = self.by_url(storage)
         if given is None:
             nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")

@@ -19,7 +19,7 @@ def byte_count(value: Size | float, name: str) -> int:
     """Return the number of bytes that ``value`` means; ``name`` is the argument's, for messages.
 
     Raises:
-        ValueError: text that is no size, or a number of bytes with a fraction.
+        ValueError: text that is not a size, or a number of bytes with a fraction.
         TypeError: neither a number nor text.
     """
     if isinstance(value, str):

@@ -210,7 +210,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
     datum stores a dense string as one value, whatever shape it notes (an image's).
 
     Raises:
-        SchemaError: it is no such table.
+        SchemaError: it is not such a table.
     """
     entries: dict[str, Entry] = {}
     try:

@@ -137,7 +137,7 @@ def _powers() -> NDArray[np.uint32]:
 
 @cache
 def _steps() -> tuple[list[int], list[int]]:
-    """What a byte does to the register, by the register's lowest byte; and that byte, by the highest of what it did."""
+    """Return the register's change by a byte, by its lowest byte; and that byte, by the highest byte of the change."""
     forth = []
     for index in range(256):
         register = index

@@ -29,7 +29,7 @@ __all__ = ["ANY_RECORD_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYT
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record that is written or read unless the caller raises it: above any document or image, below what
-exhausts a worker. Whatever takes a larger one to write has its readers told (`ShardEntry.max_record_bytes`)."""
+exhausts a worker. If a writer takes a larger one, its readers learn the length (`ShardEntry.max_record_bytes`)."""
 
 ANY_RECORD_BYTES = 1 << 62
 """No limit: for what was written already, of which its checksums are believed."""

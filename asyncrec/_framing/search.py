@@ -72,7 +72,7 @@ class FrameSearch:
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
         """Look for the next frame at or after ``start``, behind the one found. Nothing is looked at twice.
 
-        Damage may come every few bytes: a window of its own for each would cost a hundred times what that does.
+        Damage may come every few bytes: a window of its own for each would cost a hundred times as much.
         """
         self.base, self._buffer = base, buffer
         self._prefixes = None

@@ -18,7 +18,7 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
     """Return the number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
 
     Raises:
-        TypeError: it is no whole number.
+        TypeError: it is not a whole number.
         ValueError: it is less than ``least``.
     """
     wanted = f"at least {least}" + (f", or {other}" if other else "")
@@ -35,7 +35,7 @@ def worker_of(worker: Any) -> tuple[int, int]:
     """Return the number of a worker, and how many there are.
 
     Raises:
-        TypeError: it is no pair of whole numbers.
+        TypeError: it is not a pair of whole numbers.
         ValueError: there is no such worker.
     """
     try:
@@ -48,7 +48,7 @@ def worker_of(worker: Any) -> tuple[int, int]:
 
 
 def check_seed(seed: Any, *, workers: int = 1) -> int | None:
-    """The seed, a plain int, or `None`: one is to be chosen. A stream of one of several workers is not to choose.
+    """Return the seed, a plain int, or `None` if one is to be chosen. A stream of several workers must not choose.
 
     Raises:
         TypeError: it is neither.
@@ -87,7 +87,7 @@ def check_function(function: Any, name: str, what: str) -> None:
     """Refuse what cannot be called: ``what`` says what is to be given.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: it is not a function.
     """
     if not callable(function):
         raise ArgumentTypeError(f"{name}={function!r:.80}: must be {what}")

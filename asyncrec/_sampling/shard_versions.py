@@ -67,7 +67,7 @@ _VERSION = "version"
 
 
 def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
-    """The entry of a shard that no manifest lists, with the version that was found, which goes where the entry goes."""
+    """Return the entry of a shard that no manifest lists, with the version that was found added to it."""
     return replace(entry, extra={**entry.extra, _VERSION: packed_version(info)})
 
 

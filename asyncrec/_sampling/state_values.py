@@ -15,7 +15,7 @@ class StateValues:
     """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never returns.
 
     Raises:
-        TypeError: it is no mapping.
+        TypeError: it is not a mapping.
     """
 
     def __init__(self, state: Any) -> None:

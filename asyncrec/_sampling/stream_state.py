@@ -56,7 +56,7 @@ def checked(
 
     Raises:
         ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
-        TypeError: it is no mapping.
+        TypeError: it is not a mapping.
     """
     values = StateValues(state)
     _check_kind(values, kind, VERSION)

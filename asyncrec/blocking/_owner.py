@@ -253,7 +253,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Give a function that does on this side what ``func`` does on the loop the parameters and the docstring of it."""
+    """Return a decorator that gives the twin of ``func`` on this side the parameters and the docstring of ``func``."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)

@@ -258,7 +258,7 @@ def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """The flattened features; text that ends as the name of an image does is its path, as in datum, unless a URL."""
+    """Return the flattened features; text that ends like an image's name is its path, as in datum, unless a URL."""
 
     def is_path(value: Any) -> bool:
         return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value
@@ -273,7 +273,7 @@ def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Return what datum's serializer takes beside what ours does: tensors, and lists of integers and floats."""
+    """Return what datum's serializer takes in addition to what ours does: tensors, and lists of integers and floats."""
     if isinstance(value, list | tuple):
         return [float(each) for each in value] if set(map(type, value)) == {int, float} else value
     return (

@@ -114,7 +114,7 @@ _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # of the lists in a Feature, by kind
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """The Features message of features in the order of their names, as a field with this tag: that of an Example.
+    """Return the Features message of features in the order of their names, as a field with ``tag``, as in an Example.
 
     Each buffer is copied once, by the join.
     """
@@ -137,7 +137,7 @@ def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> by
 
 
 def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
-    """The FeatureLists message of steps that were converted, of one kind in each list: a field of a SequenceExample."""
+    """Return the FeatureLists message of converted steps, of one kind in each list: a field of a SequenceExample."""
     entries = [
         _entry(name, b"".join([_delimited(b"\x0a", feature_bytes(raw)) for raw in lists[name]]))
         for name in sorted(lists)

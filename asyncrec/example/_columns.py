@@ -97,7 +97,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """The column of features that were parsed one by one; None, or a feature without a kind, is an absent one."""
+    """Return the column of features that were parsed one by one; `None`, or one without a kind, counts as absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:

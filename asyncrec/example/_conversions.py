@@ -34,7 +34,7 @@ def is_list(value: Any) -> bool:
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
-    """What makes the kind and payload of a value that the entry takes. It raises Unfit or SchemaError for another."""
+    """Return the function that makes the kind and payload of an entry's value. It raises Unfit or SchemaError."""
     if isinstance(entry, VarLen):
         return lambda value: _many(value, entry.dtype, None)
     if entry.raw:
@@ -63,7 +63,7 @@ def _single(convert: Convert) -> Convert:
 
 
 def _held(value: Any) -> Any:
-    """Return what an array of no dimensions holds; `None` if it is no such array, or does not say."""
+    """Return what an array of no dimensions holds; `None` if it is not such an array, or does not say."""
     if isinstance(value, np.generic | np.ma.MaskedArray) or getattr(value, "shape", None) != ():
         return None
     try:

@@ -43,7 +43,7 @@ def dtype_name(dtype: object) -> str:
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
-        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is no type is the TypeError below
+        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is not a type is the TypeError below
     except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
@@ -97,7 +97,7 @@ def raw_array(values: Sequence[bytes], dtype: str) -> Array:
 
 
 def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
-    """A default as an array of this shape and type; one value serves for all. Raises SchemaError if it does not fit."""
+    """Return a default as an array of this shape and type; one value serves for all. Raises SchemaError otherwise."""
     wanted = {"bytes": bytes, "str": str}.get(dtype)
     try:
         array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)

@@ -111,7 +111,7 @@ class Encoder:
 
         Raises:
             SchemaError: a value is missing, is not what its entry takes, or has no entry; the feature is named.
-            TypeError: ``values`` is no mapping.
+            TypeError: ``values`` is not a mapping.
         """
         if type(values) is not dict and not isinstance(values, Mapping):
             raise ArgumentTypeError(f"expected a mapping of names to values, not a {type(values).__name__}")

@@ -76,7 +76,7 @@ class Entry(ABC):
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """The entry to use if some records lack the feature; no values are made up. None if there is no such entry."""
+        """Return the entry to use if some records lack the feature; no values are made up. `None` without one."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:

@@ -34,7 +34,7 @@ def bytes_feature(value: object) -> Feature:
 
 
 def int64_list_feature(values: object) -> Feature:
-    """A Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for other values."""
+    """Return a Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for others."""
     return _feature(INT64, _several(values))
 
 

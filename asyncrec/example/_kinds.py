@@ -96,7 +96,7 @@ class FixedLen(Entry):
                 if self.dtype == "bytes":
                     return payload[0]
                 if self.dtype == "str":
-                    with suppress(UnicodeDecodeError):  # told below
+                    with suppress(UnicodeDecodeError):  # raised below
                         return payload[0].decode()
         elif kind == NONE and self.default is not None and self.shape == ():
             return self.default

@@ -118,7 +118,7 @@ class Schema:
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
-        """The features of many Examples as they are stored: for each one all values, and how many each record has.
+        """Return the features of many Examples as they are stored: for each one all values, and each record's count.
 
         For code that builds other kinds of arrays, such as Arrow's: the bytes and text of features that are named in
         ``joined`` are not separate objects, but one buffer. SequenceExamples are not supported. Raises as ``decode``,

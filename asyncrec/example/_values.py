@@ -9,7 +9,7 @@
 
 Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
 list become floats. With ``narrow=False``, an array (or NumPy scalar) whose values float32 would change is refused, and
-so is a list that mixes the two. A Python float is rounded either way: Python has no other, so 64 bits are no choice.
+so is a list that mixes the two. A Python float is rounded either way: Python has no other, so 64 bits are not a choice.
 
 A value that would become another one is always refused, by a SchemaError that says why: an integer beyond int64, a
 finite number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool
@@ -212,7 +212,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
 
 
 def unreadable(error: Exception) -> str:
-    """What to say of a tensor that gives NumPy no array: its type is unknown there, or it keeps its gradients."""
+    """Return why a tensor gives NumPy no array, for a message: its type is unknown there, or it keeps its gradients."""
     return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 

@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """The key of a map's entry, and where its value stands: in one piece, unless a writer was odd, or in none."""
+    """Return the key of a map's entry, and the spans of its value: one, or several of an odd writer, or none."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """The one list a Feature holds. Its kinds are a oneof: the last one counts, and pieces of one kind are joined."""
+    """Return the one list that a Feature holds, a oneof: the last kind counts, and pieces of one kind are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -131,7 +131,7 @@ def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
 
 
 def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
-    """The values of a FloatList or an Int64List in packed pieces: a value that was not packed is a piece of its own."""
+    """Return the values of a FloatList or an Int64List in packed pieces; an unpacked value is its own piece."""
     pieces = []
     single = _FIXED32 if kind == FLOAT else _VARINT
     while pos < end:
@@ -145,7 +145,7 @@ def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
 
 
 def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
-    """One field of the message that ends at ``end``: its number and wire type, where its value is, and what is next."""
+    """Return one field of the message that ends at ``end``: number, wire type, value's begin and end, next place."""
     # Tags and most lengths are one byte: reading those here, without a call, halves the time of a whole record.
     at = pos
     if pos < end and data[pos] < 0x80:

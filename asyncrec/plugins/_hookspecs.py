@@ -21,7 +21,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """The storage backends of one plugin: each a `asyncrec.storage.StorageFactory`, which this layer does not know."""
+    """Return the storage backends of one plugin, each a `asyncrec.storage.StorageFactory` (unknown to this layer)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 

@@ -2,8 +2,8 @@
 
 They are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. One that cannot be used (its
 import fails or ends the program, a hook is misspelt, or returns what it must not) stops no other: its error is kept,
-and shown where what it brings is missed. What is built in uses the same hooks, and is found without looking for anything:
-by the modules that need it, so that it works if no metadata is installed (a zipapp, a checkout on the path).
+and shown where the plugin is missed. What is built in uses the same hooks, and is found by the modules that need it,
+without a search: so it works without installed metadata (a zipapp, a checkout on the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` leaves external ones out; a comma-separated list of entry points' names leaves out those.
 """

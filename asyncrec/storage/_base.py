@@ -263,7 +263,7 @@ class LocalFiles(Protocol):
 
     - the file of the key ``a/b`` is ``a/b`` below the folder, and holds the bytes of the object, no more and no less;
     - a file that is linked or renamed to that name is the object from then on;
-    - files whose names begin with a dot and end in ``.partial`` are no objects, and are never listed;
+    - files whose names begin with a dot and end in ``.partial`` are not objects, and are never listed;
     - the file system has locks (flock) and hard links.
     """
 

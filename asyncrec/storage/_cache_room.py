@@ -50,7 +50,7 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Whether a copy is what it should be: in a folder that others can write to it is compared once a process."""
+        """Return whether a copy can be trusted: if others can write to the folder, it is checked once a process."""
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True

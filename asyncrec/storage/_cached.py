@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 20
 _POLL_SECONDS = (0.01, 0.1)
 # The longest wait for it: a process that was stopped does not hold up the others for good.
 _MOST_SECONDS = 60.0
-# What is known of objects; an object of which it was forgotten is asked for once more.
+# What is known of objects; the store is asked once more for an object that was forgotten.
 _MOST_LISTED = 1 << 16
 # The etag of a version that its content stands for.
 _BY_CONTENT = "crc32c:"

@@ -44,7 +44,7 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
 
 async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
-    """The CRC32C of the last `END_BYTES` of this version of an object, which are read; of all if there are fewer.
+    """Return the CRC32C of the last `END_BYTES` of this version of an object, or of all if it is smaller; reads them.
 
     Raises:
         ObjectNotFoundError, ObjectChangedError: there is no longer this version of it.

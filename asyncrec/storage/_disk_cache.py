@@ -112,7 +112,7 @@ class DiskCache:
         Raises:
             NotCachedError: the disk takes no more.
             IntegrityError: all pieces are there, and are not what was expected; they are dropped.
-            StorageError: what has its name is no file of this user's.
+            StorageError: what has its name is not a file of this user's.
         """
         if self.full:
             raise NotCachedError

@@ -38,7 +38,7 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """A factory that `asyncrec.storage.register_writer_factory` takes beside a `StorageFactory`."""
+    """A factory that `asyncrec.storage.register_writer_factory` takes besides a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...

@@ -1,4 +1,4 @@
-"""`sheltered`: let a request end whose effect cannot be taken back or told otherwise, in spite of cancellation."""
+"""`sheltered` lets a request end, in spite of cancellation, if its effect cannot be undone or found out otherwise."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
 
 
 async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
-    """Wait for ``tasks``, whatever asyncio cancels: returns what each such cancellation was told."""
+    """Wait for ``tasks``, whatever asyncio cancels; return the arguments of each such cancellation."""
     taken = []
     with anyio.CancelScope(shield=True):
         while not all(task.done() for task in tasks):

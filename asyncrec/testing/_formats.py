@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy that is no generator, so that one that is never given back is seen."""
+    """A local copy that is not a generator, so that one that is never given back is seen."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path

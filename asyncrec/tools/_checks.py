@@ -79,7 +79,7 @@ class ShardReport:
 async def check_shard(
     storage: Storage, shard: SelectedShard, *, advance: Callable[[int], None] = lambda size: None
 ) -> ShardReport:
-    """Read a shard through, and hold it against all that is said of it.
+    """Read a shard through, and compare it with all that its manifest and index say of it.
 
     ``advance`` is called with the bytes read since the last call. Raises nothing that a shard can be at fault for.
     """

@@ -45,7 +45,7 @@ class CopyReport:
     Attributes:
         copied: the paths of new objects, without manifests.
         kept: the paths of identical objects that were already there.
-        kept_by_size: those of ``kept`` of which only the size was compared, because the store has no checksums;
+        kept_by_size: those of ``kept`` that were compared only by size, because the store has no checksums;
             `verify` compares their contents.
         bytes: how many bytes were copied.
     """
@@ -196,7 +196,7 @@ def _committed(entry: ShardEntry, now: str) -> ShardEntry:
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Return whether a data set says of all sources what it would be told."""
+    """Return whether a data set knows the carried progress and releases of all sources, or newer ones."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 

@@ -13,7 +13,7 @@ from asyncrec.tools._conditions import Conditions, Where, features_of, unknown_f
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 
-# A feature that has more is no class; a URL, say. Some megabytes of short ones.
+# A feature that has more is not a class; a URL, say. Some megabytes of short ones.
 MOST_VALUES = 10_000
 # Names that a message lists, of records without a schema.
 _MOST_NAMED = 30
@@ -100,6 +100,6 @@ def _shown(value: object) -> int | float | str:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, float) and not abs(value) < float("inf"):
-        return str(value)  # one key for all that are no number; and JSON has none of them
+        return str(value)  # one key for all NaNs and one for each infinity, none of which JSON has
     assert isinstance(value, int | float), "a feature has bytes, integers or floats"
     return value

@@ -146,7 +146,7 @@ class _Doctor:
                         try:
                             await self._folder.delete(key)
                         except StorageError:
-                            break  # it was told by a check
+                            break  # a check has reported it
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         self._loop.trying(name)

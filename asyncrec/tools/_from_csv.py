@@ -83,7 +83,7 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Refuse what is no table: some of it could be read as one of a single column, named for the first line.
+    """Refuse what is not a table: some of it could be read as one of a single column, named for the first line.
 
     Raises:
         DatasetError: the first line is a JSON object.
@@ -246,7 +246,7 @@ class _Column:
 
 # Each holds what those before it hold.
 _KINDS = ("int64", "float32", "str")
-# More are no mistake by themselves, and rarely what a label means.
+# More are not a mistake by themselves, and rarely what a label means.
 _MANY_CLASSES = 1000
 # Of the first line, to tell whether it is JSON.
 _MOST_LINE = 1 << 20

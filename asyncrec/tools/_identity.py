@@ -27,7 +27,7 @@ from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
 
 CONTENT, KEY = "content", "key"
-"""What a record is known by, beside the name of a feature."""
+"""What a record is known by, besides the name of a feature."""
 
 Rows = NDArray[Any]
 Features = Mapping[str, tuple[int, bytes | list[bytes]]]
@@ -56,7 +56,7 @@ class Identities:
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
         newest_by: the feature that tells the age of a record. Rows then have a member ``age``, which sorts as it does.
-        ignore: features that are no part of a record's content.
+        ignore: features that are not a part of a record's content.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Identities:
 
 
 def features_in(record: bytes) -> Features:
-    """Return the features of a record, as they are on the wire; none of what is no Example."""
+    """Return the features of a record, as they are on the wire; empty if it is not an Example."""
     try:
         return parse_example(record)
     except DecodeError:

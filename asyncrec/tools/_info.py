@@ -291,4 +291,4 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             report.schema = (await in_thread(Schema.infer, records)).to_json()
             report.inferred = len(records)
         except ExampleError:
-            report.content = "bytes"  # some of them are no Examples
+            report.content = "bytes"  # some of them are not Examples

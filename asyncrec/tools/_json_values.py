@@ -8,7 +8,7 @@ marked:
     {"$base64": "..."}                      bytes that are not UTF-8
     {"$float": "nan"}                       also "inf" and "-inf"
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
-    {"$record": ...}                        a record that is no Example: its bytes
+    {"$record": ...}                        a record that is not an Example: its bytes
 
 ``to_json`` and ``from_json`` are inverses, except for what decoding an Example forgets (of which kind an empty list
 was, the order and packing of the features on the wire), and which of the many NaNs one was.
@@ -72,12 +72,12 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """The record of a JSON value, as ``to_json`` returns it or as people write it: ``{"label": 3, "text": "..."}``.
+    """Return the record of a JSON value, from ``to_json`` or as people write it: ``{"label": 3, "text": "..."}``.
 
     `True` and `False` are int64; `None` is a feature that is absent.
 
     Raises:
-        SchemaError: it is no object, or holds what no feature can be: an object without a mark, a list of kinds mixed.
+        SchemaError: it is not an object, or a feature cannot hold it: an object without a mark, a list of mixed kinds.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")

@@ -14,7 +14,7 @@ def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
     three places, since a report has seconds and rates alone.
 
     Args:
-        instead: the values of names that are no attributes, or are shown otherwise.
+        instead: the values of names that are not attributes, or are shown otherwise.
     """
     return {name: instead[name] if name in instead else _plain(getattr(report, name)) for name in names.split()}
 

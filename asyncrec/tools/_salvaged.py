@@ -63,7 +63,7 @@ class SalvagedShard:
         self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
-        """The numbers that a batch's records have in the undamaged shard, ascending; `None` if that is not certain.
+        """Return the numbers of a batch's records in the undamaged shard, ascending; `None` if that is not certain.
 
         In a thread: there may be many.
         """

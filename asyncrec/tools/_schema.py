@@ -70,7 +70,7 @@ def inferred(records: Sequence[FoundRecord]) -> Schema:
     """Return the schema that reads all of them. Blocks.
 
     Raises:
-        DecodeError: a record is no Example; the message says which.
+        DecodeError: a record is not an Example; the message says which.
     """
     try:
         return Schema.infer([record.data for record in records])

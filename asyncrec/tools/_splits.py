@@ -69,7 +69,7 @@ class ExampleParts:
 
 
 class ExampleSource(Protocol):
-    """Numbered examples, of which only the contents of files are not in memory.
+    """Numbered examples, in memory except for the contents of their files.
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.

@@ -87,12 +87,11 @@ async def uploads(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> UploadsReport:
-    """What is unfinished at or below ``path``; with ``remove``, those begun more than ``older_than`` seconds ago go.
+    """Find what is unfinished at or below ``path``; with ``remove``, delete uploads older than ``older_than`` seconds.
 
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
-    that belong to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
-    process
-    holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store,
+    that belongs to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
+    process holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store,
     nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
     of other machines are given up by `asyncrec.recover`.
 

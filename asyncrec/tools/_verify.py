@@ -63,7 +63,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """All was read, and is whole, and no manifest contradicts itself. Orphans are no damage."""
+        """All was read, and is whole, and no manifest contradicts itself. Orphans are not damage."""
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:

@@ -199,12 +199,12 @@ async def watch(
 
 
 def _is_late(header: JobHeader, now: datetime) -> bool:
-    """Whether a job that has not reported ought to have; one that makes its data set whole, as a copy, never does."""
+    """Return whether a job should have reported by now; one that makes its data set whole, as a copy, never does."""
     return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:
-    """How many seconds ago something was, by the clocks of both machines; infinitely many if it is not known."""
+    """Return how many seconds ago ``time`` was, by the clocks of both machines; infinitely many if it is unknown."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 

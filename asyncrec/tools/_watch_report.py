@@ -134,7 +134,7 @@ class WatchReport:
 
     @property
     def records_per_second(self) -> float | None:
-        """Of all writers of which it is known; `None` if it is known of none of those that are not dead."""
+        """Of all writers for which it is known; `None` if it is unknown of all that are not dead."""
         return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
@@ -156,7 +156,7 @@ class WatchReport:
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
     def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """The writers that took no record for longer, though they may live and report; not those that are ending."""
+        """Return the writers that took no record for longer, alive or not, without those that are ending."""
         return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod

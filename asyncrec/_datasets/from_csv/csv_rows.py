@@ -20,7 +20,7 @@ _SHOWN_ROW = 200
 
 
 class CsvRows:
-    """The rows of ``content``; lines without anything are no rows. There is no header: every row counts.
+    """The rows of ``content``; lines without anything are not rows. There is no header: every row counts.
 
     ``path`` is what errors call the file.
 
@@ -74,7 +74,7 @@ class CsvRows:
 
 
 def csv_line(row: object) -> str:
-    """A row as a line of CSV, to be read back as the same strings. Raises TypeError for what is no list of cells."""
+    """Return a row as a line of CSV, which reads back as the same strings. Raises TypeError without a list of cells."""
     if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
         raise ArgumentTypeError(f"a row must be a list of at least one cell, not {row!r:.80}")
     written: list[str] = []

@@ -58,7 +58,7 @@ class ExampleSink:
         return self._shuffler.size
 
     def prepare(self, item: Example) -> Example:
-        """Raises TypeError for what is no pair of a key and a dict, and as `examples.prepare`."""
+        """Raises TypeError for what is not a pair of a key and a dict, and as `examples.prepare`."""
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
             raise ArgumentTypeError(
                 f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must yield "

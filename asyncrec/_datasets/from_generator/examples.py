@@ -39,7 +39,7 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         SchemaError: two features have one name then.
-        TypeError: a name is no str.
+        TypeError: a name is not a str.
     """
     flat: dict[str, Any] = {}
     for name, value in datum.items():

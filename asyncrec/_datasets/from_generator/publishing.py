@@ -33,7 +33,7 @@ class SplitTarget:
     """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
 
     Raises:
-        ValueError: ``split`` is no name of one, or ``num_shards`` is less than 1 or far too large.
+        ValueError: ``split`` is not the name of one, or ``num_shards`` is less than 1 or far too large.
     """
 
     path: str | os.PathLike[str]

@@ -24,7 +24,7 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) is small beside them.
+# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) costs little.
 _BATCH = 256
 # And the bytes of their records, estimated from the records before them.
 _BATCH_BYTES = 1 << 20

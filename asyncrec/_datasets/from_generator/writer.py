@@ -204,7 +204,7 @@ class DatasetWriter:
         await self._target.save(shard_info)
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> dict[str, Any]:
-        """The features, with ``<name>_shape`` for each sparse feature of two axes or more; ``datum`` stays as it is."""
+        """Return the features, with ``<name>_shape`` for each sparse feature of two axes or more, as a new mapping."""
         return with_shapes(datum, self._sparse)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyE
 
 OnDuplicate = Literal["raise", "first", "last"]
 
-# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small beside what training takes.
+# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small compared with what training takes.
 MEMORY_LIMIT = 64 << 20
-# What CPython takes for a held record beside its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
+# What CPython takes for a held record besides its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
 # tracemalloc; the rest is for the dict's growing.
 _OVERHEAD = 340
 # Hashes of spilled records kept to tell a duplicate at once: 16 MiB. Beyond, duplicates show while sorting.
@@ -247,7 +247,7 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """What is held, by bucket, in order. Sorting all at once would keep the event loop's thread waiting for it."""
+        """Return what is held, by bucket, in order. Sorting all at once would hold up the event loop's thread."""
         groups: dict[int, list[bytes]] = {}
         position = len(self._prefix) // 2
         for digest in self.held:

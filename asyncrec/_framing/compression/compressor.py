@@ -10,7 +10,7 @@ from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import Buffer
 
-# A large buffer goes through in pieces of this, so that one call's output is no second copy of a large record.
+# A large buffer goes through in pieces of this, so that one call's output is not a second copy of a large record.
 _PIECE = 1 << 20
 
 

@@ -16,7 +16,7 @@ _SLICE = 32 * 1024
 
 
 class SlicedInput:
-    """Blocks of compressed bytes that were fed, and are given out in slices.
+    """Blocks of compressed bytes that were fed, and are returned in slices.
 
     Attributes:
         consumed: how many bytes were used.
@@ -111,7 +111,7 @@ class Decompressor:
         Raises:
             CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the bytes read
                 so far). Of the faulty call's own 32 KiB of input nothing comes out, even before the fault, unless
-                it was told of it.
+                it was given as ``fault``.
         """
         if max_bytes < 1:
             raise ArgumentValueError(

@@ -1,6 +1,6 @@
 """`Doubt`: whether what was found by search is what it seems, or the contents of a record that is lost.
 
-If it is, something that is no frame follows: at least the rest of that record. So if damage comes twice within the
+If it is, something that is not a frame follows: at least the rest of that record. So if damage comes twice within the
 size of a record, what was found between is reported as ambiguous; and it is returned, because as often it is what it
 seems. A header that is whole, of a record that is cut or longer than allowed, says how far the contents reach: to the
 stream's end, if that comes before.

@@ -34,8 +34,8 @@ from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# By half a header a record is believed up to here: a checksum that is garbage gives a length that is, and so much would
-# be waited for. Larger records are searched.
+# A record is believed by half a header up to this size: garbage as a checksum gives a garbage length, and all of that
+# would be waited for. Larger records are searched.
 _HALF_HEADER_BYTES = 16 << 20
 
 

@@ -99,7 +99,7 @@ class MemberSalvager:
         log: compression damage in bytes of the object, other damage within the member it is in.
         start: the byte of the object at which to begin: of a GZIP member.
         size: of the object, in bytes.
-        records: how many were given out before.
+        records: how many were returned before.
         max_record_bytes, verify: as for `FrameSalvager`.
 
     Attributes:

@@ -1,6 +1,6 @@
 """A `Pipeline` makes whole records of a source's bytes, and says where an error stands.
 
-It is pulled: one call reads as little as gives at least one record. A call that is cancelled loses nothing.
+It is pulled: one call reads only as much as at least one record takes. A call that is cancelled loses nothing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _path_log = PathLog("asyncrec.records")
 # What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
 _RECOGNISED_BY = 8 << 20
 
-# Behind damage at rest the next is most likely at rest, too: after so much, ranges of a remote store are read once.
+# If damage is at rest, the next is most likely at rest, too: after this many ranges, a remote store's are read once.
 _READ_TWICE = 16
 
 
@@ -36,7 +36,7 @@ class ObjectRecords:
 
     Attributes:
         path: for messages.
-        compression: as it was found, or told.
+        compression: as it was detected, or given.
         source: the object's bytes.
         pipeline: what reads them now.
         damage: what was skipped so far.

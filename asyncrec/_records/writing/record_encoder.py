@@ -66,12 +66,12 @@ class RecordEncoder:
         self._encode_small = None if encoder is None else encoder.encode_small
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """The record to be written and its key; what is large is encoded or looked at in a thread, and others run
-        between many that are small. Cancelled, nothing was taken.
+        """Return the record to be written and its key. A large record is encoded or checked in a thread; between many
+        small ones, other tasks run. If it is cancelled, nothing was taken.
 
         Raises:
             SchemaError: it does not hold what the schema says, or its key is not its ``key_feature``.
-            DecodeError: it is given as bytes, and is no Example.
+            DecodeError: it is given as bytes, and is not an Example.
             TypeError: it is neither a buffer nor a mapping.
         """
         if type(record) is dict or isinstance(record, Mapping):

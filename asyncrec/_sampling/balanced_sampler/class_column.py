@@ -301,7 +301,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """The size of an archive's directory, where zipfile finds it, which takes in all of it at many times its size."""
+    """Return the size of an archive's directory, in bytes: zipfile needs many times that to read the directory."""
     if content[-42:-38] == b"PK\6\7":  # of one beyond 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)

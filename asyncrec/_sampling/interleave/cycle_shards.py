@@ -51,7 +51,7 @@ class InterleavePlan(NamedTuple):
     shuffle_buffer: int
 
     def of(self, inputs: ShardInputs) -> InterleavePlan:
-        """The plan for these inputs: ``parallelism=None`` decides by where they are how many are read at once."""
+        """Return the plan for these inputs. If ``parallelism`` is `None`, it depends on their store."""
         if self.parallelism is not None:
             return self
         return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)
@@ -88,8 +88,8 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """The places that a pool reads: all of the cycle, and those behind it that come as others end. Open each before
-        the next is asked for."""
+        """Yield the places that a pool reads: all of the cycle, and those behind it that come as others end. Open each
+        before the next is asked for."""
         if self.pool is not None:
             yield from order.open_inputs()
             for place in order.coming_inputs(self.slots):

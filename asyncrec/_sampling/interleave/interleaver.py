@@ -79,7 +79,7 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that returns the state of now, later: most are never asked for. It keeps the batches of now alive.
+        """Return a function that returns the present state later; most are never called. It keeps the batches alive.
 
         The state: that of the order, and the position of each open shard.
         """

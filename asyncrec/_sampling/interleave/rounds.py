@@ -31,7 +31,7 @@ class RoundInput(NamedTuple):
         return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:
-        """The batch that holds record ``index`` of this input, or the one after it, and the index in that batch."""
+        """Return the batch that holds record ``index`` of this input, or the next one, and the index in that batch."""
         index += self.begin
         size = len(self.current.records)
         if self.next is None or index < size:
@@ -88,7 +88,7 @@ class InterleaveRounds:
         return found
 
     def order_after(self, begun: InterleaveOrder, count: int) -> InterleaveOrder:
-        """The interleave order after ``count`` records of these rounds; ``begun`` is the order before the first."""
+        """Return the order after ``count`` records of these rounds; ``begun`` is the order before the first."""
         order = begun.copy()
         blocks, in_block = divmod(count % self._step, self._block_length)
         for _ in range(blocks):

@@ -73,7 +73,7 @@ class SinglePass:
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """The next ``count`` records; fewer only at the end, or, with ``buffered_only``, rather than wait for a read.
+        """Return the next ``count`` records; fewer only at the end, or, with ``buffered_only``, to avoid a read.
 
         An error comes after the records before it, and again at every later call. Cancelled, nothing is lost.
         """

@@ -51,7 +51,7 @@ class Deserializer:
         self._at_once = 1
 
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
-        """What the function returns, in the order of the records; if it raised, what came before, and the error.
+        """Return the function's results, in the order of the records; if it raised, those before, and the error.
 
         The error says at which record of which shard; what the function raised is its cause.
         """

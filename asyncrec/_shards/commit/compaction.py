@@ -108,7 +108,7 @@ async def compact_manifest(
         latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
-        keys: make runs of keys; otherwise those stay of which all shards are still there.
+        keys: make runs of keys; otherwise only the runs stay whose shards are all still there.
 
     Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
 

@@ -33,7 +33,7 @@ class FlushRoom:
         self._held = 0
         self._is_closed = False
         budget.when_starving(self.make)
-        budget.account(self._most)  # an entry is held as it is sent, beside its records
+        budget.account(self._most)  # an entry is held as it is sent, besides its records
 
     @property
     def is_wanted(self) -> bool:

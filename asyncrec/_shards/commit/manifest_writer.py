@@ -55,7 +55,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A segment that was asked for, and of which no answer came."""
+    """A segment that was asked for and not answered."""
 
     segment: Segment
     content: bytes

@@ -31,7 +31,7 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Tell the time: later than any that was given out or read before."""
+        """Tell the time: later than any that was returned or read before."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)

@@ -163,7 +163,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""
+        """Return whether a failed disk has kept the unfinished file: `recover` makes a shard of it, with its keys."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
@@ -171,7 +171,7 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""
+        """Return whether a flush has promised records of a shard to survive; it has not if the shard held none."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:
@@ -213,7 +213,7 @@ class ShardPublisher:
 
 
 async def is_lost(staging: Storage) -> bool:
-    """Whether a job has lost its header there, or its lock: then nothing under its names is certainly its own."""
+    """Return whether a job has lost its header or lock there: then nothing under its names is certainly its own."""
     if isinstance(staging, LocalStorage) and staging.check is not None:
         with anyio.CancelScope(shield=True):
             try:

@@ -20,7 +20,7 @@ from asyncrec._framing.compression import CompressionOptions
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of some thousand features; a larger object of that name is no header.
+# A schema of some thousand features; a larger object of that name is not a header.
 MOST_BYTES = 16 << 20
 # As many as a fixed data set may have (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
@@ -87,7 +87,7 @@ class JobHeader:
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Read a line; `None` when it is no header, or is cut off: then its job had made nothing yet."""
+        """Read a line; `None` when it is not a header, or is cut off: then its job had made nothing yet."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:

@@ -1,9 +1,9 @@
 """`Home`: where the jobs on a data set keep what is not in its store yet, a local folder or nowhere.
 
 In a folder on a disk (`LocalHome`: a local data set's own, or a spool) a job has a locked file with its header, and its
-unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine; a
-request to a store, of which no answer came, may take effect late, also when its sender is dead. `home_of` says which it
-is, and nothing else asks what kind of storage a data set is in.
+unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine. A
+request to a store that was not answered may take effect late, even if its sender is dead. `home_of` says which it is,
+and no other code asks what kind of storage a data set is in.
 
 Everything here blocks, and is for worker threads.
 """
@@ -90,7 +90,7 @@ class LocalHome(Home):
             try:
                 fd = open_own(path, os.O_RDONLY, linked=True)
             except StorageError as error:
-                if is_not_own(error):  # then it is no header that we may obey
+                if is_not_own(error):  # then it is not a header that we may obey
                     continue
                 raise
             try:

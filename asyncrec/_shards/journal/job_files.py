@@ -49,7 +49,7 @@ class JobFiles:
         return sorted({shard for shard, path in self._shards() if self._is_own(path)})
 
     def any_left(self) -> bool:
-        """Whether anything is left of what the job has begun. Its header then has to stay: it leads to the rest."""
+        """Return whether anything is left of what the job has begun. Then its header has to stay: it leads to that."""
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
@@ -58,9 +58,9 @@ class JobFiles:
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 
     def are_silent(self) -> bool:
-        """Whether nothing of the job has changed for two minutes, by the clock of the filesystem, not this machine's.
+        """Return whether nothing of the job has changed for two minutes, by the filesystem's clock, not this machine's.
 
-        Not if that clock cannot be read, because nothing can be written there.
+        False if that clock cannot be read, because nothing can be written there.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
         # As a header before it has its name, which is taken away if this process dies meanwhile.

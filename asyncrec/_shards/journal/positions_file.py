@@ -129,7 +129,7 @@ class PositionsFile:
             self._lock.release()
 
     def remove(self) -> None:
-        """Remove the file of a shard that is committed, or of which nothing is left."""
+        """Remove the file of a shard that is committed, or that has nothing left."""
         if not self._path:
             return
         self.close()

@@ -71,7 +71,7 @@ class JobStatus:
     upload_retries: int
 
     def age(self, now: datetime) -> float:
-        """Return how many seconds ago it was told, by the clocks of both machines."""
+        """Return how many seconds ago the status was written, by the clocks of both machines."""
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:

@@ -189,7 +189,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """The shards that an index or keys of this name may be of: the one of that name, or with its writer taken out."""
+    """Yield the shards that an index or keys of this name may belong to: by that name, or without its writer in it."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

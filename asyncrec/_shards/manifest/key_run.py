@@ -36,7 +36,7 @@ MAGIC = b"asyncrec keys 1\n"
 # A block is what a look-up reads: 12 KiB, in which the answer to a request of a far store is not delayed.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
-# A count of a shard that has more is no number of 32 bits: its own keys are read.
+# A count of a shard that has more is not a number of 32 bits: its own keys are read.
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")

@@ -64,7 +64,7 @@ class ListedManifest:
         return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
-        """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""
+        """Return whether all that was listed earlier is here unchanged, and no checkpoint is new. Slow if many."""
         if self.newest != earlier.newest or (
             self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
         ):

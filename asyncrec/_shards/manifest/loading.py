@@ -1,4 +1,4 @@
-"""`load_history`: what was committed to a data set is read, from its newest checkpoint and the segments beside it.
+"""`load_history` reads what was committed to a data set, from its newest checkpoint and the segments that are newer.
 
 What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or never was;
 either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so

@@ -143,7 +143,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 
 
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The commits that have something in a column, by time and writer; one that repeats the last says nothing new.
+    """Return the commits that have something in a column, by time and writer; repetitions of the last are left out.
 
     Of an earlier moment are those until then, and all of a writer that has shards in it: its closing segment says what
     its first one did, and those before it are not read once it is there.

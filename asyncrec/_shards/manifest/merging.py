@@ -1,9 +1,9 @@
 """`plus` merges more segments into a history: what they add, what they remove, and what of it counts now.
 
-A closing segment repeats what its writer's others said, which therefore leave. What a path stands for is the last that
-was added to it, unless it was removed later. Only the paths that are concerned are looked at, so that one commit beside
-a million shards costs what it has itself. Of a source the highest turn counts, and its highest position, whatever is
-removed. It blocks, some 15 microseconds a shard that is new.
+A closing segment repeats what its writer's others said, so those are dropped. What a path stands for is the last that
+was added to it, unless it was removed later. Only the paths that a commit concerns are looked at, so that one commit to
+a million shards costs only what it adds. Of a source the highest turn counts, and its highest position, whatever is
+removed. It blocks, some 15 microseconds for a new shard.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """What an entry has besides, of a shard whose longest record is so long; nothing if that is what readers take."""
+    """Return what an entry has besides if its shard's longest record is this long; empty if all readers take it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 

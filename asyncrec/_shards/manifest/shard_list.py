@@ -186,7 +186,7 @@ def _total(column: NDArray[np.int64]) -> int:
 
 
 def since_of(entry: ShardEntry) -> str:
-    """When the records of a shard were committed, at first in another shard perhaps, which this one stands for."""
+    """Return when the records of a shard were first committed, which may have been in a shard that it replaces."""
     try:
         return format_micros(micros_of(entry.extra[SINCE]))
     except (KeyError, TypeError, ValueError, OverflowError):  # it was read
@@ -194,7 +194,7 @@ def since_of(entry: ShardEntry) -> str:
 
 
 def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
-    """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
+    """Return the places of shards, in the order of their commits, which decides which record of a key is the first.
 
     Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
     the order stays.

@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """The address of a data set that `dataset_at` opened at ``path``, as its jobs note it: without credentials."""
+    """Return the address of a data set that `dataset_at` opened at ``path``, as jobs note it: without credentials."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -166,7 +166,7 @@ def _is_of_a_job(file: str) -> bool:
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:
-    """The names of the data sets in a folder that match a pattern, which their shards' names, being longer, may not."""
+    """Return the names of the data sets in a folder that match a pattern, even if their shards' longer names do not."""
     return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
 
 

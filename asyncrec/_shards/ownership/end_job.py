@@ -86,7 +86,7 @@ async def end_job(
             return "ended"
         if not (verdict.living and job.marked and not job.header.spool):
             return "alive"
-        staging = Staging(job.header, None)  # it is fenced, as one of which nothing here can tell
+        staging = Staging(job.header, None)  # it is fenced, like a job of which nothing is known here
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
     answer: Answer = "unknown"
     try:
@@ -212,7 +212,7 @@ class _Taken:
         return "finished"
 
     async def _holds_promises(self) -> bool:
-        """Return whether it may have been told that records are safe which are in no commit."""
+        """Return whether its caller may have learnt that records are safe which are in no commit."""
         header = self._header
         if await in_thread(self._staging.holds_promises):
             return True
@@ -227,12 +227,12 @@ class _Taken:
         return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
-        """Whether the id in the header of a spool is another job's: its writer found the id taken, and made nothing.
+        """Return whether the id in the header of a spool is another job's: its writer found the id taken.
 
-        The mark of a job is there before anything else of it, so that nothing of the other one is its.
+        The mark of a job is there before anything else of it, so nothing of the other job belongs to this one.
 
         Raises:
-            ConflictError: it has made something all the same, which stays as it is.
+            ConflictError: this job has made something all the same, which stays as it is.
         """
         header, files = self._header, self._staging.files
         if files is None or not header.spool:

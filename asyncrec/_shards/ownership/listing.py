@@ -93,7 +93,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
 
 
 async def is_anything_at(store: Storage, key: str) -> bool:
-    """Whether a path names anything: a data set, of which a tombstone may be all that is left, a folder, or shards."""
+    """Return whether a path names anything: a data set (of which only a tombstone may be left), a folder, or shards."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
     for place in places:

@@ -180,7 +180,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # Not shielded: a turn of which no answer came is in the way of no process.
+            # Not shielded: a turn that was asked for and not answered hinders no process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)

@@ -38,7 +38,7 @@ class Upload:
         await self._changed.wait()
 
 
-# An hour of a crawl that writes 2 MB/s, and small beside the disks of machines that crawl.
+# An hour of a crawl that writes 2 MB/s, and small compared with the disks of machines that crawl.
 SPOOL_LIMIT = 8 << 30
 
 

@@ -43,7 +43,7 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-# 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
+# 8 MiB are as fast on a local disk; what the parts of remote stores need is added, up to 256 MiB in all.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
@@ -289,7 +289,7 @@ async def open_sharded_writer(
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Whether what is open is committed if the block fails; if nothing is said, if shards are not one whole."""
+    """Return whether open shards are committed if the block fails; by default, if they are not one whole."""
     return (on_error or ("discard" if together else "commit")) == "commit"
 
 

@@ -126,7 +126,7 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Write down what a caller is about to be told: that records are safe, which are on the disk by now.
+        """Write down, before a caller learns it, that records are safe; they are on the disk by now.
 
         Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
         """

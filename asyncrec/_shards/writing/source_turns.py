@@ -135,7 +135,7 @@ class SourceTurns:
             return taken
 
     def _lifted(self, positions: Positions) -> Positions:
-        """Return what a commit says beside its shards': positions without a record, behind which nothing is open."""
+        """Return what a commit says besides its shards': positions without a record, behind which nothing is open."""
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():

@@ -255,7 +255,7 @@ class ShardedWriter:
                 for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
                     queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
-                if len(batch) > count:  # the last of them went to the one so much further
+                if len(batch) > count:  # the last records went to the queue this much further on
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:

@@ -42,7 +42,7 @@ class _NullWithinError(Exception):
 
 
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
-    """A serialised Example for each row, or a SequenceExample if the schema has a Sequence: `to_batch` undone.
+    """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence. Reverses `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.

@@ -47,7 +47,7 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """The `Schema` that records made of such batches have: of each column what the metadata say, if the type is theirs.
+    """Return the `Schema` of records made of such batches: of each column what the metadata say, if the type fits.
 
     Otherwise by type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen of their
     shape, lists VarLen, lists of lists Sequence; times, dates and durations the integers they are. float64 stays

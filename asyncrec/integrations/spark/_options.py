@@ -69,7 +69,7 @@ _WRITING = _BOTH | {
 
 
 def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a reader was told.
+    """Return the options of a reader, parsed.
 
     Raises:
         ValueError: an option is unknown, missing or malformed.
@@ -78,7 +78,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a writer was told; raises as `reading_options`."""
+    """Return the options of a writer, parsed; raises as `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

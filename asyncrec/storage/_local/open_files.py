@@ -46,7 +46,7 @@ class OpenFile:
         waitless: what is in memory can be had without waiting for a disk; `cached` returns nothing otherwise.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is no regular file.
+        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is not a regular file.
     """
 
     def __init__(self, disk: Disk, place: Place, opening: Callable[[], int] | None = None) -> None:

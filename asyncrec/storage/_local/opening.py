@@ -143,7 +143,7 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 
 
 def is_not_own(error: StorageError) -> bool:
-    """Whether `open_own` found a file that is not to be believed, or no file; the system's other errors say nothing.
+    """Return whether `open_own` found a file that is not trusted, or no file; other errors of the system do not count.
 
     A header does not become another user's because a disk fails, or too many files are open.
     """

@@ -67,8 +67,8 @@ class LocalSink(ByteSink):
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
         """Put what ``other`` was not sent yet into its file before each write to this one, from now on.
 
-        ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing;
-        nor does a failure, behind which the other's unfinished file is kept if this one's is.
+        ``tail`` returns it. So a crash of the process leaves nothing in this file whose other part is missing; nor does
+        a failure, after which the other's unfinished file is kept if this one's is.
         """
         self._file.write_behind(other._file, tail)
 

@@ -233,7 +233,7 @@ def _unlink(disk: Disk, path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
     except PermissionError:
-        if not path.is_dir():  # macOS says so of a folder, which is no object
+        if not path.is_dir():  # macOS says so of a folder, which is not an object
             raise
 
 

@@ -217,8 +217,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close it, and remove it unless something of it was promised. One that was published is only closed.
 
-        The file of which this is a part (`write_behind`) is removed first, and this stays if that stays: a process that
-        dies in between leaves no file of which this part is missing.
+        The file that this is a part of (`write_behind`) is removed first, and this stays if that stays: a process that
+        dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:

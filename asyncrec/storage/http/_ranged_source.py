@@ -154,10 +154,10 @@ class RangedSource(ByteSource):
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
         """Ask for the bytes ``[start, end)`` of whatever version is there, to its end when ``end`` is `None`.
 
-        Given are what the answer says of the object, and the answer, begun: of no more than was asked for, or fewer
-        if it ends before. A backend without slots, which is always told an ``end``, returns the blocks that came.
-        `None` if the answer does not say which version it is of, and how long, or that no bytes are there: then the
-        source looks. Unless a backend overrides it, it is `None`.
+        Returns what the answer says of the object, and the answer, begun: of no more than was asked for, or less if the
+        object ends before. A backend without slots, which always gets an ``end``, returns the blocks that came.
+        Returns `None` if the answer does not say which version it is of, and how long, or says that no bytes are there:
+        then the source looks. Unless a backend overrides it, it returns `None`.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError: as `Storage.open_source`.

@@ -5,7 +5,7 @@ and a dozen steps of Python for each 256 KiB, are most of what reading costs. Bu
 is nothing to parse. So until its last byte the connection has another protocol, which lets the socket, or TLS, write
 into a block of 512 KiB. Then aiohttp has the connection back, as one whose answer has ended, and uses it again.
 
-All that is used of aiohttp is public, but for two things that it would do itself at the end of a body:
+Everything used of aiohttp is public, except two things that it would do itself at the end of a body:
 `StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the limit of time for the next byte.
 """
 

@@ -54,7 +54,7 @@ class ExclusiveCases(StorageHooks):
     async def test_exclusive_race_of_several_parts(self) -> None:
         """The same holds for objects longer than a chunk; if `exclusive_parts` is `False` the last one may win, too.
 
-        Without it two writers of one shard are both told that it is theirs, and one of them has lost it.
+        Without it two writers of one shard both learn that it is theirs, and one of them has lost it.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1

@@ -64,7 +64,7 @@ class StorageHooks(Kit):
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
         """Return a URL that leads to the objects of this open storage, and the options to open it with.
 
-        `None`: the storage is no plugin's, and has no URL; nothing is tried that begins with one.
+        `None`: the storage is not a plugin's, and has no URL; nothing is tried that begins with one.
         """
         return None
 

@@ -54,7 +54,7 @@ class ReadingCases(StorageHooks):
                         await source.receive(1)
                 with pytest.raises(FileNotFoundError):
                     await storage.get(key)
-            with pytest.raises(ObjectNotFoundError):  # a folder is no object
+            with pytest.raises(ObjectNotFoundError):  # a folder is not an object
                 await storage.head("there")
 
     async def test_changed_object(self) -> None:

@@ -110,7 +110,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """Give the values of a record as tensors, for the ``map`` of a dataset; without TensorFlow as `decode` does."""
+        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow as `decode` does."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)

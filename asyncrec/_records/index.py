@@ -1,8 +1,8 @@
 """The index says where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
 
-One line per record, ``"{offset} {size}\\n"``; ``size`` is the whole frame's, so payload plus 16. For GZIP there is a
-third column, the compressed byte at which the member holding the record's beginning begins, and ``offset`` counts
-within that member's decompressed output: a reader seeks to the member, and skips.
+One line per record, ``"{offset} {size}\\n"``; ``size`` is that of the whole frame, the payload plus 16 bytes. For GZIP
+there is a third column, the compressed offset of the member in which the record begins, and ``offset`` counts within
+that member's decompressed output: a reader seeks to the member, and skips.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`Position` and `RecordBatch` say where a record stands in its file, so that reading can be taken up there.
 
-For a plain file that is the byte of its frame. Inside a compressed stream there is no such byte: there it is the
-compressed byte of the last GZIP member that begins with a record, and how many records follow before the one meant
-(a ZLIB stream is one member, from byte 0).
+For a plain file, a position is the byte of the record's frame. Inside a compressed stream there is no such byte. There
+it is the compressed byte of the last GZIP member that begins with a record, and the number of records between that one
+and the record meant (a ZLIB stream is one member, from byte 0).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """``mode="a"``: a local file that is continued in place, and visible as it grows.
 
-It is what a live TensorBoard event file needs, and the one declared exception to "all or nothing". A crash leaves at
-most one torn record at the end, or a torn GZIP member, and a power cut zeros behind it; opening the file again cuts
-that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error:
-nothing is appended behind it. (`asyncrec._records.torn_end` tells which it is.)
+A live TensorBoard event file needs this. It is the one declared exception to "all or nothing". A crash leaves at most
+one torn record, or a torn GZIP member, at the end, and a power cut may leave zeros there. Opening the file again cuts
+that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error, and
+nothing is appended behind it. (`asyncrec._records.torn_end` distinguishes the two.)
 
-One writer at a time: the file is locked, and the lock dies with its process (`asyncrec.storage._local.lock`).
+There is one writer at a time: the file has a lock that ends with its process (`asyncrec.storage._local.lock`).
 """
 
 from __future__ import annotations

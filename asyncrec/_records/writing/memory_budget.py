@@ -1,10 +1,10 @@
 """`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
 A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
-number that bounds all of it, for all objects the writer has open, and its queue is where back-pressure reaches the
-caller's ``await``: first come, first served, so that a large record is not overtaken for ever by small ones.
+number that bounds all of it, for all objects that the writer has open. Its queue is where back-pressure reaches the
+caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
 
-The way in without waiting is two operations, because it is on the path of every record::
+To enter without waiting takes two operations, because every record does it::
 
     used = budget.used + size
     if used <= budget.bound:

@@ -1,6 +1,6 @@
 """A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
 
-Producers append; they waited for room in the budget before. Full batches are sealed and handed to the owner task
+Producers append records, for which they waited in the budget. Full batches are sealed and handed to the owner task
 (`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
 Tickets only grow along a queue, and its `Levels` say which of them have reached which level.
 """

@@ -1,14 +1,14 @@
 """`FlushLog`: a writer without a disk puts what it has flushed into its store, in entries that its own commits void.
 
-The problem: on a machine whose disk goes with it, a kill takes all records since the last commit, up to a shard. The
-naive way is to commit more often; but each commit is a shard, and a data set of a million small shards is slow for
-ever. Another is to write each record twice, in a log of its own, and to delete that log when its shard is committed.
-Suppose the deletion is late, or the request for an entry: then a process that recovers the writer finds records in the
-log and in a shard, and stores them twice.
+The problem: if a machine is lost with its disk, a kill takes all records since the last commit, up to a whole shard.
+The naive way is to commit more often; but each commit is a shard, and a data set of a million small shards is slow for
+ever. Another is to write each record twice, in a log of its own, too, and to delete that log when its shard is
+committed. Suppose the deletion is late, or the request for an entry: then a process that recovers the writer finds
+records in the log and in a shard, and stores them twice.
 
-So an entry says for which shard each record was taken. A shard that was ever committed is known by its name for good,
-and what the log has of it is void, however late an entry comes. Each commit says up to which number the log had come
-(`Segment.flushed`), and only then the last entry may be deleted: a process that ends the writer has to know its number.
+So an entry says for which shard each record was taken. The name of a shard that was ever committed stays known, and
+what the log has of that shard is void, however late an entry comes. Each commit says up to which number the log had
+come (`Segment.flushed`). Only then may the last entry be deleted: a process that ends the writer needs its number.
 
 One entry is in flight at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
 it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the

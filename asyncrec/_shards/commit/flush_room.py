@@ -1,4 +1,4 @@
-"""`FlushRoom`: what is kept for a flush is counted in the writer's budget, and flushed if callers wait for its room."""
+"""`FlushRoom` counts what is kept for a flush in the writer's budget, and flushes it if callers wait for its room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FlushSweeper`: the entries of a flush log that nothing needs any more are deleted beside the writing."""
+"""`FlushSweeper` deletes the entries of a flush log that are not needed any more, while the writer goes on."""
 
 from __future__ import annotations
 

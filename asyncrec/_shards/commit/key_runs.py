@@ -1,12 +1,11 @@
-"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in none yet, and of small runs merged.
+"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in no run yet, and of small runs merged.
 
-A run stays as long as it has four times as many keys as all smaller ones and what is new together, and all of its
-shards are still in the data set: no run keeps the key of a record that was deleted. Everything else becomes one new
-run. So there are few (six hold a billion keys), and a key is written anew only when what it lies among has grown by a
-quarter. Keys that are new are sorted a million at a time; if there are more, these parts are runs themselves for as
-long as it takes to merge them.
+A run stays if all of its shards are still in the data set, so that no run keeps the key of a deleted record, and if it
+has four times as many keys as all smaller runs and the new keys together. Everything else becomes one new run. So there
+are few runs (six hold a billion keys), and a key is written again only when its run has grown by a quarter. New keys
+are sorted a million at a time; if there are more, these parts are runs themselves until they are merged.
 
-What a run would say stands in the shards' own keys: a shard whose keys cannot be read is left out, and makes no
+A run repeats what the shards' own keys say. So a shard whose keys cannot be read is left out, and does not make a
 compaction fail.
 """
 

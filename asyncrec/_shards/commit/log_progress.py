@@ -1,8 +1,8 @@
 """`LogProgress`: how far the sources of one writer have come, as its log says it with the shards that it commits.
 
-All records of a source go through one queue, whose shards are committed in their order. So what a shard has of a source
-may be said with its commit: everything before is in committed shards, too. A segment says what changed since the last
-one; the end of the log says all.
+All records of a source go through one queue, whose shards are committed in order. So the commit of a shard may state
+the shard's positions: everything before is in committed shards, too. A segment states what changed since the last one;
+the end of the log states all positions.
 """
 
 from __future__ import annotations

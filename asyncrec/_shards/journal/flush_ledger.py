@@ -1,11 +1,11 @@
 """`FlushLedger`: which records of a writer are in which entry of its flush log, and which entries are needed.
 
-It knows numbers and sections, and asks nothing of a store (`asyncrec._shards.commit.flush_log`). Sections wait until
-the next entry takes them. An entry that was asked for is in doubt until its answer comes. Then it is live, until all
-its shards are committed, or a later entry repeats it.
+It knows numbers and sections, and sends no requests (`asyncrec._shards.commit.flush_log` does). Sections wait until the
+next entry takes them. An entry is in doubt from its request to the answer. Then it is live until all its shards are
+committed, or a later entry repeats it.
 
-A small entry is repeated by a later one that is at least as large. So of *n* entries of one size some log2(*n*) are
-live, each byte is sent as often, and what may be repeated is held in memory.
+A later entry repeats a small one if it is at least as large. So of *n* entries of one size some log2(*n*) are live,
+each byte is sent about as often, and what may be repeated is held in memory.
 """
 
 from __future__ import annotations

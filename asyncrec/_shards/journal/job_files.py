@@ -1,8 +1,8 @@
 """`JobFiles`: what a job has on a disk: its journals, its sidecars, and when anything of them last changed.
 
-The names can be read from the header's, so that others may lay something there: a file of theirs, a link, a pipe. Only
-this user's own files are taken for the job's. What is not is neither read nor removed, and keeps no job from ending.
-Everything here blocks, and is for worker threads.
+The names follow from the header's, so another user may put something there: a file, a link, a pipe. Only this user's
+own files count as the job's. Anything else is neither read nor removed, and keeps no job from ending. Everything here
+blocks, and is for worker threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain ones are its own.
+"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain names are its own.
 
-A name holds its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
-if the job's claim says that they are its alone (`_shards.ownership.claims`). What a job rewrites has its id at the
-end of its name.
+A name contains its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
+if the job's claim says that no other job uses them (`_shards.ownership.claims`). A shard that a job rewrites has the
+job's id at the end of its name.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """`PositionsFile`: how far sources had come at each flush of a shard, in a file beside the journal of its records.
 
-A consumer reads a queue, and each record says the position that it came from. A journal has the records alone. The
-naive way is a file with the last position: suppose it reaches the disk before the records do, or behind them, and the
-process dies. Then a message is lost, or comes twice. So there is a line for each flush, which says how many records
-come before it; recovery takes the last line whose records are all there, and cuts the journal behind them. What it cuts
-was acknowledged to no caller, and comes again.
+A consumer reads a queue, and each record has the position that it came from. A journal has only the records. The naive
+way is a file with the last position. Suppose it reaches the disk before the records, or after them, and the process
+dies in between: then a message is lost, or comes twice. So there is a line for each flush, which says how many records
+come before it. Recovery takes the last line whose records are all there, and cuts the journal after these records. What
+it cuts was acknowledged to no caller, and comes again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
 
 A line has what changed since the one before: the number of the source's turn, and its last position. The file is on the
-disk before the first record that has a position. It goes when the shard is committed; in a store it is an object, with
-one line, from the publication of the shard until then. Everything in this module blocks, but for `PositionsKeeper`.
+disk before the first record that has a position, and is removed when the shard is committed. In a store it is an object
+with one line, from the publication of the shard to its commit. Everything here blocks, except `PositionsKeeper`.
 """
 
 from __future__ import annotations

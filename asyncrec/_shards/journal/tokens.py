@@ -1,8 +1,8 @@
 """The locked file of a job that has a mark in a store: it proves the job alive or dead on the job's machine.
 
-The file is in a folder of this user's, under a random token, which stands in the job's mark. The system gives the lock
-up when the process ends, however it ends. A file that is not there proves nothing: it may have been another
-container's, or was cleaned away. Everything here blocks, and is for worker threads.
+The file is in a folder of this user's, under a random token, which the job's mark has, too. The system releases the
+lock when the process ends, however it ends. A missing file proves nothing: it may have been in another container, or
+was cleaned up. Everything here blocks, and is for worker threads.
 """
 
 from __future__ import annotations

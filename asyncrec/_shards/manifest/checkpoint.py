@@ -15,17 +15,17 @@
     {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   how far sources were read
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
-A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
-16 MiB. A column of numbers that are all the same is that number, unless it is the first. Other rows are named by their
-place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` of the commits, ``schema``, ``metadata``
-and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
-``flags`` of shards are; those of commits are 1 for a writer's last, and 2 if it was given up. ``removal`` is a place
-in the log of removals. A source's ``turn`` is 0 if it has no progress, and ``released`` if no turn was given back; the
-end counts sources only if the data set has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
-and checksum.
+A kind without rows has no line. A kind of many rows has a line for each 4,096 of them, or for fewer if they take more
+than 16 MiB. If all numbers of a column are the same, the column is that number, unless it is the first column. Other
+rows are named by their place, from 0; -1 means no row. ``writer`` is a row of the writers, ``commit`` of the commits,
+``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as
+`shard_columns` says, which also defines the ``flags`` of shards. The flags of a commit are 1 for a writer's last, and 2
+if the writer was given up. ``removal`` is a place in the log of removals. A source's ``turn`` is 0 if it has no
+progress, and ``released`` if no turn was given back; the end counts sources only if the data set has some. Times are
+microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
 
-It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those
-of a segment are.
+A checkpoint is written in steps, and read as it comes, so that neither side holds it whole. Every path in it is checked
+as those of a segment are.
 """
 
 from __future__ import annotations

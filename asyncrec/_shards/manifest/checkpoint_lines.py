@@ -1,9 +1,9 @@
 """The lines of a checkpoint: each is an object of JSON, and a member of gzip of its own.
 
-So `zcat` gives all lines, a line is checked by gzip's CRC32 before it is parsed, and what reads only the beginning
-checks what it reads. A member is bounded before its line is parsed: it inflates to at most 16 MiB and at most 16 times
-its size, and has at least a byte for each comma and opening bracket in the line, which may take a hundred bytes of
-memory. A line that deflates better is stored.
+So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of the beginning alone checks
+what it reads. A member is bounded before its line is parsed: it inflates to at most 16 MiB and at most 16 times its
+size, and has at least a byte for each comma and opening bracket in the line, which may take a hundred bytes of memory.
+A line that deflates better is stored.
 """
 
 from __future__ import annotations

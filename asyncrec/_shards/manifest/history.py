@@ -1,7 +1,7 @@
-"""`History`: everything that was ever committed to a data set, as columns: what a manifest is worked out from.
+"""`History`: everything that was ever committed to a data set, as columns, from which a manifest is computed.
 
-It is what all segments say, and nothing is left out, so that it does not matter how much of it came from a checkpoint.
-It is never changed; `merging.plus` makes a new one of it and of more segments.
+It is the sum of all segments, and nothing is left out, so it does not matter how much of it came from a checkpoint. It
+is never changed; `merging.plus` makes a new one from it and more segments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run holds the keys of many shards, sorted: a look-up by key then asks a number of requests that no shard adds to.
+"""A run holds the keys of many shards, sorted: the requests of a look-up by key do not grow with the shards.
 
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
     blocks of `RUN_BLOCK` entries, the last of fewer: the 16 bytes of each key's digest, then where each record is:
@@ -8,12 +8,12 @@
         paths, each with a NUL behind it
 
 Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
-checkpoint that names it says how large it is, how many entries and shards it has, its CRC32C, and where its tail
-begins. A look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. A
-shard that is not in a snapshot as the run names it (its path, its count, the checksum of its keys) is not believed:
-what was removed or replaced needs no new run.
+checkpoint that names it has its size, its numbers of entries and shards, its CRC32C, and the offset of its tail. A
+look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. If a snapshot
+does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
+shard are ignored. So removing or replacing a shard needs no new run.
 
-It costs 24 bytes a key. An index by hash would ask as many requests, and could not be merged in bounded memory.
+It costs 24 bytes a key. An index by hash would take as many requests, and could not be merged in bounded memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`list_manifest`: what lies in the folder of a manifest is listed, as it was at one moment or later.
+"""`list_manifest` lists what is in the folder of a manifest, as it was at one moment or later.
 
-Segments are deleted a minute after a checkpoint that covers them at the earliest. A list shows the checkpoints behind
-the segments, so a list that took half of that minute is checked by a second one.
+Segments are deleted a minute after a checkpoint that covers them, at the earliest. A list has the checkpoints after the
+segments, so a list that took half of that minute is checked by a second one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """`load_history` reads what was committed to a data set, from its newest checkpoint and the segments that are newer.
 
-What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or never was;
-either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so
-that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
-before the first file was looked at (`asyncrec._shards.manifest.listed`).
+What a checkpoint covers may be deleted while it is read. If an object is missing, whether it was listed or not, there
+is a newer checkpoint, and reading begins again. A list has the checkpoints after the segments. So if a segment was
+deleted before the list came to it, the list has the checkpoint that covers it. The list of a folder is an exception:
+all its names were read before the first file was looked at (`asyncrec._shards.manifest.listed`).
 
 The segments of a log have numbers without a gap, and an end is the last one. Suppose A commits 1, 2 and 3 while B
 lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
-cover 3 without 2, and 2 would be lost for good. So parts that do not belong together are looked at again.
+cover 3 without 2, and 2 would be lost for good. So parts that do not fit together are looked at again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`Manifest`: a snapshot of a data set, made of its history.
 
 Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time``
-(a writer that removes takes care that its time is later than all it has read). So every reader of the same segments
-gets the same snapshot, in whatever order the store lists them. The snapshot's id depends on its shards alone.
+(a writer that removes makes sure that its time is later than all it has read). So every reader of the same segments
+gets the same snapshot, whatever order the store lists them in. The snapshot's id depends on its shards alone.
 """
 
 from __future__ import annotations

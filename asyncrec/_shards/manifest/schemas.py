@@ -1,7 +1,7 @@
-"""Which schema a data set has, when several writers gave one.
+"""Which schema a data set has, if several writers gave one.
 
-A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one holds
-for all records, also while writers with the earlier one are still at work.
+A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one is valid
+for all records, even while writers with the earlier one are still at work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
 
-Names of indexes and keys follow from the shard's, and then only how is kept. Times are microseconds since 1970. What a
-row lacks stands in its flags.
+Names of indexes and keys usually follow from the shard's: then a column has only the way in which they do. Times are
+microseconds since 1970. Flags say what a row lacks.
 """
 
 from __future__ import annotations

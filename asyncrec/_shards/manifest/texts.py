@@ -1,7 +1,7 @@
 """`TextColumn`: many short texts are one array of UTF-8 bytes, each with a NUL behind it.
 
-A million paths take some 50 bytes each so, and 150 as Python's strings. No text holds a NUL: a path in a manifest
-cannot. What works on all of it does so in steps, or in numpy, which lets other threads run meanwhile.
+So a path takes some 50 bytes, and not 150 as a Python string, which matters for a million. No text contains a NUL: a
+path in a manifest cannot. Code that works on all of it does so in steps, or in numpy, so that other threads can run.
 """
 
 from __future__ import annotations

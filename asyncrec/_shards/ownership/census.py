@@ -1,9 +1,8 @@
-"""`census`: which jobs on a data set have not ended, and which of them live. This is the one place that judges life.
+"""`census` says which jobs on a data set have not ended, and which of them are alive; no other code judges that.
 
-A lock says so, if it would have been seen (`storage._local.mounts`): on the job's header if that is on a disk,
-else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`). In a folder that
-several machines share, two minutes of silence say that a job is dead (`JobFiles.are_silent`). Nothing says it of a
-detached job.
+A lock says so, if it would have been seen (`storage._local.mounts`): on the job's header if that is on a disk, else on
+a file of its machine whose token is in the job's mark (`_shards.journal.staging`). In a folder that several machines
+share, a job is dead after two minutes of silence (`JobFiles.are_silent`). Nothing proves a detached job dead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One job wins the name of a data set, after ending the dead jobs that had it before (`end_job`).
 
-The job that had the name is asked: by a lock if it is on this machine, and a dead one that promised nothing is given
-up on the spot. Elsewhere nothing proves it dead: in a shared folder silence counts as death, in a store a person
-decides.
+If the job that had the name is on this machine, its lock says whether it is alive; if it is dead and promised nothing,
+it is given up at once. On another machine nothing proves it dead: in a shared folder silence counts as death, in a
+store a person decides.
 """
 
 from __future__ import annotations

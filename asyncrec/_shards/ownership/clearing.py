@@ -1,4 +1,4 @@
-"""What a job made and no commit names is deleted, once the job has ended: nothing of it can be committed any more."""
+"""Delete what a job made and no commit names, once the job has ended: nothing of it can be committed any more."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`Finishing`: what a dead job had promised becomes part of its data set.
 
-The whole records of a journal are written into a shard of the name it would have had, with index and keys, and
-committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
-a crash meanwhile leaves what the next call begins with. What the job had published itself is committed as it is.
+The whole records of a journal are written into a shard of the name that it would have had, with index and keys, and
+committed like every other shard. So the manifest has nothing that was not published and verified, and after a crash the
+next call goes on with what is left. What the job had published itself is committed as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`Journals`: the unfinished files of a dead job are read: records, and how far their sources had come.
+"""`Journals` reads the unfinished files of a dead job: their records, and how far their sources had come.
 
-What cannot be read of a journal is not a part of the data set. If it is damage, a copy is kept.
+What cannot be read of a journal does not become part of the data set. If it is damaged, a copy is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A source of records, such as a partition of a queue, has one writer at a time, which begins at the stored position.
 
-P reads message 7 of a queue and stops for an hour. Q takes P's place, reads 7, too, and both store message 8. The naive
-way is a lock on the source, but P does not know that it has lost the lock. Another is to compare positions before each
-commit: P compares, stops, and commits an hour later. So Q takes these steps, in this order (docs/protocol.md):
+P continues a queue behind position 7 and stops for an hour. Q takes its place, continues behind 7, too, and both store
+message 8. The naive way is a lock on the source, but P does not know that it has lost it. Another is to compare
+positions before each commit: P compares, stops, and commits an hour later. So Q takes these steps (docs/protocol.md):
 
 1. *The last owner's log has ended*, or it has released the very turn that it had. If not, Q ends it, even if P is
    alive: nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log,
@@ -12,7 +12,7 @@ commit: P compares, stops, and commits an hour later. So Q takes these steps, in
 3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
 4. *Only now* Q reads the position.
 
-A turn is larger than every turn that the data set knows: a copy has the positions of its original, and no turns.
+A turn is larger than every turn that the data set knows: a copy has its original's positions, and no turns.
 """
 
 from __future__ import annotations

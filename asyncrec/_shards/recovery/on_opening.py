@@ -1,12 +1,12 @@
 """Before a writer begins, what rolling writers had left on its disk when they died becomes part of the data set.
 
 So a program that was killed and is started again loses nothing that was on the disk, without a call of
-`asyncrec.recover`. A job that is all or nothing is never completed unasked: the log names it, with both remedies,
-unless this writer wants its name; then `settle_claims` gives up a job that promised nothing.
+`asyncrec.recover`. A job that is all or nothing is never completed unasked: a log line names it, with both remedies.
+But if this writer wants its name, `settle_claims` gives up a job that promised nothing.
 
 A writer that skips records by their keys has to know the keys of every record that may still become part of the data
-set. So the shards that writers without a disk had published when they died are committed first, too, and the log names
-a spool that still holds records.
+set. So the shards that writers without a disk had published when they died are committed first, too, and a log line
+names a spool that still holds records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`recover`: after a crash, what its jobs left becomes part of the data set, or is given up.
+"""`recover`: after a crash, what the jobs of a data set left becomes part of it, or is given up.
 
 It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
-marks in a store. Each is ended by `end_job` (`_shards.ownership.end_job`), which keeps what it had promised: records
+marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them, and keeps what it had promised: the records
 of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
 or whole. A job that is alive is left alone. A job on another machine cannot be asked: it is named, with its age, until
 a person says that it is dead, or that it is to be given up. If its header is in a folder that several machines share,

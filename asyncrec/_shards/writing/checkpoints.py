@@ -1,18 +1,18 @@
 """`tending`: a rolling writer looks after its data set while it is open, so that no data set needs a cron job.
 
-It says that it lives, it takes up writers that died, and it makes a checkpoint now and then.
+It shows that it is alive, takes up writers that died, and makes a checkpoint now and then.
 
 Each commit is an object of its own, and opening a data set takes a request for each one that no checkpoint covers. So
-something has to merge them. One naive way is that each reader does it that meets many; but a reader may have no right
+some process has to merge them. The naive way is that a reader does it if it meets many; but a reader may have no right
 to write. Another is that each writer does it at its end. Suppose A, B and 998 others are started together and end
 together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints counts.
 
-So a writer that met a hundred segments in no checkpoint as it opened merges them after a random time of up to a minute.
-It lists once more first: if a new checkpoint is there, another writer was faster, and it reads nothing. A writer that
-met few does not look then, because a thousand that begin together would all read what each of them commits in its first
-minute. Every writer looks behind one in a thousand of its shards, also after such a time. If it fails, nothing is lost:
-the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as for ``asyncrec compact``
-(`asyncrec._shards.commit.compaction`).
+So a writer that met a hundred uncovered segments as it opened merges them after a random time of up to a minute. It
+first lists once more: if there is a new checkpoint, another writer was faster, and it reads nothing. A writer that met
+few segments does not look then: of a thousand that begin together, each would read what all of them commit in their
+first minute. Every writer looks after one in a thousand of its shards, on average, again after a random time. If it
+fails, nothing is lost: the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as
+for ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""`DetachedJob`: a joint job whose steps are done by processes that end in between, so that no process can hold it.
+"""`DetachedJob`: a joint job whose steps run in processes that end in between, so that no process can hold it.
 
-Spark begins a write in one process, and commits or aborts it in another one. A lock that says that the job lives would
-be gone with the first of them. The naive way out is a process that stays and keeps the lock: then the others have to
-find it, to trust it and to end it, and the job dies with a process that does none of its work.
+Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be gone
+with the first of them. The naive way is a process that stays and keeps the lock: then the others have to find it, trust
+it and end it, and the job dies with a process that does none of its work.
 
-Here the header says that the job is detached. Nothing proves such a job dead, so others leave it alone, as they do a
-job on another machine, and its ``job_id`` stands in for the proof: a run of an id ends the runs of that id before it,
-whether they live or not. Let A begin run 1, and B run 2. B creates the tombstone of run 1; A creates its closing
-segment when its tasks are done. Both have the same name and are created exclusively, so that one of them wins. If A was
-first, B finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and
-nothing of run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
+So the header says that the job is detached. Nothing proves such a job dead, so other processes leave it alone, like a
+job on another machine. Its ``job_id`` stands in for the proof: a run of an id ends the earlier runs of that id, alive
+or not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1
+when its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B
+finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and nothing of
+run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
 
 Without a ``job_id``, no other run can say that the job is over. If its processes were killed, `asyncrec.recover`
 reports it as unfinished, and gives it up on request (``abandon``).

@@ -1,13 +1,13 @@
 """`Job`: shards are made for one data set, from the mark before the first object to the one object that ends the job.
 
-Every writer and every tool that makes shards is a job, and so each rule stands here once:
+Every writer and every tool that makes shards is a job. So each rule is here once:
 
 1. Before its first object, a job has a mark that says whose it is, and a lock that ends with its process.
 2. A job that wants the data set's name for itself claims it, and gets an error at once if another job has it.
 3. Shards, indexes and keys are made under names that no other job makes.
 4. The closing segment is created exclusively, and commits everything that was not committed before. A process that
-   gives up a dead job takes that name first, for a tombstone; so exactly one of both happens.
-5. A job that replaces takes a place in the log of removals before, and deletes what it replaced after.
+   gives up a dead job takes the same name first, for a tombstone; so exactly one of the two happens.
+5. A job that replaces takes a place in the log of removals before its commit, and deletes what it replaced after it.
 6. The mark says what may be left and who may delete it. The mark goes last.
 
     async with open_job(folder, header, path=path) as job:

@@ -1,4 +1,4 @@
-"""`open_joint_job`: one job whose shards many processes make, each attempt under names of its own, and one commits.
+"""`open_joint_job`: many processes make the shards of one job, each attempt under names of its own, and one commits.
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
         if job.committed is None:                                                     # else it was done before

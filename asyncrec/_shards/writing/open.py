@@ -1,4 +1,4 @@
-"""`open_sharded_writer`: the options of a sharded writer are checked together, and the writer is put together."""
+"""`open_sharded_writer` checks the options of a sharded writer together, and makes the writer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Records in a known order are written into shards one after the other, and committed together, in bounded memory.
 
-Only one shard is open at a time, however many there are: memory and open files do not grow with their number. No name
-is written over, and a failure takes the new shards back again; what the data set had already stays whole until the one
-segment that ends the job.
+Only one shard is open at a time, so memory and open files do not grow with the number of shards. No name is
+overwritten, and a failure deletes the new shards again. What the data set had before stays whole until the one segment
+that ends the job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`running`: a sharded writer's tasks run, and its open shards are committed or dropped when the body has ended."""
+"""`running` runs a sharded writer's tasks, and commits or drops its open shards when the body has ended."""
 
 from __future__ import annotations
 

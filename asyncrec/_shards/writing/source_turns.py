@@ -1,11 +1,11 @@
 """`SourceTurns`: which sources a writer has, how they are taken, released, and lost to another writer.
 
-Before the first record of a source, its turn is taken: the last owner has ended by then, and says the position
-(`asyncrec._shards.ownership.sources`).
+Before the first record of a source, the writer takes its turn: by then the last owner has ended, and its log has the
+position (`asyncrec._shards.ownership.sources`).
 
 Suppose another consumer takes a source from A, which has records of it in memory. They were acknowledged to no caller,
-and come again to the new owner. So A drops them. The naive way is to say nothing: then A's next flush tells its caller
-that they are safe. So each call that would acknowledge something raises, until the caller has released the source.
+and the new owner gets them again. So A drops them. The naive way is to say nothing: then A's next flush tells its
+caller that they are safe. So each call that would acknowledge a record raises, until the caller releases the source.
 """
 
 from __future__ import annotations

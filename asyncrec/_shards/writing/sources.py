@@ -1,10 +1,10 @@
 """`Sources`: records that come from queues are taken with their positions, each once.
 
-A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Here each
-record says its source and its position there; what is at or below the position that was taken is dropped. All of one
-source go through one queue, so that its records are stored, and committed, in the order of their positions; and all
-records of one position become durable together: they go into one batch, or into neighbouring ones that no flush and no
-end of a shard comes between.
+A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Instead,
+each record has its source and its position there, and a record at or below the last position taken is dropped. All
+records of one source go through one queue, so that they are stored and committed in the order of their positions. All
+records of one position become durable together: they go into one batch, or into neighbouring batches without a flush
+or the end of a shard between them.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """A writer that another process has ended goes on in a new log, with the records that it had not flushed.
 
 A writer without a disk is taken for dead if nothing of it changes in the store for too long. Suppose A's machine sleeps
-for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B knows nothing
-of. The naive way is that A fails, and its program writes these records again; but the program does not have them any
-more. Another is that A opens a new log and writes all that no answer came for: an answer may have been lost, and then B
-has committed these records too.
+for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B does not know.
+The naive way is that A fails, and its program writes these records again; but the program does not have them any more.
+Another is that A opens a new log and writes every record that was not acknowledged; but if only the answer was lost, B
+has committed these records, too.
 
 So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
-shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
-because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
-the segment was not made by a recovery, a person has given A up: then A fails.
+shard that it names, and otherwise as many as B made of A's flush entries. These are the first records of the shard,
+because entries come in order and nothing comes behind the fence. A writes the other records again, in shards of a new
+log. If the segment was not made by a recovery, a person has given A up: then A fails.
 
-B may also have ended A's log because it continues a source of A's. In its new log A takes its sources again. Records of
+B may also have ended A's log because B continues a source of A's. In its new log A takes its sources again. Records of
 a source that has another owner by then are left out, because that owner reads them again
 (`asyncrec._shards.writing.source_turns`).
 
-B may die between its fence and the end. Then A ends its log itself, once it has waited as long as B did, and goes on.
+If B dies between its fence and the end, A waits as long as B did, ends its log itself, and goes on.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ Ts = TypeVarTuple("Ts")
 class TaskScope:
     """An async context manager that owns tasks on behalf of its body.
 
-    A task never cancels the body; an exception that escapes one is raised at the exit. The body's own leaves as itself,
-    never inside an exception group, and cancels the tasks as it leaves. A cancellation that comes while the body is
-    inside does not reach them: they go on until they return or `cancel` is called. Entered and left in one task.
+    A task never cancels the body; an exception that escapes a task is raised at the exit. The body's own exception is
+    raised as itself, never inside an exception group, and cancels the tasks. A cancellation that comes while the body
+    runs does not reach the tasks: they go on until they return or `cancel` is called. Entered and left in one task.
     """
 
     def __init__(self) -> None:
@@ -81,11 +81,11 @@ class TaskScope:
             scope.cancel()
 
     def shield(self, timeout: float) -> None:
-        """From now on no cancellation from outside reaches the body or the exit, for ``timeout`` seconds.
+        """Protect the body and the exit from outside cancellation, from now on for ``timeout`` seconds.
 
-        After that they are cancelled, and the exit raises `TimeoutError`. Called again, the later call's time holds.
-        A cancellation that was delivered already is the caller's to hand on: raise it again when done. (asyncio's own
-        ``task.cancel()`` knows no shield, and still interrupts an await.)
+        After that they are cancelled, and the exit raises `TimeoutError`. If it is called again, the later time counts.
+        A cancellation that was delivered already is the caller's to pass on: raise it again when done. (asyncio's own
+        ``task.cancel()`` ignores shields, and still interrupts an await.)
         """
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
         self._outer.shield = True

@@ -75,7 +75,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """Count what was read so far, in whole lists."""
+        """Return the counts so far, of whole lists."""
         return self._value.stats()
 
 
@@ -158,7 +158,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Count what was done so far, without records that are still being collected."""
+        """Return the counts so far, without records that are still being collected."""
         return self._value.stats()
 
     def _hand_on(self) -> None:

@@ -158,12 +158,12 @@ def check_round_trip(
 ) -> None:
     """Check that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
 
-    Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
-    its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
+    Pass a loaded example, or a class and a CSV row, from which an example is made, loaded and split with ``kwargs``.
+    All its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
 
-    Raises SchemaError naming the field and both values when one differs; TypeError if the class declares no field,
-    when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
-    the example).
+    Raises SchemaError naming the field and both values if one differs; TypeError if the class declares no field, if
+    ``from_csv_row`` makes something else, or if a method it needs here is ``async`` (await it yourself, and pass the
+    example).
     """
     if isinstance(example, type):
         if row is None:

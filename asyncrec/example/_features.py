@@ -46,8 +46,8 @@ def bytes_list_feature(values: object) -> Feature:
 def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
     """Return a Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
 
-    The caller has said what it is to be, so integers may stand among floats. With ``narrow=False`` an array whose
-    values float32 would change is a SchemaError, as are values that would become infinite, and other values, always.
+    The caller has chosen the type, so integers may be among the floats. With ``narrow=False``, an array whose values
+    float32 would change is a SchemaError. Values that would become infinite, and other values, always are.
     """
     several = _several(values)
     if isinstance(several, list):

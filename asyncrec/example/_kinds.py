@@ -170,7 +170,7 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape differs from record to record, and stands in the int64 feature ``<name>_shape`` beside it.
+    """An array whose shape differs from record to record, and is stored in the int64 feature ``<name>_shape``.
 
     ``raw`` as in FixedLen. Without the shape, as older writers left it, the array is one-dimensional.
     """

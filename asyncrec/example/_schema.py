@@ -38,10 +38,10 @@ _VERSION = 1  # of the JSON form
 
 
 class Schema:
-    """The names of features, and what each of them is; immutable.
+    """The names of features, with an entry for each; immutable.
 
     Equal schemas have equal entries in the same order. Raises SchemaError if two entries read one feature as
-    different kinds, TypeError for what is not an entry.
+    different kinds, TypeError if one is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -81,7 +81,7 @@ class Schema:
         """Encode these values as a record, after checking them against the entries.
 
         A feature with a default may be left out or be None, and so may a VarLen. Otherwise
-        ``schema.decode(schema.encode(values))`` gives the values back, with 64-bit floats rounded to 32 bits if the
+        ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits if the
         entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,

@@ -298,10 +298,10 @@ class ReadOnlyStorage(Storage):
         self._refuse(key, "deleted")
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List, if the store can: unless a backend overrides this, it cannot.
+        """List the objects, if the backend overrides this.
 
         Raises:
-            StorageError: it cannot.
+            StorageError: the backend cannot list.
         """
         raise StorageError(f"{redact(join(self.root, prefix))}: its objects cannot be listed: {self.why}")
 

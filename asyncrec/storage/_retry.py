@@ -115,8 +115,8 @@ class Backoff:
 
         Raises:
             TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
-                counts from the first fault of the series. At once, if Python is ending, and gives no thread any more,
-                or the time is over that the exit of a writer has.
+                counts from the first fault of the series. It is raised at once if Python is ending and starts no thread
+                any more, or if the time for the writer's exit is over.
         """
         if is_refused_by_the_end(error):
             raise error

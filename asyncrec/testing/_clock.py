@@ -41,9 +41,9 @@ WHILE_THREADS_RUN = 0.05
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
     """Return what an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
-    Each call gives a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
-    a worker thread runs, and knows nothing of other processes or of servers in threads of their own: where a test
-    waits for such, ``threshold`` is how long all must have been idle, in real seconds, before the clock may jump.
+    Each call makes a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
+    a worker thread runs, but does not know other processes, or servers in threads of their own. If a test waits for
+    those, ``threshold`` is how long everything must have been idle, in real seconds, before the clock may jump.
 
     Raises:
         ValueError: another name.

@@ -98,7 +98,7 @@ class CommandConformance(PluginKit):
         assert f"\n  {self.name} " in self._capsys.readouterr().out
 
     def test_it_has_a_help_of_its_own(self) -> None:
-        """The docstring of the function is what is read there: it begins with a sentence."""
+        """The help is the docstring of the function, which begins with a sentence."""
         said = inspect.getdoc(self.function())
         assert said, f"the function of {self.name!r} has no docstring"
         result = self.run("--help")
@@ -111,7 +111,7 @@ class CommandConformance(PluginKit):
         assert "--no-such-flag" in result.err
 
     def test_it_takes_debug(self) -> None:
-        """``--debug`` is taken, as by every command: the traceback of an error is shown."""
+        """It takes ``--debug``, as every command does: the traceback of an error is shown."""
         assert "--debug" in self.run("--help").out
 
     def test_it_does_its_work(self) -> None:
@@ -120,7 +120,7 @@ class CommandConformance(PluginKit):
         assert result.code == 0, result
 
     def test_no_control_character_reaches_the_terminal(self) -> None:
-        """Of records, of names, and in messages: `asyncrec.cli.say`, ``table`` and ``print_json`` see to that."""
+        """Neither of a record or a name, nor in a message: `asyncrec.cli.say`, ``table`` and ``print_json`` ensure it."""
         self.make()
         for path in ("data/pages", "nothing\x1b[31m/there"):
             result = self.run(*self.called(path))

@@ -228,7 +228,7 @@ class FlakyStorage(_Around):
 
 
 class SlowStorage(_Around):
-    """A store behind a thin wire, which all its tasks share.
+    """A store behind a slow connection, which all its tasks share.
 
     Args:
         storage: does the work.

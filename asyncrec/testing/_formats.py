@@ -43,11 +43,11 @@ class FormatConformance(PluginKit):
     name: str
 
     def records(self) -> list[bytes]:
-        """Return three records at least, each a tf.train.Example."""
+        """Return at least three records, each a tf.train.Example."""
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Return a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
+        """Return the content of a file with exactly `records`, made without the plugin; `None` if it is not read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
-        """The local copy is given back, however reading ends."""
+        """The local copy is removed, however reading ends."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -151,7 +151,7 @@ class FormatConformance(PluginKit):
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
-        """They are written in one list or in many, and with the schema that the records have."""
+        """Records are written in one list or in many, and with the schema that they have."""
         given = await self.format()
         if given.encoder is None:
             nothing_to_try("the format has no encoder, so it cannot be written")

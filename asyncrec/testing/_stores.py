@@ -30,18 +30,18 @@ from asyncrec.storage._url import check_key, join
 
 
 class LaxStorage(Storage):
-    """A storage in memory that keeps the contract badly. Writers that are to meet share one instance.
+    """A storage in memory that keeps the contract badly. Writers that should meet share one instance.
 
     Args:
         memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.
         honours: which exclusive publications are refused if an object is there. ``"puts"``: those of a body shorter
             than a chunk, which go in one request; a longer one looks when its first chunk is full, and replaces what
             has come since. ``"nothing"``: even a short body only looks when it is opened. ``"all"``: each.
-        late: seconds from the effect of a publication or a deletion to its answer. Cancelled meanwhile, it is done.
+        late: seconds from the effect of a publication or a deletion to its answer. Its effect outlives a cancellation.
         lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
             as by a backend that could not find out.
-        stale: how many seconds old what a listing shows is. `head` and reading are never stale, as on every store met.
-        short: a source returns half of what it is asked for, as a server may whose packets are small.
+        stale: the age, in seconds, of what a listing shows. `head` and reads are never stale, as in all known stores.
+        short: a source returns half of what it is asked for, as a server with small packets may.
     """
 
     def __init__(

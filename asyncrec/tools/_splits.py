@@ -40,12 +40,12 @@ _CONCURRENT = 8
 
 @dataclass(slots=True, kw_only=True)
 class SplitsReport:
-    """What was written: records of each split, and the names of the classes in the order of their numbers.
+    """The result: the records of each split, and the names of the classes in the order of their numbers.
 
     Attributes:
         features: their names, sorted.
         types: of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
-        notes: what may surprise, a sentence each: a column that is text by a slip.
+        notes: sentences about what may surprise, such as a column that is text because of one mistake.
     """
 
     source: str

@@ -36,17 +36,17 @@ _OLDER_THAN = 86400.0
 
 @dataclass(slots=True, kw_only=True)
 class UploadsReport:
-    """What `uploads` found.
+    """The result of `uploads`.
 
     Attributes:
-        supported: whether the store can say at all.
+        supported: whether the store can list unfinished uploads.
         root: of the store; keys are relative to it.
-        found: all of them.
+        found: all unfinished uploads.
         sized: whether the store says how large each is.
         removed: those that were removed.
         kept: those that are old enough, and are in use: by a job, for `asyncrec.recover`, by a process that is writing
             them, or by another user of the folder.
-        reasons: why, by the key and the etag of each that was kept.
+        reasons: why each was kept, by its key and etag.
     """
 
     path: str
@@ -89,11 +89,11 @@ async def uploads(
 ) -> UploadsReport:
     """Find what is unfinished at or below ``path``; with ``remove``, delete uploads older than ``older_than`` seconds.
 
-    What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
-    that belongs to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
-    process holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store,
-    nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
-    of other machines are given up by `asyncrec.recover`.
+    The uploads of running programs are among them, so the default is a day. On a disk, nothing is removed that belongs
+    to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a process holds
+    open (if the file system has no locks, this cannot be known, and the age alone decides). In a store, nothing is
+    removed that may belong to a job with a mark, unless a lock on this machine proves the job dead; `asyncrec.recover`
+    gives up jobs of other machines.
 
     Raises:
         StorageError: the store failed.

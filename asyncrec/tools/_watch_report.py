@@ -26,12 +26,12 @@ class WatchedWriter:
             has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive,
             and is stopped or held up; on another one it may be dead. If it does not report (without a disk), a lock
             says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
-            it, and `asyncrec.recover` sees to what it left.
+            it, and `asyncrec.recover` deals with what it left.
         status: what it reported last, on its disk; `None` if it has not.
         quiet: seconds since that report, or else since its last commit, or else since it began.
-        records: of it in the manifest.
+        records: its records in the manifest.
         last_commit: when it committed last, by its machine's clock; `None` if it has not.
-        recover: for a dead writer, the command that sees to what it left, in quotation marks; ``SPOOL`` in it stands
+        recover: for a dead writer, the command that deals with what it left, in quotation marks; ``SPOOL`` in it stands
             for a folder that is not known here.
     """
 
@@ -50,7 +50,7 @@ class WatchedWriter:
 
     @property
     def uncommitted_records(self) -> int:
-        """Taken, and not in the manifest."""
+        """How many records it has taken that are not in the manifest."""
         status = self.status
         return 0 if status is None else max(0, status.taken_records - max(status.committed_records, self.records))
 
@@ -73,9 +73,9 @@ class WatchedWriter:
 
     @property
     def records_per_second(self) -> float | None:
-        """As it reports; of a writer that reports nothing, what it committed from its beginning to its last commit.
+        """Its speed, as it reports; otherwise that of its commits, from its beginning to the last one.
 
-        `None` if that is not known, and of a dead writer.
+        `None` if that is unknown, and for a dead writer.
         """
         if self.tells is not None:
             return self.tells.records_per_second
@@ -107,14 +107,14 @@ class WatchedWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReport:
-    """What `watch` saw at one moment.
+    """The result of `watch`, at one moment.
 
     Attributes:
         time: of the look, with a time zone.
         there: whether there is a data set, or a job that makes one.
         writers: the jobs that have not ended.
         last_commit: the time of the newest segment.
-        classes: of the records that were looked at, how many have which value of the feature asked for; most first.
+        classes: how many of the records that were read have each value of the feature, the most frequent first.
     """
 
     path: str
@@ -129,7 +129,7 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """Taken by writers that are not dead, and not in the manifest."""
+        """How many records were taken by writers that are not dead, and are not in the manifest."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
@@ -151,7 +151,7 @@ class WatchReport:
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
         """Return the writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
 
-        Dead ones, too. A writer without a disk is quiet from one commit to the next.
+        Dead writers are among them. A writer without a disk is quiet from one commit to the next.
         """
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 

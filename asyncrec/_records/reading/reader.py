@@ -114,7 +114,7 @@ class RecordReader:
         return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
-        """Count what happened so far."""
+        """Return the counts so far."""
         pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
             records=pipeline.records,
@@ -132,7 +132,7 @@ class RecordReader:
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
-        """Return the records that `batches` would return, with where they stand; `None` at the end."""
+        """Return the records that `batches` would return, with their positions; `None` at the end."""
         records = await self._next_batch()
         if not records:
             return None
@@ -142,7 +142,7 @@ class RecordReader:
         return RecordBatch(records, first, pipeline.offset - size, list(pipeline.members), size)
 
     async def park(self) -> None:
-        """Give back the open file or connection until the next read, which pays for opening it again."""
+        """Release the open file or connection until the next read, which pays for opening it again."""
         await self._object.source.park()
 
     async def aclose(self) -> None:

@@ -70,7 +70,7 @@ class ClassBalancedSampler:
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
-        ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
+        ValueError: ``class_fn`` returns other classes than when the loaded state was taken.
         SchemaError: a record has no class, or several, or one that does not equal itself (not a number).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
@@ -176,7 +176,7 @@ class ClassBalancedSampler:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating; what ``class_fn`` tells is compared on entering, too.
+        """Continue from this state. Call it before iterating; entering compares the classes of ``class_fn``, too.
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of another version.

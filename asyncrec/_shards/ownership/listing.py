@@ -32,10 +32,10 @@ async def list_shards(
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
     If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
-    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); in the latter case
-    shards are left out that a writer has published and not yet committed, and those of another data set whose name
-    begins so, for its manifest decides what is read of it. Names that begin with ``_`` or ``.`` are never shards. With
-    ``storage``, the paths are keys in it.
+    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In the latter case
+    it leaves out shards that a writer has published and not yet committed, and those of another data set whose name
+    begins in the same way, because its own manifest decides what is read of it. Names that begin with ``_`` or ``.``
+    are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")

@@ -64,7 +64,7 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Take the records of one position; returns the ticket of the last, or of what has come as far.
+        """Take the records of one position; return the ticket of the last, or of the source's last record before.
 
         If it is cancelled, or raises an error, none of them was taken.
 

@@ -136,5 +136,5 @@ counted = _WRITERS.counted
 
 
 def writer_totals() -> WriterTotals:
-    """Add up what the sharded writers of this process count. It may be called on any thread."""
+    """Return the sums of the counts of this process's sharded writers. It may be called on any thread."""
     return _WRITERS.totals()

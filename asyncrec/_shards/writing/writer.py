@@ -117,8 +117,8 @@ class ShardedWriter:
             partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
-            position: of the record in its source, from 0 to 2**63-1. At or below the last position that was taken or
-                stored, the record is dropped and counted; its ticket is that of what came as far.
+            position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
+                taken or stored is dropped and counted; the ticket is then that of the source's last record.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -211,7 +211,7 @@ class ShardedWriter:
         return self._tickets
 
     async def advance(self, source: str, position: int) -> int:
-        """Take a position that gave no record; a later commit stores it. Returns the ticket of what came as far."""
+        """Take a position without a record, for a later commit. Return the ticket of the source's last record."""
         return await self._sources.write((), source, position)
 
     async def take(self, source: str) -> int | None:
@@ -333,7 +333,7 @@ class ShardedWriter:
         self._shards.sources.refuse_lost()
 
     def stats(self) -> ShardedWriterStats:
-        """Count what happened so far. It may be called on any thread."""
+        """Return the counts so far. It may be called on any thread."""
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class SharedClients(Generic[K, C]):
 
     @asynccontextmanager
     async def use(self, key: K) -> AsyncIterator[C]:
-        """Give the client of ``key`` for as long as the context lasts.
+        """Yield the client of ``key``, for use within the context.
 
         Raises:
             Exception: what ``make`` raises; the next caller makes it again.
@@ -174,7 +174,7 @@ class Redacting(logging.Filter):
         self._formatter = logging.Formatter()
 
     def install(self, loggers: Iterable[str]) -> None:
-        """Let nothing secret through these. Repeated, it does nothing."""
+        """Add the filter to these loggers; to add it again does nothing."""
         for name in loggers:
             logging.getLogger(name).addFilter(self)
 
@@ -196,7 +196,7 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Args:
         store: its name, for messages.
-        types: of each option that there is, as `isinstance` takes it: ``str | None``.
+        types: the type of each option that there is, as `isinstance` takes it: ``str | None``.
 
     Raises:
         TypeError: there is no such option, or it has another type.

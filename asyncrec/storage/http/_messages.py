@@ -17,10 +17,10 @@ _SLICE = 256 * 1024
 
 
 class SlicedBody:
-    """A body for one attempt, to be iterated over once: every client takes such a one, beside its length.
+    """A body for one attempt, iterated over once; every client accepts such a body, with its length.
 
-    Given as `bytes`, a client writes all of them in one go, on the loop. A class, not a generator: one that is left in
-    the middle needs no finalising.
+    If it were `bytes`, a client would write all of them in one go, on the loop. It is a class, not a generator, so that
+    a body that is left in the middle needs no finalising.
 
     Args:
         data: it must not change until the request has ended.

@@ -68,10 +68,10 @@ class PartSlots:
 
 
 class PartBuffers:
-    """Buffers for parts: at most as many as there are parts on their way. When none is, none is kept.
+    """Buffers for parts: at most as many as there are parts on their way, and none if there is no part.
 
     Args:
-        size: bytes of each. What is larger (parts that have grown) is not kept.
+        size: bytes of each. Larger buffers (for parts that have grown) are not kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -87,7 +87,7 @@ class PartBuffers:
         return memoryview(self._free.pop() if self._free else _mapped(self._size))[:size]
 
     def give(self, view: memoryview, *, reusable: bool) -> None:
-        """Take back one that is not needed. It is not ``reusable`` while a broken connection may send from it."""
+        """Take a buffer back. It is not ``reusable`` while a broken connection may still send from it."""
         self._out -= 1
         buffer = view.obj
         if reusable and isinstance(buffer, mmap.mmap) and len(buffer) == self._size:
@@ -173,7 +173,7 @@ class PartTasks:
         self._scope.start_soon(self._run, job, slots)
 
     def check(self) -> None:
-        """Raise what one has failed with."""
+        """Raise the error of the task that failed, if one did."""
         if self._error is not None:
             raise self._error
 
@@ -183,7 +183,7 @@ class PartTasks:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Cancel those that run, and those that are started from now on."""
+        """Cancel the tasks that run, and those that are started from now on."""
         self.cancelled = True
         for scope in list(self._scopes):
             scope.cancel()

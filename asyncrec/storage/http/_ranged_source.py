@@ -69,14 +69,14 @@ class LongAnswer(Protocol):
     async def receive(self, size: int, /) -> Sequence[bytes]:
         """Return the next blocks: ``size`` bytes or a little more, fewer only if the answer ends.
 
-        Cancelled, or after an error, it is only closed.
+        After a cancellation or an error, the answer is only closed.
 
         Raises:
             StorageError: as `RangedSource.fetch`.
         """
 
     async def aclose(self) -> None:
-        """Give the connection back. It is limited in time, and shielded."""
+        """Release the connection, shielded and limited in time."""
 
 
 class StreamSlots:
@@ -168,7 +168,7 @@ class RangedSource(ByteSource):
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         """Get the bytes ``[start, end)``, never none, of the version in `info`, in blocks of any length.
 
-        Fewer are taken, too, at least one: those of an answer that broke off.
+        If an answer broke off, it may return fewer bytes, at least one.
 
         Raises:
             TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.

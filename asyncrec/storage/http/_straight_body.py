@@ -63,7 +63,7 @@ class StraightBody(asyncio.BufferedProtocol):
     async def read(self) -> bytes:
         """Return the next block, of 512 KiB or what is left; nothing at the end.
 
-        Cancelled, nothing is lost.
+        A cancelled call loses nothing.
 
         Raises:
             OSError: the connection ended before the body.

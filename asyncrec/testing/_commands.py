@@ -120,7 +120,7 @@ class CommandConformance(PluginKit):
         assert result.code == 0, result
 
     def test_no_control_character_reaches_the_terminal(self) -> None:
-        """Neither of a record or a name, nor in a message: `asyncrec.cli.say`, ``table`` and ``print_json`` ensure it."""
+        """Not of a record or a name, nor in a message: `asyncrec.cli.say`, ``table`` and ``print_json`` ensure it."""
         self.make()
         for path in ("data/pages", "nothing\x1b[31m/there"):
             result = self.run(*self.called(path))

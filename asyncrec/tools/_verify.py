@@ -89,8 +89,7 @@ async def verify(
 
     Args:
         jobs: how many shards are read at once, each in a worker thread with some 16 MiB; by default the number of
-            processors that this process may use, and at least 8 for a remote store. The report is the same for any
-            number.
+            processors that this process may use, and at least 8 for a remote store. It does not change the report.
         adopt: make intact shards that no manifest names part of their data set.
         delete: delete orphans instead, also those of a data set without a commit.
         min_age: adopt or delete only orphans of this age, in seconds. Whatever their age, those of a job that has not

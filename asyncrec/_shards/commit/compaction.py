@@ -100,17 +100,17 @@ async def compact_manifest(
     most_deleted: int | None = None,
     keys: bool = True,
 ) -> Compaction:
-    """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
+    """Merge the segments in no checkpoint into a new one, and delete those that were covered ``grace`` seconds ago.
 
     Args:
         path: of the data set, for errors.
         grace: at least a minute.
-        latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
+        latest: write an object of a fixed name that names the newest checkpoint, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
         keys: make runs of keys; otherwise only the runs stay whose shards are all still there.
 
-    Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
+    After a cancellation or an error, it may have made a checkpoint, which is valid.
 
     Raises:
         ObjectNotFoundError: there is no manifest.
@@ -159,12 +159,12 @@ async def compact_manifest(
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
     """Ensure that no run of keys has keys of shards that were removed before. Returns the runs that it deleted.
 
-    The naive way is to delete the runs that are there. Suppose that D removes a shard while C, a compaction, has its
-    keys in memory; C writes a run of them behind D's look. So C lists behind its checkpoint, and calls this, too, if
-    there is a place in the log of removals that it does not know: either D sees C's run, or C sees D's place.
+    The naive way is to delete the runs that are there. Suppose D removes a shard while C, a compaction, has its keys in
+    memory: C writes a run of them after D has looked. So C lists after its checkpoint, and if the log of removals has a
+    place that C does not know, C calls this, too. Either D sees C's run, or C sees D's place.
 
     Raises:
-        ConflictError: others make one checkpoint after another.
+        ConflictError: other processes make one checkpoint after another.
         ManifestError, StorageError: as `compact_manifest`.
     """
     for _ in range(_ATTEMPTS):
@@ -183,12 +183,12 @@ async def compact_unasked(
 ) -> Compaction | None:
     """Call `compact_manifest` if ``least`` segments or more are in no checkpoint; otherwise return `None`.
 
-    To find that out takes a list, and a read of the first lines of the newest checkpoint. If another checkpoint is the
-    newest than the one with the number ``behind``, the list is enough: another process has just merged.
+    To find that out takes a list, and a read of the first lines of the newest checkpoint. If the newest checkpoint is
+    not number ``behind``, the list is enough: another process has just merged.
 
     Raises:
         ManifestError: the manifest cannot be read.
-        StorageError: the store failed, or refuses to delete: the checkpoint is there then.
+        StorageError: the store failed, or refuses to delete; in that case the checkpoint is there.
     """
     listed = await list_manifest(folder, name)
     if len(listed.segments) < least or behind not in (None, listed.newest):
@@ -203,7 +203,7 @@ async def compact_unasked(
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
-    """Return whether segments are there that were covered so long ago, by this machine's clock."""
+    """Return whether there are segments that were covered ``grace`` seconds ago, by this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
         return False
     return any(map(base.covered.may_go, listed.segments))
@@ -272,7 +272,7 @@ async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) 
 
 
 def _pointer(key: str, manifest: Manifest) -> bytes:
-    """Return what names a checkpoint."""
+    """Return the content of a pointer to a checkpoint."""
     pointer = {
         "version": VERSION,
         "checkpoint": key.rpartition("/")[2],

@@ -59,7 +59,7 @@ class Fates:
         return self._states.get(shard, "nothing")
 
     def move(self, shard: str, event: Event) -> None:
-        """Take in what happened to a shard.
+        """Move a shard on by an event.
 
         Raises:
             AssertionError: the table has no such event in the shard's state.
@@ -71,5 +71,5 @@ class Fates:
         self.asked = self.asked or event == "ask"
 
     def those(self, *states: State) -> list[str]:
-        """List the shards that are in one of these states. Of many shards it is a thread's work."""
+        """List the shards that are in one of these states. If there are many, call it in a thread."""
         return [shard for shard, state in self._states.items() if state in states]

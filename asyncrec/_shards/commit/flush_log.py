@@ -105,11 +105,11 @@ class FlushLog:
 
     @property
     def stored(self) -> int:
-        """Up to which count all that was flushed is in an entry, or void; after an error, all that was then."""
+        """The count up to which everything flushed is in an entry, or void; after an error, as it was then."""
         return self.ledger.stored if self._stored is None else self._stored
 
     def _answer(self) -> None:
-        """Tell those whose records are in an entry, or in a committed shard."""
+        """Call back for the records that are in an entry, or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
         self.room.make()  # what was kept meanwhile had to wait for these answers
@@ -122,7 +122,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Say to others that the writer lives, while it has something in the log and flushes nothing."""
+        """Show that the writer is alive, while it has something in the log and flushes nothing."""
         self._beat_due = True
         self._wake()
 
@@ -146,7 +146,7 @@ class FlushLog:
     async def _send_all(self) -> None:
         """Create entries until nothing waits for one. If the store does not answer, the next flush tries again.
 
-        While callers wait for the room that these records take, they are tried again before.
+        While callers wait for the room that these records take, it tries again by itself, after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -189,9 +189,9 @@ class FlushLog:
     # -- for the manifest ---------------------------------------------------------------------------------------------
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Note that a commit is there: what the log has of these shards is void.
+        """Note a commit: what the log has of these shards is void.
 
-        The commit says that the log had come up to the number ``flushed``.
+        ``flushed`` is the number up to which the log had come, as the commit says.
         """
         self.beats = 0
         self.ledger.committed(shards, flushed)
@@ -201,7 +201,7 @@ class FlushLog:
         self._changed()
 
     def _changed(self) -> None:
-        """Note that the store has taken something: some room is free, and some entries are needed no more."""
+        """Note that the store has accepted something: some room is free, and some entries are not needed any more."""
         self.changed = anyio.current_time()
         self.room.account()
         self._answer()

@@ -62,14 +62,14 @@ class RunMaker:
         self._shards = shards
 
     async def clean(self) -> tuple[KeyRun, ...]:
-        """Return the runs that there are, without those that have keys of shards which are no longer there."""
+        """Return the existing runs, without those that have keys of removed shards."""
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
         there = await open_runs(self._folder, self._name, self._shards)
         return tuple(each.run for each in there.runs if (each.rows >= 0).all())
 
     async def make(self) -> tuple[KeyRun, ...]:
-        """Write what is new, and return all runs that the checkpoint is to name.
+        """Write the new runs, and return all runs that the checkpoint will name.
 
         Raises:
             StorageError: the store failed.
@@ -122,7 +122,7 @@ class RunMaker:
         return await in_thread(_sorted, found), there
 
     async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
-        """Write one run of the keys of shards that are in none, and of runs that there are."""
+        """Write one run of the keys of shards that are in no run, and of existing runs."""
         fresh, rows = await self._read(part)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
@@ -156,7 +156,7 @@ class _Merging:
         self._heads = [fresh, *(_NONE for _ in runs)]
 
     async def next(self) -> Entries | None:
-        """Return the next of them; `None` behind the last."""
+        """Return the next entries; `None` after the last."""
         for place, (run, at) in enumerate(self._runs, 1):
             while at < len(run.tail.first) and not len(self._heads[place].shards):
                 high = min(at + self._step, len(run.tail.first))
@@ -167,7 +167,7 @@ class _Merging:
         return await in_thread(self._cut)
 
     def _cut(self) -> Entries:
-        """Return what of the heads nothing that comes later stands before."""
+        """Return the entries of the heads that no later entry can precede."""
         ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
         bound = min(ends)
         taken = []
@@ -231,7 +231,7 @@ def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]
 
 
 def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
-    """Return which runs stay, and which are merged with as many new keys as that."""
+    """Return which runs stay, and which are merged with this many new keys."""
     ordered = sorted(runs, key=lambda each: each.run.entries)
     merged: list[OpenRun] = []
     stay: list[OpenRun] = []

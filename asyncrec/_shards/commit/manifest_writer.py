@@ -120,17 +120,17 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a commit was answered by an error, or not at all, and it is not known whether it took effect."""
+        """Whether it is unknown if a commit took effect, which was answered by an error or not at all."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set, together with others that are ready.
 
-        Cancelled before it was asked for, it is not committed.
+        If it is cancelled before the request, the shard is not committed.
 
         Raises:
             ConflictError: another process has ended the writer, or commits for it.
-            StorageError: it is not committed; or that is not known, and then `unsettled` is set.
+            StorageError: it is not committed; or that is unknown, and then `unsettled` is set.
         """
         await checkpoint_if_cancelled()
         group = self._next
@@ -166,7 +166,7 @@ class ManifestWriter:
     async def say(self, **said: Any) -> None:
         """Commit a segment without a shard, with these members of `Segment`. It raises errors as `commit` does.
 
-        It says how far the sources and the flush log have come, which may be all that it is for. A shard that it
+        It states how far the sources and the flush log have come, which may be its only purpose. A shard that it
         removes, and that no commit names, is never committed: it is damaged, and its deletion may come late.
         """
         async with self._turn:
@@ -186,11 +186,11 @@ class ManifestWriter:
         """Write the last segment: all that was committed, and what is new with it, in one step.
 
         ``metadata`` is added to what the others have. ``abandoned_by``: a machine whose tombstone this is. ``carried``
-        is the progress of other data sets, of which this one was made (`carried_from`).
+        is the progress of other data sets, from which this one was made (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another of this id ended.
-            StorageError: nothing new is committed; or that is not known, and then `unsettled` is set.
+            StorageError: nothing new is committed; or that is unknown, and then `unsettled` is set.
         """
         new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
@@ -226,7 +226,7 @@ class ManifestWriter:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
 
         Raises:
-            StorageError: it has not, and will not; or that is not known. `recover` finds out what was promised.
+            StorageError: it has not, and will not; or that is unknown. `recover` finds out what was promised.
         """
         if self._promised():
             raise error
@@ -259,7 +259,7 @@ class ManifestWriter:
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.
 
-        What is in doubt comes first. Then ``make`` returns the segment and the shards that are new in it, or `None`.
+        A segment in doubt comes first. Then ``make`` returns the segment and the shards that are new in it, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)

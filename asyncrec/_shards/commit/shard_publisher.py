@@ -39,7 +39,7 @@ class ShardPublisher:
     Attributes:
         fates: what has become of the job's shards in the store.
         say: `ManifestWriter.say`, if the job commits shard by shard.
-        flush_log: where records are flushed to, if not to a disk.
+        flush_log: the log to which records are flushed, if not to a disk.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """Open a shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays.
+        """Open a shard with its index and keys. A clean exit publishes all of it; otherwise nothing of it stays.
 
         Raises:
             ObjectExistsError: there is a shard of this name.
@@ -113,7 +113,7 @@ class ShardPublisher:
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
     async def take_back(self, event: Event, *states: State, besides: Collection[str] = ()) -> None:
-        """Delete the shards in these states but for some, with this event.
+        """Delete the shards in these states, except some, with this event.
 
         Shielded, limited in time; failures are logged.
         """

@@ -49,7 +49,7 @@ class FoundJob:
         return self.home.folder is None
 
     def claim(self) -> tuple[JobState, Staging | None]:
-        """Say what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
+        """Return what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
 
         Raises:
             StorageError: the disk, or the file is not this user's.
@@ -65,7 +65,7 @@ class FoundJob:
         return ("dead" if staging.dead else "unknown"), staging
 
     def state(self) -> JobState:
-        """Say what is known of it; what cannot be asked is ``"unknown"``. Blocks."""
+        """Return its state; ``"unknown"`` if that cannot be found out. Blocks."""
         try:
             state, staging = self.claim()
         except StorageError:
@@ -92,7 +92,7 @@ def _let_go(claimed: tuple[JobState, Staging | None]) -> None:
 
 
 def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
-    """Find the jobs with a header there, on the data set ``name`` or on any. Blocks.
+    """Find the jobs with a header in ``home``, on the data set ``name`` or on any. Blocks.
 
     Raises:
         StorageError: a header cannot be read.
@@ -107,7 +107,7 @@ async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
 
 
 async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
-    """Find a job by its id; `None` if none has it, or it has ended.
+    """Find a job by its id; `None` if no job has it, or the job has ended.
 
     Raises:
         ConflictError: its header is another user's.
@@ -127,12 +127,12 @@ async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
 
 
 async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]:
-    """Say of each job what is known of it; those that have just ended are left out."""
+    """Return the state of each job, without those that have just ended."""
     return [(job, state) for job, state in await in_thread(_judged, list(jobs)) if state != "ended"]
 
 
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
-    """Return the jobs on a data set that have not ended, and whether they live.
+    """Return the jobs on a data set that have not ended, and whether they are alive.
 
     In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
     lock is seen, dead after two minutes of silence, and else unknown.

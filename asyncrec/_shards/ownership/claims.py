@@ -77,7 +77,7 @@ async def _is_settled(
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
     """End the job of this id, if it is dead and promised nothing; return false if there is no such job.
 
-    With ``take_over``, a person says that a job is dead of which nothing here can tell.
+    With ``take_over``, a person says that the job is dead, if nothing here can tell.
 
     Raises:
         ConflictError: the job is alive, or that is unknown, or it promised something.
@@ -121,7 +121,7 @@ async def refuse_makers(folder: Storage, names: JobNames) -> None:
     """Refuse a copy, which keeps the names it finds, while another job may be making such names.
 
     Raises:
-        ConflictError: a job of an id among them has not ended.
+        ConflictError: a job with one of these ids has not ended.
     """
     path = join(folder.root, names.name)
     for job in await find_jobs(folder, names.name):

@@ -103,7 +103,7 @@ async def end_job(
 
 
 async def end_fenced(folder: Storage, staging: Staging) -> None:
-    """End a rolling job of this process, whose flushes another one has fenced off, as that would have ended it.
+    """End a rolling job of this process whose flushes another process has fenced off, as that process would have.
 
     Raises:
         ConflictError: another process is ending it.
@@ -116,7 +116,7 @@ async def end_fenced(folder: Storage, staging: Staging) -> None:
 
 
 class _Taken:
-    """A job of another process that this one has the lock of."""
+    """A job of another process that this one has locked."""
 
     def __init__(self, folder: Storage, job: FoundJob, staging: Staging, ending: Ending) -> None:
         self._folder = folder
@@ -128,7 +128,7 @@ class _Taken:
         self._not_ours = False
 
     async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
-        """Do all that `take_away_mark` does not."""
+        """Do everything that `take_away_mark` does not."""
         folder, header, files = self._folder, self._header, self._staging.files
         if files is not None and not dead and not header.detached:  # no lock says of that that it has ended
             return "unknown"
@@ -275,12 +275,12 @@ class Exit:
     Attributes:
         committed: its closing segment is there.
         unsettled: it is unknown whether a commit took effect.
-        left: something that it published is in no commit, and could not be taken back.
-        doubtful: something that it asked for may come yet.
-        lingers: it may come under names that its claim keeps for it.
+        left: something that it published is in no commit, and could not be deleted.
+        doubtful: something that it asked for may still appear.
+        lingers: that may appear under names that its claim keeps for it.
         placed: it has a place in the log of removals.
         shared: other processes have made shards under its names, and it does not know which.
-        replaced: the shards in whose place its own are.
+        replaced: the shards that its own replace.
         claim: the number of its claim.
     """
 
@@ -298,13 +298,13 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Take away what is left of a job that ends by itself; False if something needs its mark or its header.
+    """Delete what is left of a job that ends by itself; return false if something needs its mark or its header.
 
-    ``bury`` deletes what is in doubt, but for some shards; it is called behind the job's tombstone, and these are what
-    that adds: another process may have taken up a shard whose answer had not come.
+    ``bury`` deletes what is in doubt, except some shards. It is called behind the job's tombstone, with the shards that
+    the tombstone adds: another process may have taken up a shard whose answer had not come.
 
     Raises:
-        StorageError, ManifestError: so does what is left then.
+        StorageError, ManifestError: what is left then needs them, too.
     """
     header, files = staging.header, staging.files
     name, writer = header.name, header.writer
@@ -342,7 +342,7 @@ async def end_own_job(
 async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
     """End writers that have no mark and no header, by their ids.
 
-    Behind this, nothing that is in no commit belongs to a job any more.
+    After this, no object that is in no commit belongs to a job any more.
     """
     for writer in sorted(writers):
         await entomb(folder, name, writer, by="verify")

@@ -34,7 +34,7 @@ class Journals:
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
         """Read how far sources had come in a shard with ``records`` records; by default, in its journal.
 
-        Returns behind which record it is to be cut, and the positions; `None` if it has none.
+        Returns the record behind which it is to be cut, and the positions; `None` if it has none.
         """
         content = self.noted(shard)
         if content is None:

@@ -55,17 +55,17 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """Return the paths of keys in a folder. Of a million it is a thread's work."""
+    """Return the paths of keys in a folder. If there are a million, call it in a thread."""
     return [folder + key for key in keys]
 
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
-    """Return the names of the folder's other data sets that begin so, ascending."""
+    """Return the names of the folder's other data sets that begin with ``beginning``, ascending."""
     return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out what a manifest has to say of: shards of a longer name's data set, and those of unfinished jobs."""
+    """Leave out what a manifest decides: shards of the data set of a longer name, and those of unfinished jobs."""
     others = await longer_names(folder, name)
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
@@ -76,7 +76,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
     """Leave out the objects of jobs that have not ended, for a data set without a manifest.
 
     What a job has published must not be read before the job commits, nor after it was given up. What other programs,
-    such as TensorFlow, wrote under such names is read as ever.
+    such as TensorFlow, wrote under such names is read as before.
     """
     unfinished = set((await load_history(folder, name)).writers)
     jobs = await find_jobs(folder, name)
@@ -106,7 +106,7 @@ async def is_anything_at(store: Storage, key: str) -> bool:
 
 
 async def why_nothing_at(store: Storage, key: str) -> str:
-    """Return what to say of a path at which nothing is to be read."""
+    """Return the message for a path at which there is nothing to read."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (

@@ -95,7 +95,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """Load the header in a mark; `None` when there is no mark, or what stands there is not a header."""
+    """Load the header in a mark; `None` if there is no mark, or it holds no header."""
     try:
         content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
@@ -112,9 +112,9 @@ async def find_begun(folder: Storage, name: str) -> list[str]:
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """Return the headers in the marks of a data set: of jobs that have not ended, whether they live or not.
+    """Return the headers in the marks of a data set: of jobs that have not ended, alive or not.
 
-    Of more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
+    If there are more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
     """
     writers = await find_begun(folder, name)
     if most is not None and len(writers) > most:
@@ -152,7 +152,7 @@ async def names_of(folder: Storage, header: JobHeader) -> JobNames:
 
 
 async def delete_claims(folder: Storage, name: str, writer: str) -> None:
-    """Take away the claims of a job."""
+    """Delete the claims of a job."""
     for claim in await find_claims(folder, name):
         if claim.writer == writer:
             await folder.delete(claim_key(name, claim.number))

@@ -84,7 +84,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:
-    """Tell whose a place is; ``""`` if what stands there says nothing that can be read."""
+    """Return the owner of a place; ``""`` if what is there cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer = data["writer"]

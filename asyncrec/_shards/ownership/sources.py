@@ -144,7 +144,7 @@ async def take_source(
         ConflictError: another process has taken the source; or its owner cannot be ended from here; or the job's own
             log was ended (``ended`` is set).
         ManifestError: a turn cannot be read, or is that of another source whose name has the same hash.
-        StorageError: whether the turn was won is not known.
+        StorageError: it is unknown whether the turn was won.
     """
     if header.kind != "rolling":
         raise ArgumentValueError(
@@ -192,7 +192,7 @@ async def take_turn(
 
 
 async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> None:
-    """End the log of a source's last owner, as a recovery does, even if the owner lives.
+    """End the log of a source's last owner, as a recovery does, even if the owner is alive.
 
     Raises:
         ConflictError: it cannot be ended from here; the message says what can be done.

@@ -1,4 +1,4 @@
-"""What the caller of `end_job` allows, and what it is answered."""
+"""What the caller of `end_job` allows, and the answer that it gets."""
 
 from __future__ import annotations
 

@@ -55,12 +55,12 @@ class Section:
 
     Attributes:
         shard: the name of the shard that they were taken for.
-        records: how many digests there would be: of the records that end in this section.
+        records: how many records end in this section; it has as many digests, if any.
         digests: of the keys, or `None` if no record has a key.
         positions: how far the sources of its records have come; `None` if the records of one position go on.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
         content: the bytes of frames and digests, which are held in memory.
-        size: the bytes of it in an entry that is not compressed, with what stands for it in the line.
+        size: its bytes in an entry that is not compressed, its part of the line included.
     """
 
     shard: str
@@ -127,7 +127,7 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """Return how many bytes they take in the line, at most."""
+    """Return how many bytes these positions take in the line, at most."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 

@@ -43,9 +43,9 @@ class JobHeader:
         kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all at its end, and commits them
             together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
         name: of the data set.
-        writer: the id under which it commits, and that stands in the names of what it makes.
+        writer: the id under which it commits, and that is in the names of what it makes.
         url: of the data set, as the user gave it, without credentials; absolute if it is local.
-        num_shards: of fixed names; `None` when they roll.
+        num_shards: of fixed names; `None` if they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
@@ -87,7 +87,7 @@ class JobHeader:
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Read a line; `None` when it is not a header, or is cut off: then its job had made nothing yet."""
+        """Read a line; `None` if it is not a header, or is cut off: then its job had made nothing yet."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:

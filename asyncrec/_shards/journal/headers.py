@@ -24,12 +24,12 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 
 def header_path(folder: LocalStorage, name: str, writer: str) -> str:
-    """Return where the header of a job is."""
+    """Return the path of a job's header."""
     return os.path.join(folder.folder, f".{name}.{writer}.partial")
 
 
 def names_in(folder: LocalStorage, part: str = "") -> list[str]:
-    """List a folder, or the folder ``part`` in it; what is not there, or is not a folder, is empty."""
+    """List a folder, or the folder ``part`` in it; the list is empty if there is no such folder."""
     path = os.path.join(folder.folder, part)
     with mapped_errors("listing", path):
         try:

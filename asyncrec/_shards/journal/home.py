@@ -36,40 +36,40 @@ _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Home:
-    """No place at all: the jobs on a data set in a store.
+    """The home of jobs on a data set in a store: no place at all.
 
     Attributes:
-        folder: on a disk, if there is one.
+        folder: the folder on a disk, if there is one.
     """
 
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers in it, of the jobs on the data set ``name`` or on any; they may live or not.
+        """Read the headers in it, of the jobs on the data set ``name`` or on any, alive or not.
 
         Raises:
-            StorageError: one cannot be read; its files still belong to its job.
+            StorageError: a header cannot be read; its files still belong to its job.
         """
         return []
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Return whether a file has the name of a job's header, whosever it is."""
+        """Return whether a file has the name of a job's header, whichever user's it is."""
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
         """Lock what proves a job alive; `None` if its header was removed meanwhile, or is not a header.
 
-        Whether the job is dead thereby, `Staging.dead` says: only then, or when a person says that it is, may it be
-        taken.
+        `Staging.dead` says whether that proves the job dead. The job may be taken only then, or if a person says that
+        it is dead.
 
         Raises:
-            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file is not this user's.
         """
         lock, dead = take_token(header.life)
         return Staging(header, lock, dead=dead)
 
     def sync(self, name: str) -> None:
-        """Make durable what was made and deleted of a data set."""
+        """Make durable what was created and deleted for a data set."""
 
     def remove_strays(self, name: str) -> None:
         """Remove the headers without a name, marks and segments that processes left when they were killed."""

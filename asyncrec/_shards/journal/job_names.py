@@ -20,7 +20,7 @@ class JobNames:
     Attributes:
         name: of the data set.
         writer: the id in the names.
-        num_shards: of fixed names; `None` when they roll.
+        num_shards: of fixed names; `None` if they roll.
         stems: of a copy, which keeps the names it finds.
         plain: the names without a maker are the job's own.
         rewrites: the job rewrites shards, whose names begin with those of others.
@@ -51,8 +51,8 @@ class JobNames:
     def makes(self, shard: str) -> bool:
         """Return whether the job makes a shard of this name.
 
-        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
-        under names that it found is not its own: it is there for the next copy.
+        No other name counts: it may be of another data set, whose own name goes on where this one's ends. What a copy
+        makes under names that it found is not its own: it is there for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

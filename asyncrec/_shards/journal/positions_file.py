@@ -32,7 +32,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 
 def positions_line(records: int, positions: Positions) -> bytes:
-    """Write one line."""
+    """Return one line, encoded."""
     line = {"records": records, "positions": positions}
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
@@ -40,8 +40,8 @@ def positions_line(records: int, positions: Positions) -> bytes:
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
     """Read the positions of a shard that has ``records`` whole records.
 
-    Returns up to which record that is, and the positions; `None` if no line is whole, so that no record of a source had
-    been stored. A line that was torn is the last.
+    Returns the record up to which it has them, and the positions; `None` if no line is whole, so that no record of a
+    source was stored. A line that was torn is the last.
     """
     found: tuple[int, Positions] | None = None
     for line in content.split(b"\n")[:-1]:
@@ -57,7 +57,7 @@ def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | Non
 
 
 def positions_in(data: Any) -> Positions | None:
-    """Read positions out of JSON, or null.
+    """Return the positions in a JSON value, which may be null.
 
     Raises:
         ManifestError: they are not those of sources.
@@ -67,7 +67,7 @@ def positions_in(data: Any) -> Positions | None:
 
 
 def read_positions(path: str) -> bytes | None:
-    """Read such a file; `None` if it is not there.
+    """Read such a file; `None` if it does not exist.
 
     Raises:
         StorageError: it is not this user's own regular file; or the disk failed.

@@ -68,10 +68,10 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. Making the reader does not, so that a caller that is cancelled meanwhile can still close it.
+        """Open the files. The constructor does not, so that a caller that is cancelled meanwhile can still close them.
 
         Raises:
-            StorageError: one is not this user's own regular file, or has an unknown second name; or the disk failed.
+            StorageError: a file is not this user's own regular file, or has an unknown second name; or the disk failed.
         """
         self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):
@@ -160,7 +160,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """Decompress a block up to its damage; returns what came out, and how many bytes went in."""
+    """Decompress a block up to its damage; return what came out, and how many bytes went in."""
     output = bytearray()
     for used in range(len(block)):
         try:

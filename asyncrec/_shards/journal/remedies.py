@@ -22,7 +22,7 @@ def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
+    """Return what can be done about a dead job; ``where`` is what `recover` is called with."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":

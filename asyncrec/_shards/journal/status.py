@@ -39,12 +39,12 @@ class JobStatus:
 
     Attributes:
         writer: its id.
-        time: when, by its machine's clock.
+        time: when it was made, by its machine's clock.
         waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
-            disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
-            ``"end"``: its body has ended, and it publishes what is left.
-        records_per_second, bytes_per_second: taken since it said so before, or since it began.
-        idle_seconds: since a record was taken, or since the writer began; it is late by up to one report.
+            disk or store take less than comes. ``"spool"``: the spool is full. ``"store"``: the store fails, and is
+            tried again. ``"end"``: its body has ended, and it publishes what is left.
+        records_per_second, bytes_per_second: taken since the report before, or since it began.
+        idle_seconds: since a record was taken, or since the writer began; up to one report late.
         open_shards: how many may be open at once.
         taken_records, taken_bytes: taken in all; bytes of frames, before compression.
 
@@ -75,7 +75,7 @@ class JobStatus:
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:
-        """Return one line: a checksum, and JSON. It is written over in place, and may be read meanwhile."""
+        """Return one line: a checksum, and JSON. It is overwritten in place, and may be read meanwhile."""
         content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
         return b"%08x %s\n" % (crc32c(content), content)
 
@@ -109,7 +109,7 @@ class JobStatus:
 
 
 def status_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return where a job's status is, beside its header. No job's header or shard has such a name."""
+    """Return the path of a job's status, beside its header. No job's header or shard has such a name."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
 
 
@@ -122,10 +122,10 @@ class StatusFile:
         self._fd = -1
 
     def write(self, status: JobStatus) -> None:
-        """Write it over the one before, in one call.
+        """Overwrite the status before, in one call.
 
         Raises:
-            StorageError: the disk.
+            StorageError: the disk failed.
         """
         with mapped_errors("writing", self._path):
             if self._fd < 0:

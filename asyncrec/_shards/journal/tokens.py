@@ -30,7 +30,7 @@ _MOST_MACHINE = 1 << 10
 
 
 def begin_token() -> tuple[str, FileLock]:
-    """Make the locked file of a job of this process; returns its token, for the job's mark.
+    """Make the locked file of a job of this process; return its token, for the job's mark.
 
     Raises:
         StorageError: the folder does not exist, or cannot be written to.
@@ -58,10 +58,10 @@ def begin_token() -> tuple[str, FileLock]:
 
 
 def take_token(token: str) -> tuple[FileLock | None, bool]:
-    """Take the lock of another job, if its file is on this machine; returns it, and whether it proves the job dead.
+    """Take the lock of another job, if its file is on this machine; return it, and whether it proves the job dead.
 
     Raises:
-        StorageError: the job lives; its ``errno`` is EWOULDBLOCK.
+        StorageError: the job is alive; its ``errno`` is EWOULDBLOCK.
     """
     try:
         if not token.isalnum():

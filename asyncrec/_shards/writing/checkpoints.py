@@ -75,7 +75,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
     """Keep a writer that flushes nothing from being taken for dead; in the end, by committing what it has flushed.
 
     Then nothing of it is in the log, and the store is asked no more. An entry that came while its shards were being
-    committed is deleted only if another commit says its number.
+    committed is deleted only if another commit states its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:
@@ -94,7 +94,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Look when the writer has opened, and once more when one that died right before has been silent for as long."""
+    """Look after the opening, and once more when a writer that died just before has been silent for long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):
@@ -116,7 +116,7 @@ async def _make_checkpoints(job: Job, path: str) -> None:
 
 
 async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
-    """Merge if many segments are in no checkpoint, and none is newer than ``behind``. What fails is logged."""
+    """Merge if many segments are in no checkpoint, and no checkpoint is newer than ``behind``. Failures are logged."""
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(

@@ -44,11 +44,11 @@ from asyncrec.storage._url import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedJob:
-    """A job that was begun, made by `begin_detached_job`. It can be pickled; any process ends it, once.
+    """A job that was begun by `begin_detached_job`. It can be pickled; any process ends it, once.
 
     Attributes:
-        share: for `asyncrec._shards.writing.joint_job.open_share`, in whatever process.
-        header: the job's; `None` if an earlier run of its id has committed: nothing is to be done.
+        share: for `asyncrec._shards.writing.joint_job.open_share`, in any process.
+        header: the job's; `None` if an earlier run of its id has committed, and nothing has to be done.
         replaced: the paths that it replaces, as compressed JSON, since tasks carry them, too; `None` if it appends.
         removals: the last place in the log of removals that it knew of.
     """
@@ -101,7 +101,7 @@ class DetachedJob:
                 await settle_dead(folder, name, header.writer, take_over=True)
 
     async def give_up(self, *, storage_options: dict[str, Any] | None) -> None:
-        """End the job without a commit, and delete what its tasks made. Of one that is committed, what is in it stays.
+        """End the job without a commit, and delete what its tasks made. A committed job keeps what is in the data set.
 
         Raises:
             ConflictError: another process is just ending it.

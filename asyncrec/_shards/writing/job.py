@@ -144,11 +144,10 @@ class Job:
         carried: Mapping[str, Any] | None = None,
         removed: Sequence[str] = (),
     ) -> None:
-        """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
+        """End the job well: these entries become part of the data set, and what it replaces is removed. Once.
 
-        ``metadata`` is what only the end tells; it is added to the header's. ``carried`` is as for
-        `ManifestWriter.close`. ``removed`` are the shards in whose place the entries are, if the job does not replace
-        all.
+        ``metadata`` is what is known only at the end; it is added to the header's. ``carried`` is as for
+        `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
 
         Raises:
             ConflictError: the job was abandoned, or another job replaced the data set; nothing of this job is in it.
@@ -188,7 +187,7 @@ class Job:
         return self.header.kind == "fixed" and self.staging.acknowledged
 
     async def end(self, mark: Staging | None) -> None:
-        """Take away what marks the job, unless something is left that needs it. Shielded and limited in time.
+        """Delete the job's marks, unless something is left that needs them. Shielded and limited in time.
 
         ``mark`` is the lock behind its mark in the store, if its header is in a spool.
         """
@@ -215,7 +214,7 @@ class Job:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
     async def _end(self) -> bool:
-        """Take away what is left of the job; returns whether nothing is left that needs a mark."""
+        """Delete what is left of the job; return whether nothing is left that needs a mark."""
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
             return False  # to the process that ends it, or has taken it
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)

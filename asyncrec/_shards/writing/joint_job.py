@@ -60,7 +60,7 @@ _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """What a process needs to make shards for a job. It can be pickled, and holds no credentials but those in a path.
+    """What a process needs to make shards for a job. It can be pickled, and holds no credentials except in its path.
 
     Attributes:
         path: of the data set; absolute if it is local.
@@ -78,9 +78,9 @@ class JointJob:
     """Made by `open_joint_job`.
 
     Attributes:
-        share: for `open_share`, in whatever process.
-        committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
-        job: what it is; `None` if an earlier run has committed.
+        share: for `open_share`, in any process.
+        committed: what the job, or an earlier run of its id, has added to the data set; `None` until then.
+        job: the job; `None` if an earlier run has committed.
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
@@ -144,7 +144,7 @@ async def open_joint_job(
         storage_options: for the backend.
 
     Raises:
-        ConflictError: a run of this id lives, or may live on another machine.
+        ConflictError: a run of this id is alive, or may be alive on another machine.
         ObjectExistsError: with ``mode="new"``, the data set exists.
         ValueError: ``job_id`` cannot be an id.
     """
@@ -200,7 +200,7 @@ class ShareWriter:
         await self._batches.put(KeyedBatch(records, keys))
 
     async def run(self, share: JobShare, part: int, limits: Limits, storage_options: dict[str, Any] | None) -> None:
-        """The task that makes the shards."""
+        """Make the shards. The body of a task."""
         try:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
@@ -316,7 +316,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 @contextmanager
 def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
+    """Log what fails in cleaning up, and go on: what stays is not listed, and `asyncrec.recover` deals with it."""
     try:
         yield
     except Exception as error:

@@ -154,11 +154,10 @@ async def open_sharded_writer(
             there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
             the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
         spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
-            for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
-            top.
+            for the store, and open shards end early. Records accepted before that may
+            exceed it, by at most ``memory_limit``.
         on_commit: called with each `ShardEntry` after this writer has committed it, and not for what another process
-            commits for it; may be async. If it raises an exception, the writer
-            fails with it.
+            commits for it; may be async. If it raises an exception, the writer fails with that.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
             opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
@@ -307,7 +306,7 @@ def _spool_folder(
 
 
 def _check_is_no_file(path: str) -> None:
-    """Refuse the name of a shard, or of a single file, where a data set's belongs."""
+    """Refuse the name of a shard, or of a single file, in place of a data set's name."""
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(

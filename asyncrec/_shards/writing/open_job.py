@@ -75,13 +75,13 @@ async def open_job(
 ) -> AsyncIterator[Job]:
     """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
 
-    Left without `Job.commit`, an all-or-nothing job takes its shards back, and has made nothing.
+    Left without `Job.commit`, an all-or-nothing job deletes its shards, and has made nothing.
 
     Args:
         path: of the data set, for errors.
-        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
+        mode: ``"append"``; ``"new"`` raises if the data set exists; ``"replace"`` makes this the whole data set.
         take_over: take the name from a job on another machine, which a person says is dead.
-        spool: where shards are written to first.
+        spool: the folder to which shards are written first.
 
     Raises:
         ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
@@ -177,7 +177,7 @@ def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Refuse what could not be written down later, or not be read again, before anything is made. Blocks.
+    """Refuse, before anything is made, what could not be written down later, or not be read again. Blocks.
 
     Raises:
         TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
@@ -234,7 +234,7 @@ async def _claimed(
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
-    """Find a plain name that is there, or was ever listed."""
+    """Return a plain name that exists, or was ever listed."""
     history = await find_history(folder, plain.name)
 
     def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
@@ -262,10 +262,10 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
 async def _before(
     folder: Storage, header: JobHeader, *, mode: Mode, path: str
 ) -> tuple[Manifest | None, tuple[int, int]]:
-    """Load the data set as it is; with how many of its segments are in no checkpoint, and the newest one's number.
+    """Load the data set as it is, with the number of its uncovered segments, and the number of its newest checkpoint.
 
     Raises:
-        ObjectExistsError: it is in the way, or the id was used before.
+        ObjectExistsError: the data set is in the way, or the id was used before.
     """
     loaded = await load_listed(folder, header.name)
     if loaded is None:
@@ -289,13 +289,13 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Return whether the store said no to the first thing that it was asked to make, and so made nothing of it."""
+    """Return whether the store refused the first thing that it was asked to make, and so made nothing of it."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
 
 def _told_plainly(error: UnsettledError, path: str) -> StorageError:
-    """Make of an opening's unsettled mark or claim what its caller has to know: why nothing could be written."""
+    """Make the error that tells a caller why nothing could be written, from an unsettled mark or claim."""
     failure = error.__cause__
     if failure is None:
         return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")

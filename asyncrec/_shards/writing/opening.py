@@ -57,11 +57,11 @@ class Opening:
 
     @property
     def left(self) -> bool:
-        """Whether something is left, or may come, for which a header has to stay."""
+        """Whether something is left, or may still appear, for which a header has to stay."""
         return self.now not in ("nothing", "late")
 
     def move(self, event: Event) -> None:
-        """Take in what happened.
+        """Move on by an event.
 
         Raises:
             AssertionError: the table has no such event in this state.
@@ -72,7 +72,7 @@ class Opening:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Hold the request for a mark or a claim, and take in its answer."""
+        """Run the request for a mark or a claim, and move on by its answer."""
         self.move("ask")
         try:
             yield

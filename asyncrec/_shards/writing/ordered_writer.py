@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
-    """A number of records in their frames, which are whole and whose checksums were found to hold.
+    """A number of records in their frames, which are whole and have valid checksums.
 
     Attributes:
         frames: one behind the other.
@@ -76,7 +76,7 @@ class FramedBatch:
         return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
 
     def sealed(self) -> WriteBatch:
-        """Make what is written of it."""
+        """Make the batches to be written."""
         return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
 
     def _ends(self) -> NDArray[np.int64]:
@@ -136,7 +136,7 @@ class Limits:
 
 
 def check_num_shards(num_shards: int) -> None:
-    """Refuse what cannot be the number of a fixed data set's shards, with a ValueError."""
+    """Raise ValueError unless this can be the number of a fixed data set's shards."""
     if num_shards < 1:
         raise ArgumentValueError(f"num_shards={num_shards}: must be at least 1")
     if num_shards > MOST_SHARDS:
@@ -144,7 +144,7 @@ def check_num_shards(num_shards: int) -> None:
 
 
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
-    """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
+    """Return ``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
     They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
     beyond what floats count, in whole numbers.
@@ -195,7 +195,7 @@ async def write_ordered(
         ConflictError: another job is making the data set, or has meanwhile replaced it.
         DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
-    On any exception the data set is the one it was.
+    On any exception the data set is unchanged.
     """
     header = whole_job_header(
         folder,
@@ -241,7 +241,7 @@ async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) ->
 async def write_shard(
     publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
 ) -> ShardEntry:
-    """Publish one shard of the next records: until it is full, or there are no more."""
+    """Publish one shard of the next records: until it is full, or there are no more records."""
     begun = anyio.current_time()
     async with publisher.open_shard(key) as shard:
         await _fill(shard, supply, limits, compressed=compressed)

@@ -32,10 +32,10 @@ class Source(BatchSource):
     """A source whose records this writer takes.
 
     Attributes:
-        delays: why the next position may have to wait: calls that take one, and that the writer has no turn.
+        delays: why the next position may have to wait: the calls that take one, and a missing turn of the writer.
         lock: held, in the order of the calls, while a call that takes a position waits.
-        since: the first turn that this writer has had without another owner between.
-        ticket: of the last record that was taken.
+        since: the first turn of this writer after which no other owner came.
+        ticket: that of the last record that was taken.
         lost: why the writer does not have it any more.
         is_told: whether a call has raised that.
     """
@@ -71,7 +71,7 @@ class SourceTurns:
         *,
         continues: bool,
     ) -> None:
-        """A writer that ``continues`` none refuses sources."""
+        """If the writer ``continues`` no source, it refuses all sources."""
         self._path = path
         self._queues = queues
         self._coordinator = coordinator
@@ -89,7 +89,7 @@ class SourceTurns:
 
     @property
     def progress(self) -> dict[str, int]:
-        """The last position of each source that was taken, or stored before."""
+        """The last position of each source, taken by this writer or stored before."""
         return {
             name: source.position
             for name, source in self._sources.items()
@@ -182,7 +182,7 @@ class SourceTurns:
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
-        """Have the log say what positions without a record were taken, behind which nothing is open."""
+        """Have the log state the positions without a record that were taken, behind which nothing is open."""
         while self.ahead:
             job = self._coordinator.job
             try:
@@ -213,7 +213,7 @@ class SourceTurns:
         """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
 
         Raises:
-            StorageError: whether it was taken is not known; or the log is ended, too.
+            StorageError: it is unknown whether it was taken; or the log is ended, too.
         """
         taken: dict[Source, int | ConflictError] = {}
         while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:

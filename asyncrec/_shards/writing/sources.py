@@ -69,7 +69,7 @@ class Sources:
         If it is cancelled, or raises an error, none of them was taken.
 
         Raises:
-            TypeError, ValueError: the source or the position, or that they are given.
+            TypeError, ValueError: the source or the position is not valid, or may not be given.
         """
         if source is None or position is None:
             raise ArgumentValueError("source= and position= belong together: pass both, or neither")
@@ -79,7 +79,7 @@ class Sources:
         return await self._in_turn(source, partial(self._write, records, source, position, key))
 
     async def take(self, source: str) -> int | None:
-        """Take the turn of a source, if the writer does not have it; returns its last position."""
+        """Take the turn of a source, if the writer does not have it; return its last position."""
 
         async def position(found: Source) -> int:
             return found.position
@@ -88,10 +88,10 @@ class Sources:
         return None if last == NO_POSITION else last
 
     async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
-        """Call this with a source that the writer has, behind the calls before it.
+        """Call ``call`` with a source that the writer has, after the calls before it.
 
-        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes the message at
-        hand: those between what is stored and this one would be missing, and no later call would store them.
+        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes its current
+        message: the messages between what is stored and this one would be missing, and no later call would store them.
         """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
@@ -141,7 +141,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Return those whose key was not written before."""
+        """Return the records whose key was not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -205,7 +205,7 @@ class Sources:
 
 
 def no_source(name: str) -> Source | None:
-    """Find none: what a writer asks for a source that takes records at once, if all its records are encoded first."""
+    """Return `None`, for a writer that takes records of sources at once, after all of them are encoded."""
     return None
 
 

@@ -65,7 +65,7 @@ class Teller:
         self._at = self._took_at = anyio.current_time()
 
     async def tell(self, file: StatusFile) -> None:
-        """Report again and again, until this is cancelled."""
+        """Report again and again, until cancelled."""
         while True:
             await anyio.sleep(STATUS_SECONDS)
             try:
@@ -75,7 +75,7 @@ class Teller:
                 _path_log.debug(self._shards.path, "the writer's status could not be written: %s", error, writer=writer)
 
     def _status(self) -> JobStatus:
-        """Return what the writer has done since the last report, and how it stands."""
+        """Return what the writer has done since the last report, and its state."""
         shards, before = self._shards, self._before
         now, at = shards.stats(0), anyio.current_time()
         seconds = max(at - self._at, 1e-6)

@@ -339,7 +339,7 @@ class ShardedWriter:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
-        """Give out ``count`` tickets; returns the first."""
+        """Issue ``count`` tickets; return the first."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
 

@@ -82,7 +82,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
     """Yield a checkpoint of a history, in pieces. For a worker thread.
 
     Raises:
-        ManifestError: a row of it is larger than is read.
+        ManifestError: a row of it is larger than a reader accepts.
     """
     runs = [run.to_json() for run in history.runs]
     head = {"version": VERSION, "format": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
@@ -173,9 +173,9 @@ class CheckpointDecoder:
     """Reads a checkpoint as it comes. It blocks: some milliseconds for each 4,096 shards, in steps of half of one.
 
     Attributes:
-        covered: how far it has merged each log, once `knows_covered`.
-        knows_covered: whether what was fed holds all of them.
-        runs: the runs of keys that it names; `None` until that was fed.
+        covered: how far it has merged each log, once `knows_covered` is true.
+        knows_covered: whether what was fed has all of `covered`.
+        runs: the runs of keys that it names; `None` until they were fed.
     """
 
     def __init__(self, name: str) -> None:
@@ -215,7 +215,7 @@ class CheckpointDecoder:
                 self._read_rows(kind, members)
 
     def finish(self) -> History:
-        """Return the history, when all was fed.
+        """Return the history, after all was fed.
 
         Raises:
             ManifestError: it is cut off, or does not fit together.
@@ -318,7 +318,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """Return a column of numbers, of which ``value`` may be the one that they all are."""
+        """Return a column of numbers; ``value`` may be one number that stands for all."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

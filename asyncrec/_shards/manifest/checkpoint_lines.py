@@ -30,7 +30,7 @@ def encode_line(members: Mapping[str, Any]) -> bytes:
     """Return a line.
 
     Raises:
-        ManifestError: it would be longer than is read.
+        ManifestError: it would be longer than a reader accepts.
     """
     texts = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in members.items()]
     line = b"{%b}\n" % ",".join(texts).encode()
@@ -68,7 +68,7 @@ class LineReader:
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether the last line that has begun was given."""
+        """Whether the last line that has begun was returned."""
         return self._inflating is None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:

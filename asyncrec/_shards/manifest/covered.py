@@ -10,7 +10,7 @@ from asyncrec._shards.manifest.names import segment_of
 
 @dataclass(frozen=True, slots=True)
 class CoveredLogs:
-    """The segments that are merged: of each log all up to a number.
+    """The merged segments: of each log, all up to a number.
 
     Attributes:
         last: that number, by writer.

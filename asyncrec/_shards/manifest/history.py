@@ -54,7 +54,7 @@ class History:
         values: JSON objects by number, each once: schemas, metadata, unknown members.
         commits: the columns of `COMMITS`, a row for each segment.
         shards: all that were ever added, by path, and of one path in the order of time.
-        removed: the paths that were removed, sorted; one as often as it was.
+        removed: the paths that were removed, sorted; a path is there once for each removal.
         removed_by: the commit of each.
         identity: of the shards that are in the data set now.
         covered: how far each log was merged.
@@ -144,7 +144,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """The shards of indexes and keys whose names follow from nothing."""
+        """Return the shards of indexes and keys whose names do not follow from a shard's."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]
@@ -153,7 +153,7 @@ class History:
         return found
 
     def added_by(self, writer: str) -> list[ShardEntry]:
-        """Return the shards that a writer ever committed; of each path the last."""
+        """Return the shards that a writer ever committed; of each path, the last."""
         found = {}
         for entry in self.entries(self._rows_of(writer)):
             found[entry.path] = entry

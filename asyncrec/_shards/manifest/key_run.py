@@ -78,7 +78,7 @@ class KeyRun:
         """Check what a checkpoint says; ``name`` is the checkpoint's.
 
         Raises:
-            ManifestError: no run can be so.
+            ManifestError: a run cannot be like that.
         """
         numbers = ("bytes", "crc32c", "entries", "shards", "tail")
         if (
@@ -101,13 +101,13 @@ def run_name(number: int, maker: str) -> str:
 
 
 def run_number(name: object) -> int | None:
-    """Tell from a run's name the checkpoint that it was made for; `None` for other names."""
+    """Return the number of the checkpoint that a run was made for, from the run's name; `None` for other names."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else int(match[1])
 
 
 class Entries(NamedTuple):
-    """Some entries of runs, or of keys that are in none yet.
+    """Some entries of runs, or of keys that are in no run yet.
 
     Attributes:
         digests: uint64 (n, 2): the first and the last eight bytes.
@@ -120,26 +120,26 @@ class Entries(NamedTuple):
     records: NDArray[np.int64]
 
     def take(self, rows: Any) -> Entries:
-        """Return these of them."""
+        """Return the entries at these places."""
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
-        """Return the same, in the order of runs."""
+        """Return the same entries, in the order of runs."""
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
     def joined(cls, parts: list[Entries]) -> Entries:
-        """Return all of several."""
+        """Return several entries as one."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def encode(self) -> bytes:
-        """At most a block of them, as they are stored."""
+        """Return these entries, at most a block, as they are stored."""
         places = np.stack([self.shards, self.records], axis=1).astype("<u4")
         return self.digests.astype("<u8", copy=False).tobytes() + places.tobytes()
 
     @classmethod
     def decode(cls, content: bytes) -> Entries:
-        """Return one block."""
+        """Return the entries of one block."""
         count = len(content) // ENTRY_BYTES
         digests = np.frombuffer(content, "<u8", 2 * count).reshape(-1, 2)
         places = np.frombuffer(content, "<u4", 2 * count, KEY_BYTES * count).reshape(-1, 2).astype(np.int64)
@@ -211,7 +211,7 @@ class RunTail:
         return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
-        """Return which blocks ``[low, high)`` may have a digest that begins so."""
+        """Return the range ``[low, high)`` of blocks that may have a digest with this beginning."""
         wanted = np.uint64(first)
         low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
         return low, int(self.first.searchsorted(wanted, "right"))
@@ -238,6 +238,6 @@ class RunTail:
 
 
 def range_of_blocks(low: int, high: int, run: KeyRun) -> tuple[int, int]:
-    """Return the bytes in which blocks ``[low, high)`` are."""
+    """Return the range of bytes of blocks ``[low, high)``."""
     size = RUN_BLOCK * ENTRY_BYTES
     return len(MAGIC) + low * size, min(len(MAGIC) + high * size, run.begin_of_tail)

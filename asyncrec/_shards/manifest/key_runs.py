@@ -47,7 +47,7 @@ class OpenRun:
     Attributes:
         run: what the checkpoint says of it.
         tail: its tail.
-        rows: int64 (run.shards,): which shard of the snapshot each of its shards is, -1 for one that is not in it.
+        rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1.
     """
 
     folder: Storage
@@ -75,7 +75,7 @@ class OpenRun:
         return best
 
     async def part(self, low: int, high: int) -> Entries:
-        """Return what blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
+        """Return the entries of blocks ``[low, high)`` for shards of the snapshot, with the shards' numbers in it.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -84,7 +84,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> list[Entries]:
-        """Return all that it has of the snapshot, in its order, by one request.
+        """Return all entries for shards of the snapshot, in its order, by one request.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -118,7 +118,7 @@ class OpenRuns:
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Say that a run cannot be read; all are given up, and `covered` says so."""
+        """Log that a run cannot be read; all runs are given up, which `covered` then says."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False

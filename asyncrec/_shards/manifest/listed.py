@@ -24,12 +24,12 @@ _LONG_LIST = 30.0
 
 @dataclass(slots=True)
 class ListedManifest:
-    """What lies in the folder of a manifest.
+    """What is in the folder of a manifest.
 
     Attributes:
         segments: by name, without the folder.
         pointers: of checkpoints, by number.
-        checkpoints: of each number, by maker: one of them is the one.
+        checkpoints: of each number, by maker: one of them counts.
         runs: of keys, by name, without the folder.
         turns: of sources, by name, without the folder.
         removal: the highest place in the log of removals; 0 if no place is taken.
@@ -52,9 +52,9 @@ class ListedManifest:
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
-        """Return the turns, won until then, behind which a later turn of their source is listed.
+        """Return the turns, won until ``until``, after which a later turn of their source is listed.
 
-        The last one stays for good: a request for its number that comes late finds that it is taken.
+        The last turn stays for good: a late request for its number finds it taken.
         """
         last: dict[str, int] = {}
         for file in self.turns:
@@ -110,7 +110,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """Return what tells whether a list that begins now took so little time that it is believed."""
+    """Return a function that says whether a list that begins now took so little time that it can be trusted."""
     # The loop's clock stands still while a machine sleeps.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

@@ -49,7 +49,7 @@ async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -
     """Call ``func(*args)`` here if it is ``little`` work, with no checkpoint, and else as `in_thread` does.
 
     Up to half a millisecond is little: to wait for a thread takes a fifth of that on an idle machine, and milliseconds
-    where other threads compute.
+    if other threads compute.
     """
     return func(*args) if little else await in_thread(func, *args)
 
@@ -74,9 +74,9 @@ class LoadedManifest(NamedTuple):
     """A manifest, as it was loaded.
 
     Attributes:
-        listed: what lay in its folder.
+        listed: what was in its folder.
         base: the history that loading began with: its newest checkpoint, or what was known.
-        history: all of it.
+        history: the whole history.
     """
 
     listed: ListedManifest
@@ -100,7 +100,7 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set, as `load_history`; `None` if there is nothing: that takes no NumPy."""
+    """Load the history of a data set, as `load_history`; `None` if there is nothing, which needs no NumPy."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 
@@ -132,7 +132,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
 
 
 class _Torn(Exception):
-    """What was listed does not belong together."""
+    """The listed segments do not fit together."""
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
@@ -153,7 +153,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     """Merge the segments of a list that a history does not cover.
 
     Raises:
-        _Torn: they do not belong together.
+        _Torn: they do not fit together.
     """
 
     def look() -> dict[str, list[int]]:  # of 100,000 commits a tenth of a second
@@ -232,7 +232,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read from a checkpoint which runs of keys it names, and no more.
+    """Read the runs of keys that a checkpoint names, and no more of it.
 
     Raises:
         ObjectNotFoundError: it is gone.
@@ -248,7 +248,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredLogs:
-    """Read from a checkpoint how far it covers each log, and no more."""
+    """Read how far a checkpoint covers each log, and no more of it."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):
@@ -261,10 +261,10 @@ async def _merged(
 ) -> History:
     """Merge segments into a history, some at a time: columns take a sixth of what objects do.
 
-    ``covers`` are the names of the last ones of their logs, if these are read. The others come before them.
+    ``covers`` are the names of the last segments of their logs, if these are read. The others come before them.
 
     Raises:
-        _Torn: one that comes before others ends its log.
+        _Torn: a segment that comes before others ends its log.
     """
     prefix = manifest_prefix(name)
 

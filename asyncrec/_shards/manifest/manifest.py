@@ -90,7 +90,7 @@ class Manifest:
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """Return what a data set that has all records of these says of their sources, as members of `Segment`."""
+    """Return what a data set with all records of these states of their sources, as members of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -109,7 +109,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
     """Make a snapshot of a history.
 
     ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot. That takes some
-    microseconds for each shard; without, what was found when the history was merged is given.
+    microseconds for each shard; without it, the result of merging the history is returned.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
@@ -145,8 +145,8 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the commits that have something in a column, by time and writer; repetitions of the last are left out.
 
-    Of an earlier moment are those until then, and all of a writer that has shards in it: its closing segment says what
-    its first one did, and those before it are not read once it is there.
+    For an earlier moment, these are the commits until then, and all of a writer that has shards in it: its closing
+    segment says what its first one did, and the earlier ones are not read once it is there.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
@@ -163,7 +163,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield which writer gave which schema, in the order of time. What was replaced or removed needs none."""
+    """Yield which writer gave which schema, in the order of time. Replaced or removed shards need no schema."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -233,9 +233,9 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 
 
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
-    """Yield what was removed and added: time, whether it was added, writer and row.
+    """Yield removals and additions: time, whether it was added, writer and row.
 
-    Removals first within one instant: a rewritten split removes and adds the same names in one segment.
+    Removals come first within one instant: a rewritten split removes and adds the same names in one segment.
     """
     commits = history.commits
     for row, commit in enumerate(history.removed_by.tolist()):
@@ -264,10 +264,10 @@ def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
 
 @contextmanager
 def naming_lost_shards() -> Iterator[None]:
-    """Tell so, of a shard that is not found within this context.
+    """Raise an error that says so for a shard that is not found within this context.
 
     Raises:
-        ObjectNotFoundError: it is not there.
+        ObjectNotFoundError: the shard does not exist.
     """
     try:
         yield

@@ -39,7 +39,7 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
-    """Raises SchemaError if records of the schema ``old`` would not decode with ``new``, which is to follow it."""
+    """Raise SchemaError if records of the schema ``old`` would not decode with ``new``, the one that follows."""
     if old is None:
         return
     reason = _why_not(new.to_json(), old)

@@ -53,12 +53,12 @@ _LARGEST = "largest"
 
 
 def format_time(seconds: float) -> str:
-    """Write a time in UTC, to the microsecond, so that text sorts as time does."""
+    """Return a time in UTC, to the microsecond, as text that sorts as time does."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> float:
-    """Read what `format_time` has written."""
+    """Return the time in the text of `format_time`."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -283,8 +283,8 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
     """Return whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
 
-    A count sizes what is made in memory, before the shard is read: it must cost what it says. A frame has 16 bytes at
-    least, and two bits of Deflate stand for at most 258.
+    Memory is allocated by a count before the shard is read, so the count must cost as much in the file. A frame has at
+    least 16 bytes, and two bits of Deflate stand for at most 258.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 

@@ -1,4 +1,4 @@
-"""The manifest of a data set is read, from any store."""
+"""Read the manifest of a data set, from any store."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def load_checkpoint(
     """Load the snapshot in one checkpoint, by the name of its file, or of the one that names the latest. Lists nothing.
 
     Raises:
-        ObjectNotFoundError: it is not there.
+        ObjectNotFoundError: the checkpoint does not exist.
         ManifestError: it cannot be read.
     """
     if (key := manifest_prefix(name) + file) == latest_key(name):
@@ -155,7 +155,7 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """Return the names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
+    """Return the names of all data sets in a folder with a manifest that begin with ``beginning``, ascending."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
@@ -187,7 +187,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 class ManifestFollower:
-    """The manifest of a data set that grows, loaded again and again: what was read is not read again."""
+    """The manifest of a data set that grows, loaded again and again; what was read is not read again."""
 
     def __init__(self, folder: Storage, name: str, *, path: str) -> None:
         self._folder = folder
@@ -197,7 +197,7 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the snapshot as it is now, the same object while nothing has changed; `None` if there is no data set."""
+        """Load the snapshot as it is now, the same object if nothing has changed; `None` if there is no data set."""
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

@@ -47,14 +47,14 @@ async def recover_on_opening(
     In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
 
     Args:
-        own: of the writer that is about to begin.
-        known_keys: commit also what rolling writers on this machine that have no disk had published. Of one that had a
-            spool, the log says what is to be done. Those on other machines cannot be asked, and are left alone.
+        own: the header of the writer that is about to begin.
+        known_keys: commit also what rolling writers on this machine that have no disk had published. If one had a
+            spool, the log says what to do. Writers on other machines cannot be asked, and are left alone.
         path: of the data set, for the log.
-        wanted: otherwise nothing is touched, and the log says what is there.
+        wanted: if false, nothing is touched, and the log says what is there.
 
     Raises:
-        ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
+        ConflictError, StorageError, ManifestError: something could not be committed; it is still there.
         StorageError: the data set's folder is a spool.
     """
     if home is not None:
@@ -145,11 +145,11 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 
 
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
-    """Commit what a few writers had flushed to the store that died here, or have been silent for too long.
+    """Commit what a few writers had flushed to the store, if they died here, or have been silent for too long.
 
-    They are chosen at random: each takes some requests, of a writer that has work of its own.
+    They are chosen at random: each takes some requests of a writer that has work of its own.
 
-    What fails is logged: the writer that asks is open, and needs none of it.
+    Failures are logged: the writer that calls this is open, and does not depend on it.
     """
     try:
         marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]

@@ -124,7 +124,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
     """Return the data set that may be called ``key``, and those below it that a job has begun to write to.
 
     Raises:
-        ArgumentValueError: below it is a spool with something in it.
+        ArgumentValueError: below it is a spool that is not empty.
     """
     parent, _, name = key.rpartition("/")
     found: set[tuple[str, str]] = set()

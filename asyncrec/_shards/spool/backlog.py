@@ -16,9 +16,9 @@ class Upload:
     """A shard on its way from the spool into the store.
 
     Attributes:
-        written: how many bytes of it lie on the disk.
-        entry: what the manifest is to say of it, once it is whole.
-        ticket: the last record's; known then, too.
+        written: how many bytes of it are on the disk.
+        entry: what the manifest will say of it, once it is whole.
+        ticket: that of its last record; known then, too.
     """
 
     def __init__(self, key: str) -> None:
@@ -43,13 +43,13 @@ SPOOL_LIMIT = 8 << 30
 
 
 class SpoolBacklog:
-    """The bytes that a writer's shards take in its spool, held against a limit.
+    """The bytes that a writer's shards take in its spool, with a limit.
 
-    At the limit nothing more is taken in, and what is open ends, so that it can be uploaded. Records are taken again
+    At the limit no more records are taken, and open shards end, so that they can be uploaded. Records are taken again
     when a quarter of the limit is free.
 
     Attributes:
-        limit: bytes of shards that may wait, and of those open; on top come what was taken in before it was reached
+        limit: bytes of shards that wait or are open; not counted are the records that were taken before it was reached
             (at most a writer's ``memory_limit``), indexes and keys.
         used: bytes of shards that wait or are open.
     """
@@ -94,7 +94,7 @@ class SpoolBacklog:
         self._apply_limit()
 
     def freed(self, size: int) -> None:
-        """Count off a shard of that size, which is no longer in the spool."""
+        """Subtract a shard of that size, which is no longer in the spool."""
         self.used -= size
         self._apply_limit()
 

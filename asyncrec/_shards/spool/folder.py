@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with its index and keys; the shard goes last: by it, recovery finds the others. Blocks."""
+        """Remove a shard with its index and keys; the shard goes last: recovery finds the others by it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ def refuse_spool(folder: LocalStorage | None) -> None:
 async def lock_spool(
     path: str | os.PathLike[str], *, target: LocalStorage | None = None
 ) -> AsyncIterator[LocalStorage]:
-    """Lock the folder of a spool for this process, and make it if need be.
+    """Lock the folder of a spool for this process, and make it if necessary.
 
     Args:
         target: the folder of the data set, if it is a local one.

@@ -55,12 +55,12 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it is over: nothing is begun any more, and nothing tried again."""
+        """Whether it has passed: then nothing is begun, and nothing tried again."""
         return self.at <= anyio.current_time()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Have it hold for what this task asks of a store, and for the tasks that it starts meanwhile."""
+        """Apply the deadline to this task's requests to a store, and to the tasks that it starts meanwhile."""
         token = _current.set(self)
         try:
             yield
@@ -91,5 +91,5 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
-        """Open a scope for what has to be taken away whatever happens: shielded, and limited in time."""
+        """Open a scope for what has to be deleted whatever happens: shielded, and limited in time."""
         return self.within(seconds, late=_LATE_SECONDS)

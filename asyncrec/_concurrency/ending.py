@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def is_refused_by_the_end(error: BaseException) -> bool:
-    """Tell whether a thread could not be had because Python is ending, or ``error`` comes from that.
+    """Return whether a thread could not be started because Python is ending, or ``error`` comes from that.
 
     Python says it in words only: "can't create new thread at interpreter shutdown", "cannot schedule new futures after
     interpreter shutdown".
@@ -33,9 +33,9 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor for an event loop that lives until Python ends: it still resolves names then.
+    """A default executor for an event loop that lives until Python ends, and still resolves names then.
 
-    What no thread can be had for is called by `submit` itself.
+    `submit` itself calls a function for which no thread can be started.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

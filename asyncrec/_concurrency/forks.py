@@ -35,10 +35,10 @@ def forked_error(what: str) -> RuntimeError:
 
 
 class OfOneProcess:
-    """The base of an object that threads may use: in the child of a fork, whatever is asked of it raises RuntimeError.
+    """The base of an object that threads may use: in the child of a fork, every use of it raises RuntimeError.
 
     No call compares processes, least of all behind a lock that a thread of the parent may have held. In the child the
-    object gets another class, of the same name, that gives out no attribute. So a method refuses at its first use of
+    object gets another class, of the same name, that has no attributes. So a method refuses at its first use of
     ``self``, even if it was looked up before the fork, as ``Process(target=writer.write)`` does.
     """
 

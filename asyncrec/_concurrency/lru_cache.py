@@ -27,7 +27,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return the value, awaiting ``make()`` if it is not cached. When that fails, the next one that waits tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. If that fails, the next task that waits tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:

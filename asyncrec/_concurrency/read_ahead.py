@@ -61,7 +61,7 @@ class _Taken(Generic[T]):
 class ReadAhead(Generic[P, T]):
     """Awaits ``fetch(plan)`` for each plan in turn, one of them ahead, in a task of ``scope``.
 
-    What is held is one result that waits to be taken, or one that is being made.
+    It holds one result that waits to be taken, or one that is being made.
     """
 
     def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
@@ -72,7 +72,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """Return the next result; `None` at the end. An error in making it is raised here, and by every later call."""
+        """Return the next result; `None` at the end. If making it failed, this and every later call raise the error."""
         if self._coming is None:
             self._begin()
         coming = self._coming
@@ -86,7 +86,7 @@ class ReadAhead(Generic[P, T]):
         return coming.result
 
     def cancel(self) -> None:
-        """Give up what is being made."""
+        """Give up the result that is being made."""
         self._plans = iter(())
         self._making.cancel()
 

@@ -257,7 +257,7 @@ class ThreadedStep(Generic[T]):
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return what an earlier run left, else what ``func(*args)`` returns now. One step is of one function."""
+        """Return the result of an earlier run, if it was not taken, else of ``func(*args)``. Pass the same ``func``."""
 
         def run() -> None:
             try:
@@ -300,7 +300,7 @@ class Handover(Generic[T]):
         self._error = forked_error(self._what)
 
     async def put(self, item: T) -> None:
-        """Wait for room. Cancelled, the item was not put."""
+        """Put an item, after waiting for room. If this is cancelled, the item was not put."""
         while len(self._items) >= self._size:
             self._room = anyio.Event()
             await self._room.wait()
@@ -308,12 +308,12 @@ class Handover(Generic[T]):
         self._changed.set()
 
     def end(self, error: Exception | None = None) -> None:
-        """Note that nothing more is put."""
+        """Note that nothing more will be put."""
         self._ended, self._error = True, error
         self._changed.set()
 
     def close(self) -> None:
-        """Drop what waits; to take raises ClosedResourceError from now on."""
+        """Drop the items that wait; `take` raises ClosedResourceError from now on."""
         self._items.clear()
         self.end(anyio.ClosedResourceError(f"{self._what} must be read inside its `async with`"))
 

@@ -29,9 +29,9 @@ class Turns:
         self._seconds = 0.0  # since others last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, where others run first if it is time.
+        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, after a turn of others if it is time.
 
-        Cancelled, it was not called, or what it returned is lost.
+        If this is cancelled, the function was not called, or its result is lost.
         """
         if large:
             return await in_thread(func, *args)

@@ -1,6 +1,6 @@
 """What a file lost, and where: `Damage`, and the `DamageLog` that salvage keeps.
 
-Ranges that touch are one. The list has a limit, the counts have none: a file of nothing but damage fills no memory.
+Ranges that touch are one. The list is limited, the counts are not: a file of nothing but damage fills no memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DamageLog:
 
     Attributes:
         listed: the first 1,000 ranges.
-        lost_ranges, lost_bytes: how much is lost, listed or not; what is ambiguous is not counted.
+        lost_ranges, lost_bytes: how much is lost, listed or not, without ambiguous ranges.
         ambiguous_ranges: how many ranges are ambiguous.
     """
 

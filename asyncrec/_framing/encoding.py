@@ -30,9 +30,9 @@ _GAP = bytearray(FRAME_OVERHEAD)
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     """Make the frames of ``records``, in order, as buffers to be written one after the other.
 
-    Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
-    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
-    what it passes in one call. No records give no buffers.
+    Runs of small records are joined once. A record of 64 KiB or more is in the list as the object that it is, with the
+    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory by what it
+    passes in one call. No records make no buffers.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)

@@ -4,10 +4,10 @@
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
 frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-returns whole records back. Both work on a batch at a time, in C if there is a compiler, and copy a small record once;
-a large one is handed on as the object it came in.
+returns whole records. Both work on a batch at a time, in C if there is a compiler, and copy a small record once; a
+large one is returned as the object in which it came.
 
-A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
+A length is believed only if its checksum holds and it is within the limit; nothing is allocated for any other length.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class FrameDecoder:
 
     Args:
         max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
-        verify: `False` leaves out the checksums of the data. Those of the lengths always hold: they find the frames.
+        verify: `False` leaves out the checksums of the data. Those of the lengths are always checked: they find frames.
 
     Attributes:
         offset: the byte of the stream at which the next frame begins: behind the last record returned.
         records: how many were returned. A reader that starts in the middle of a file sets both before the first `feed`.
-        error: what stands at `offset` instead of a record; `None` while all is well. The reader fills in its ``path``.
+        error: why there is no record at `offset`; `None` while all is well. The reader fills in its ``path``.
     """
 
     def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
@@ -95,7 +95,7 @@ class FrameDecoder:
         """Take the next bytes of the stream; return every record completed by now.
 
         Raises:
-            FormatError: the damage an earlier call met; see `error`.
+            FormatError: the damage that an earlier call met; see `error`.
         """
         if self.error is not None:
             raise self.error
@@ -125,12 +125,12 @@ class FrameDecoder:
             yield parts.popleft()
 
     def finish(self) -> None:
-        """Say that the stream has ended.
+        """Note that the stream has ended.
 
         Raises:
-            TruncatedError: inside a record. 1 to 11 bytes after the last one are inside a record, too; TensorFlow takes
-                them silently for the end.
-            FormatError: the damage an earlier call met.
+            TruncatedError: it ended inside a record. 1 to 11 bytes after the last record are inside a record, too;
+                TensorFlow silently takes them for the end.
+            FormatError: the damage that an earlier call met.
         """
         if self.error is not None:
             raise self.error
@@ -152,11 +152,11 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the frames that are whole in ``data``; return where the first that is not begins.
+        """Append the frames that are whole in ``data``; return where the first other frame begins.
 
-        Lengths are followed first and checked after, all together. A wrong one leads astray, but not out of ``data``,
-        and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked as it is met;
-        what is left then is the first that is not whole or not good.
+        Lengths are followed first and checked after, all together. A wrong length leads astray, but not out of
+        ``data``, and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked at
+        once; what is left then is the first frame that is not whole or not good.
         """
         size = len(data)
         if native is not None:
@@ -232,7 +232,7 @@ class FrameDecoder:
         self._take(data, start)
 
     def _complete(self, data: bytes, records: list[bytes]) -> int:
-        """Go on with the frame that is begun; return how much of ``data`` it took."""
+        """Go on with the unfinished frame; return how much of ``data`` it took."""
         position = 0
         if self._length is None:
             position = HEADER_BYTES - len(self._header)
@@ -294,7 +294,7 @@ class FrameDecoder:
         return record
 
     def _believe(self, header: bytes) -> int | None:
-        """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
+        """Return the length in a header, or set `error` and return `None` if it cannot be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
             hint = (

@@ -1,4 +1,4 @@
-"""The names by which a data set is found, and the error for a file that is missing if a data set has its name."""
+"""The names that belong to a data set, and the error for a missing file if a data set has its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def manifest_prefix(name: str) -> str:
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return how the name of a data set's first fixed shard begins, TensorFlow's too."""
+    """Return how the name of a data set's first fixed shard begins, as TensorFlow's does."""
     return f"{name}-00000-of-"
 
 
@@ -30,9 +30,9 @@ _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Make the error for a file that was not found, if a data set is called so: it names the call that reads that.
+    """Make the error for a file that was not found, if a data set has its name: it names the call that reads that.
 
-    `None` if nothing is called so, or the store does not say.
+    `None` if no data set has it, or the store does not say.
     """
     if not await is_dataset(storage, key):
         return None

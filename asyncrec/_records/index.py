@@ -27,7 +27,7 @@ class RecordIndex:
     """The index of one file of n records: where each of them begins.
 
     Attributes:
-        offsets: like int64 (n,), worked out when asked: the offset of each frame, in the file or in what its member
+        offsets: like int64 (n,), computed on demand: the offset of each frame, in the file or in what its member
             decompresses to.
         sizes: like int64 (n,), kept in as few bytes as the largest needs: the size of each frame, payload plus 16.
         members: like int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed
@@ -50,11 +50,11 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes in memory."""
+        """How many bytes it takes in memory."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
-        """Return the stored byte from which on a record is read, and how many records to pass over from there."""
+        """Return the stored byte from which a record is read, and how many records to skip from there."""
         if self.members is None:
             return self.offsets.item(record), 0
         member = self.members.item(record)
@@ -80,7 +80,7 @@ class RecordIndex:
         return cls(kept, np.stack([firsts, offsets[firsts] - begins, stored]))
 
     def as_one_member(self) -> RecordIndex:
-        """Return the same, in a member that begins at 0: what ZLIB is."""
+        """Return the same index, in a member that begins at 0, as ZLIB has it."""
         runs = self.runs.copy()
         runs[2] = 0
         return RecordIndex(self._sums.sizes, runs)
@@ -99,7 +99,7 @@ class RecordIndex:
 
 
 def _narrow(sizes: Numbers) -> Sizes:
-    """Return the same in as few bytes as the largest needs."""
+    """Return the same numbers in as few bytes as the largest needs."""
     largest = int(sizes.max()) if len(sizes) else 0
     kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
     return sizes.astype(kind)
@@ -133,7 +133,7 @@ def parse_index(text: bytes) -> RecordIndex:
     """Read an index: ours, DALI's or that of ``tfrecord2idx``.
 
     Raises:
-        FormatError: it has lines of other than two or three numbers, or numbers that cannot be.
+        FormatError: it has lines of other than two or three numbers, or impossible numbers.
     """
     found = None if native is None else native.parse_index(text)
     if found is None:  # damaged, or written by others
@@ -143,7 +143,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def parse_index_in_python(text: bytes) -> RecordIndex:
-    """Do what `parse_index` does, of any text."""
+    """Do what `parse_index` does, for any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
@@ -171,7 +171,7 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> Numbers:
-    """Read the numbers in a text. Raises ValueError or OverflowError for what is not a number of 64 bits."""
+    """Read the numbers in a text. Raises ValueError or OverflowError if one is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
     # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():

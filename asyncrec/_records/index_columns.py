@@ -59,11 +59,11 @@ class Column:
         return self._all().astype(dtype or np.int64, copy=False)
 
     def item(self, number: int) -> int:
-        """That of one record, which is there."""
+        """Return the number of one record, which exists."""
         raise NotImplementedError
 
     def tolist(self) -> list[int]:
-        """Return all of them."""
+        """Return the numbers of all records."""
         found: list[int] = self._all().tolist()
         return found
 
@@ -81,7 +81,7 @@ class Column:
         return runs
 
     def _of_runs(self, values: Numbers) -> Numbers:
-        """For each record that of its run."""
+        """Return for each record the number of its run."""
         return np.repeat(values, np.diff(self._runs[0], append=len(self)))
 
 
@@ -167,7 +167,7 @@ class Sums:
         return self._kept_items[block] + sum(self._items[block * _BLOCK : record])
 
     def before_each(self, within: Numbers) -> Numbers:
-        """Of these records. Raises IndexError if there is no such record."""
+        """Return the sums for these records. Raises IndexError if there is no such record."""
         if native is None:
             return self.before_each_in_python(within)
         sums = native.sums_before(self._items, self.sizes.itemsize, self._kept_items, _BLOCK, within.data)

@@ -27,7 +27,7 @@ BEGINNING = Position(0, 0, 0)
 
 @dataclass(slots=True)
 class RecordBatch:
-    """A list of records that came together, with where they stand.
+    """A list of records that came together, with their positions.
 
     Attributes:
         records: the records, at least one.

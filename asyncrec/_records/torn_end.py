@@ -50,7 +50,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """Compute CRC-32 and length of what a deflate stream holds, or `None` when it is not one whole stream."""
+    """Return the CRC-32 and the length of a deflate stream's data, or `None` if it is not one whole stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate
@@ -77,10 +77,10 @@ _SECTOR = 512  # the unit of st_blocks, whatever the disk's sectors are
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
     """Return ``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and no more of it can be kept.
 
-    ``start``: of an uncompressed file, what is known to be whole, and not read again.
+    ``start``: for an uncompressed file, how much is known to be whole, and not read again.
 
     Raises:
-        CorruptRecordError: damage that does not reach the file's end.
+        CorruptRecordError: there is damage that does not reach the file's end.
     """
     try:
         if compression != "GZIP":
@@ -102,7 +102,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Tell whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
+    """Return whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of what was being written
@@ -114,7 +114,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 
 def zeros_from(fd: int, size: int) -> int:
-    """Find the byte from which on the file holds nothing but zeros; ``size`` if it ends with something else."""
+    """Return the byte from which on the file has only zeros; ``size`` if it ends with something else."""
     for first, end in reversed(_written(fd, size)):
         while end > first:
             begin = max(end - _BLOCK, first)
@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """Return the parts of a file that are not holes, ascending: a terabyte that is one hole is read in no time."""
+    """Return the parts of a file that are not holes, ascending: a hole of a terabyte takes no time."""
     parts = []
     end = 0
     try:

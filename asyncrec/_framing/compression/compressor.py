@@ -30,15 +30,15 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
-        """Take whole frames; return what is ready, which may be nothing. Members are begun here alone."""
+        """Take whole frames; return the output so far, which may be empty. Only this begins members."""
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return what a reader still needs to decompress all that was given. It costs ratio; the member goes on."""
+        """Return what a reader still needs to decompress all frames so far. It costs ratio; the member goes on."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the end of the file; called once, and last. A GZIP file without records is one empty member."""
+        """Return the end of the file. Called once, and last. A GZIP file without records is one empty member."""
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:

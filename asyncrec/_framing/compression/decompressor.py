@@ -16,7 +16,7 @@ _SLICE = 32 * 1024
 
 
 class SlicedInput:
-    """Blocks of compressed bytes that were fed, and are returned in slices.
+    """Blocks of compressed bytes, fed to it and returned in slices.
 
     Attributes:
         consumed: how many bytes were used.
@@ -46,7 +46,7 @@ class SlicedInput:
         return memoryview(self._block)[self._at : self._at + size]
 
     def advance(self, count: int) -> None:
-        """Pass over ``count`` bytes of the slice, which were used."""
+        """Move on by ``count`` bytes of the slice, which were used."""
         self._at += count
         self.consumed += count
 
@@ -91,7 +91,7 @@ class Decompressor:
 
     @property
     def consumed(self) -> int:
-        """How many compressed bytes were used; after an error, those before the call that failed."""
+        """How many compressed bytes were used; after an error, those used before the call that failed."""
         return self._input.consumed
 
     @property
@@ -142,11 +142,11 @@ class Decompressor:
         return b""
 
     def finish(self) -> None:
-        """Say that the file has ended; once `read` has returned ``b""``.
+        """Note that the file has ended, once `read` has returned ``b""``.
 
         Raises:
             TruncatedError: inside a member or the stream.
-            CorruptRecordError: the damage an earlier call met.
+            CorruptRecordError: the damage that an earlier call met.
         """
         if self._error is not None:
             raise self._error
@@ -164,7 +164,7 @@ class Decompressor:
         raise self._error
 
     def _next_member(self) -> bool:
-        """Begin the member, or stream, that comes next; `False` when that takes more input."""
+        """Begin the next member or stream; `False` if that takes more input."""
         while piece := self._input.peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
@@ -211,7 +211,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """Return the error; ``mends``: what is whole can be read."""
+        """Return the error; ``mends``: the intact data before it can be read."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

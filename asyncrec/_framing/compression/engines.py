@@ -1,4 +1,4 @@
-"""The libraries that compress and decompress: isal if it can, zlib if it cannot.
+"""The libraries that compress and decompress: isal if possible, otherwise zlib.
 
 isal (igzip) has a level 2 that reaches zlib's usual ratio at some eight times its speed, and writes what any inflater
 reads. What isal lacks goes to zlib: the levels 0 and 4 to 9, memory levels and strategies; and everything if isal

@@ -51,12 +51,12 @@ class FrameSalvager:
     """Takes a byte stream in any pieces, and returns runs of whole records.
 
     Args:
-        report: is called with each damage, in order. Offsets are those of the stream.
+        report: called with each damage, in order. Offsets are those of the stream.
         offset: the byte of the stream that is fed first.
         records: how many were returned before.
-        max_record_bytes, verify: as for `FrameDecoder`. What is found by search is verified always.
+        max_record_bytes, verify: as for `FrameDecoder`. Records that are found by search are always verified.
         boundaries: where frames begin, ascending, if that is known from an index.
-        found: `found` of the salvager that was left where this one goes on.
+        found: `found` of the salvager that this one continues.
 
     Attributes:
         records: how many were returned so far, ``records`` among them.
@@ -97,7 +97,7 @@ class FrameSalvager:
 
     @property
     def found(self) -> Found | None:
-        """What was found by search last, and may turn out to be ambiguous."""
+        """The last place found by search, if it may turn out to be ambiguous."""
         return self._doubt.found
 
     @property
@@ -107,7 +107,7 @@ class FrameSalvager:
 
     @property
     def settled(self) -> bool:
-        """Whether records follow each other: no damage is being looked into."""
+        """Whether records follow each other, without damage that is being looked into."""
         return self._decoder is not None
 
     @property
@@ -116,7 +116,7 @@ class FrameSalvager:
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes of the stream; return the records that are certain by now."""
+        """Take the next bytes of the stream; return the records that are now certain."""
         runs: list[Run] = []
         if self._decoder is not None and (len(data) <= self._piece or self._decoder.wanted):
             self._fed = self._base = self._base + len(data)
@@ -127,7 +127,7 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """The stream has ended: return what is left to be found in it. Called once, and last."""
+        """Return the records that can still be found at the end of the stream. Called once, and last."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
@@ -164,7 +164,7 @@ class FrameSalvager:
         return runs
 
     def _settle(self, runs: list[Run], *, ended: bool) -> None:
-        """Go as far as the buffer allows."""
+        """Find records as far as the buffer allows."""
         while True:
             if self._decoder is not None:
                 if self._fed == self._base + len(self._buffer):
@@ -217,7 +217,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Records no longer follow each other: note where, why, and where they may do so again."""
+        """Note where and why records no longer follow each other, and where they may do so again."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -256,7 +256,7 @@ class FrameSalvager:
         return ends
 
     def _frame_follows(self, end: int, ended: bool) -> bool | None:
-        """Return whether a header, or the end of the stream, stands at ``end``; `None` when that is not there yet."""
+        """Return whether a header, or the end of the stream, stands at ``end``; `None` if that is not there yet."""
         at = end - self._base
         if at + HEADER_BYTES > len(self._buffer):
             return at == len(self._buffer) if ended else None
@@ -264,7 +264,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """Damage ends with the record that it is in; if only its header is damaged, it is returned."""
+        """End damage with the record that it is in; if only the record's header is damaged, the record is returned."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -279,10 +279,10 @@ class FrameSalvager:
         self._go_on_at(ends[0])
 
     def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
-        """The frame up to ``end`` is lost, and a header or the stream's end follows: pass it, and more of its kind.
+        """Skip the lost frame up to ``end``, and more of its kind; a header or the stream's end follows.
 
-        Frames whose data is bad may come one behind the other, and a decoder for each would cost a thousand times what
-        reading does. So the next are looked at together, more of them each time while headers hold.
+        Frames with bad data may come one behind the other, and a decoder for each would cost a thousand times what
+        reading does. So the next ones are looked at together, more of them each time while headers hold.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
@@ -319,7 +319,7 @@ class FrameSalvager:
         return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
-        """By search, damage ends here, or at the stream's end."""
+        """Note that damage, by search, ends here, or at the stream's end."""
         self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:

@@ -33,7 +33,7 @@ class MemberStream:
 
     @property
     def member(self) -> int:
-        """The byte of the object at which the member begins that was read last, or is at fault."""
+        """The byte of the object at which the last member read, or the one at fault, begins."""
         return self.origin + self._decompressor.member_offset
 
     @property
@@ -55,15 +55,15 @@ class MemberStream:
         self._decompressor.feed(data)
 
     def finish(self) -> None:
-        """The object has ended.
+        """Note that the object has ended.
 
         Raises:
-            TruncatedError: inside a member.
+            TruncatedError: it ended inside a member.
         """
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return what comes out next: near a known fault, where it comes byte by byte, some of it together."""
+        """Return the next output; near a known fault, where it comes byte by byte, some of it together."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -81,7 +81,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """Count what was read, and return it without what went on already; `None` when all of it did."""
+        """Count what was read, and return it without what was returned before; `None` if all of it was."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -115,12 +115,12 @@ class MemberStarts:
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:
-        """The stream goes on with the member at that byte of the object."""
+        """Note that the stream goes on with the member at that byte of the object."""
         self._starts.append((self.passed_on, byte))
         if len(self._starts) > _STARTS:
             del self._starts[: _STARTS // 2]
 
     def begin_with_record(self, record: int, byte: int) -> None:
-        """From the member at that byte on, reading finds the same records again."""
+        """Note that reading from the member at that byte on finds the same records again."""
         self.members.append((record, byte))
         self.whole_from = self.members[-1]

@@ -1,4 +1,4 @@
-"""A `Pipeline` makes whole records of a source's bytes, and says where an error stands.
+"""A `Pipeline` makes whole records of a source's bytes, and says where an error is.
 
 It is pulled: one call reads only as much as at least one record takes. A call that is cancelled loses nothing.
 """
@@ -66,7 +66,7 @@ class Pipeline:
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """The members of a compressed object, as `InflatingFeed.members`; of another, none."""
+        """The members of a compressed object, as `InflatingFeed.members`; empty for an uncompressed one."""
         return list(self._feed.members)
 
     @property
@@ -79,7 +79,7 @@ class Pipeline:
         return Position(byte, self.records - record + self.skip, self.records + self.skip)
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read from the source to look at: too few to hold a record."""
+        """Take bytes that were read to detect the compression: too few to hold a record."""
         self._feed.push(head)
 
     def give_up(self) -> None:

@@ -98,7 +98,7 @@ class FrameScan:
             self._measure(output)
 
     def finish(self) -> None:
-        """Say that the object has ended.
+        """Note that the object has ended.
 
         Raises:
             FormatError: it ends inside a record, or inside what is compressed.
@@ -159,10 +159,10 @@ async def scan_object(
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
-    """Read an object from its beginning to its end; also returned is what the store says of it.
+    """Read an object from its beginning to its end; also return what the store says of it.
 
     Args:
-        compression: of the object; `None` to look at it.
+        compression: of the object; `None` to detect it.
         verify, sizes, max_record_bytes: as for `FrameScan`.
         check: called with what the store says of it, before anything is read; it may raise.
         advance: called with the bytes read since the last call.
@@ -201,7 +201,7 @@ async def scan_object(
 
 
 def compression_of(file: OpenFile) -> CompressionType:
-    """Look at how a file is compressed. Blocks.
+    """Detect how a file is compressed. Blocks.
 
     Raises:
         StorageError: it cannot be read.
@@ -211,7 +211,7 @@ def compression_of(file: OpenFile) -> CompressionType:
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
-    """Read on in a file, and scan what is read. Blocks."""
+    """Read on in a file, and scan the data. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
     deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:

@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """As `open_reader`, of an object in a folder; messages say which folder that is. ``info``: see `open_reader_at`."""
+    """As `open_reader`, of an object in a folder, which messages name. ``info``: see `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
@@ -289,8 +289,8 @@ async def open_reader_at(
         path: for messages.
         info: of the version to read, if one was read before; another one is an ObjectChangedError.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: log, once, that something is skipped; not for a caller that reports it.
-        inflate_bytes: of one record batch of a compressed object, about.
+        warns: whether to log, once, that something is skipped; not for a caller that reports it.
+        inflate_bytes: about how many bytes one record batch of a compressed object has.
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
     """

@@ -89,7 +89,7 @@ class SalvagePipeline:
 
     @property
     def resumable(self) -> Position | None:
-        """Where `Pipeline` can go on, once the damage is behind, and everything before was returned."""
+        """The position at which `Pipeline` can go on, once the damage is passed, and all before was returned."""
         if self._runs or self._reading.waits or self.skip:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
@@ -105,7 +105,7 @@ class SalvagePipeline:
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """Return at least one record, or none at the end. Cancelled, nothing is lost."""
+        """Return at least one record, or none at the end. If it is cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:

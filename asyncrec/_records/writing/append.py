@@ -62,7 +62,7 @@ class _AppendSink(ByteSink):
                 position += memoryview(buffer).nbytes
 
     def sync(self) -> None:
-        """Have the disk keep what was written. Blocking."""
+        """Make the disk keep what was written. Blocks."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
             if not leads_to(self._name, self._fd):
@@ -77,9 +77,9 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     """Continue a local file, or begin one.
 
     Raises:
-        ValueError: it is not local; or ZLIB, of which readers stop silently after the first stream; or the file has
+        ValueError: it is not local; or is ZLIB, which readers silently end after the first stream; or the file has
             another compression than asked for.
-        CorruptRecordError: it is damaged elsewhere than at its end, which repairing must come before.
+        CorruptRecordError: it is damaged elsewhere than at its end; repair it first.
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):

@@ -1,4 +1,4 @@
-"""`Intake` lets records into a writer, when there is room and the writer has not failed."""
+"""`Intake` admits records to a writer, if there is room and the writer has not failed."""
 
 from __future__ import annotations
 

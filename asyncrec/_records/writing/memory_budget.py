@@ -38,16 +38,16 @@ class ByteBudget:
 
     Attributes:
         limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
-        share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
+        share: how much a chunk of each object that may be open should take at most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
         under_way: how many of them are on their way to a store.
-        bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
+        bound: what ``used`` may become without waiting; negative if callers must go through `take`.
         paused: whether `pause` keeps all callers waiting.
         seconds_waited: how long all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
-        """``most`` is what the limit may grow to; without it, it stays what it is."""
+        """``most`` is what the limit may grow to; without it, the limit does not grow."""
         if limit <= 0:
             raise ArgumentValueError(f"memory_limit must be positive, not {limit:,}")
         self.limit = limit
@@ -78,15 +78,15 @@ class ByteBudget:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
 
         Raises:
-            ValueError: more than three quarters of the limit would be set aside so, and records could not flow. What is
-                only noted by `account` does not count: it goes by itself.
+            ValueError: more than three quarters of the limit would be set aside, and records could not flow. What is
+                only noted by `account` does not count: it goes away by itself.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size
         self.account(size, chunk=True)
 
     def unreserve(self, size: int) -> None:
-        """Set no longer aside what `reserve` has."""
+        """Stop setting ``size`` bytes aside, after `reserve`."""
         self._set_aside -= size
         self.account(-size)
 
@@ -105,7 +105,7 @@ class ByteBudget:
         self._wake()
 
     def let_others_run(self) -> None:
-        """Have a `take` yield to the event loop first, after every second batch; called for each.
+        """Make a `take` yield to the event loop first, after every second batch; called for each batch.
 
         A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
         """
@@ -115,9 +115,9 @@ class ByteBudget:
             self.bound = -1
 
     async def take(self, size: int) -> None:
-        """Wait until ``size`` more bytes may be held, and hold them. Cancelled, nothing is held.
+        """Wait until ``size`` more bytes may be held, and hold them. If this is cancelled, nothing is held.
 
-        After `release_all` it returns at once: the caller finds out why.
+        After `release_all` it returns at once: the caller gets the error elsewhere.
         """
         if self._yield_due:
             self._yield_due = False
@@ -144,7 +144,7 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def hold(self, size: int) -> None:
-        """Hold ``size`` bytes without waiting: they are there already, and were given back, or not taken."""
+        """Hold ``size`` bytes without waiting: they exist already, and were given back, or never taken."""
         self.used += size
 
     def give(self, size: int) -> None:

@@ -61,7 +61,7 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Count another object, which has these already."""
+        """Count for another object, which has these already."""
         self._records = records
         self._bytes = size
 

@@ -31,7 +31,7 @@ _ROWS = 64
 
 
 class HasJson(Protocol):
-    """A schema: `asyncrec.Schema`, or whatever can say itself in JSON as that does."""
+    """A schema: `asyncrec.Schema`, or an object with the same method for JSON."""
 
     def to_json(self) -> Mapping[str, Any]: ...
 
@@ -40,7 +40,7 @@ GivenSchema: TypeAlias = "HasJson | Mapping[str, Any] | None"
 
 
 class RecordEncoder:
-    """Of one writer.
+    """The encoder of one writer.
 
     Attributes:
         schema: of its records; without one, values are encoded as `asyncrec.encode_example` does.
@@ -161,7 +161,7 @@ class RecordEncoder:
         return values, there
 
     def _looks_at(self) -> bool:
-        """Return whether the next record that is given as bytes is held against the schema."""
+        """Return whether the next record that is given as bytes is checked against the schema."""
         if self.schema is None:
             return False
         self._seen += 1
@@ -170,7 +170,7 @@ class RecordEncoder:
         return self._validate == "sample" and (self._seen <= _SAMPLE_FIRST or self._seen % _SAMPLE_EVERY == 0)
 
     def _looked_at(self, data: bytes, key: Key) -> Key:
-        """Raises for a record that the schema does not decode; its key."""
+        """Return a record's key; raise for a record that the schema does not decode."""
         assert self.schema is not None, "asked before"
         try:
             values = self.schema.decode(data)
@@ -184,7 +184,7 @@ class RecordEncoder:
     def _key_in(self, data: bytes, key: Key) -> Key:
         """Return the key in a record whose other features are not looked at: a third of what decoding it would cost.
 
-        Raises as `_looked_at`, for the feature that holds the key alone.
+        Raises as `_looked_at`, but only for the feature that holds the key.
         """
         from asyncrec.example._wire import BYTES, parse_example
 

@@ -74,18 +74,18 @@ class SingleObject:
         self.budget.release_all()
 
     def check_open(self) -> None:
-        """Raise what the owner failed with, or ClosedResourceError when the writer's context was left."""
+        """Raise the error of the owner, or ClosedResourceError if the writer's context was left."""
         self.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def check(self) -> None:
-        """Raise what the owner failed with, once more."""
+        """Raise the error of the owner, once more."""
         if self.queue.error is not None:
             raise copy_for_reraise(self.queue.error)
 
     def _raise_failure(self) -> None:
-        """Raise the error itself, at the end. What was merely cancelled has none of its own."""
+        """Raise the error itself, at the end. A mere cancellation has no error of its own."""
         if (error := self.queue.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 

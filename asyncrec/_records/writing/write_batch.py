@@ -32,7 +32,7 @@ JoinDigests = Callable[[list[Any]], bytes]
 
 
 class BatchSource:
-    """What records come from, in an order of their own, such as a partition of a queue.
+    """A source of records, in an order of their own, such as a partition of a queue.
 
     Attributes:
         turn: the number of the turn that the writer has; 0 if it has none.
@@ -57,14 +57,14 @@ class WriteBatch:
         time: when the first record was taken, by the event loop's clock.
         size: how many bytes the frames of the records take.
         records: the records, until the batch is sealed; then empty.
-        keys: what `seal` makes digests of, for each record, or `None` when none has a key; then empty.
+        keys: what `seal` makes digests of, for each record, or `None` if no record has a key; then empty.
         count: how many records it has, once it is sealed.
         frames: what `seal` made of the records; together ``size`` bytes.
         lengths: how long each record is, in order, as `pack_lengths` writes it.
-        digests: those of the keys, one after another, or `None` when no record has a key.
-        positions: the last one of each source among its records, or `None` when no record has one.
+        digests: those of the keys, one after another, or `None` if no record has a key.
+        positions: the last one of each source among its records, or `None` if no record has one.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
-        runs: the sources of its records: the first record from where on they are of another, that one, and its turn.
+        runs: the sources of its records: the first record of a run, its source, and the source's turn.
         source: of the last record; `None` if it has none.
     """
 
@@ -136,12 +136,12 @@ class WriteBatch:
         return batch
 
     def begin_run(self, source: BatchSource | None) -> None:
-        """Note that the next records are of another source, or of none."""
+        """Note that the next records have another source, or no source."""
         self.runs.append((len(self.records), source, 0 if source is None else source.turn))
         self.source = source
 
     def end_runs(self) -> None:
-        """Note up to which positions it has the records of its sources: up to those that were taken now."""
+        """Note the positions up to which it has the records of its sources: those that were taken so far."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -155,8 +155,8 @@ class WriteBatch:
     def with_turns(self, turn_now: Callable[[str, int], int]) -> WriteBatch | None:
         """Make a sealed batch of a sealed one, without the records of sources that the writer has lost.
 
-        ``turn_now`` tells which turn the writer has of a source that it had in an earlier turn; 0 if it has lost it. Of
-        the others the new turns are noted. Returns `None` if no record is left.
+        ``turn_now`` returns the writer's turn of a source that it had in an earlier turn; 0 if it has lost the source.
+        For the others, the new turns are noted. Returns `None` if no record is left.
         """
         kept: list[tuple[int, int]] = []
         at = 0

@@ -69,9 +69,9 @@ class WriteQueue:
 
         ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
 
-        ``first_part`` is which part of a full batch the first one is handed over at, and the first after each that was
-        not full. Queues that are filled alike have a part each, or all their batches would be due in one turn of the
-        event loop, and so would be all the writing of them.
+        ``first_part`` says at which part of a full batch the first one is handed over, and the first after each that
+        was not full. Queues that fill alike each have a part of their own, or all their batches, and all the writing of
+        them, would be due in one turn of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -193,7 +193,7 @@ class WriteQueue:
         return self.inbox.flush()
 
     def close(self) -> None:
-        """Take no more; the owner publishes what there is, and returns."""
+        """Take no more; the owner publishes the rest, and returns."""
         if not self.inbox.closed:
             if self.error is None:
                 self.seal()
@@ -201,7 +201,7 @@ class WriteQueue:
 
     @property
     def error(self) -> BaseException | None:
-        """What the owner failed with."""
+        """The error of the owner, or `None`."""
         return self.inbox.error
 
     @property
@@ -211,7 +211,7 @@ class WriteQueue:
 
     @property
     def bytes(self) -> int:
-        """How many bytes the frames of the records take that were taken."""
+        """How many bytes the frames of these records take."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
     # -- for the owner ------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""
+        """Count the records on their way for the next object, since this one ended early, unless an end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -231,7 +231,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of what is left: the owner has ended, or failed with that."""
+        """Give back the room of what is left: the owner has ended, or failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)

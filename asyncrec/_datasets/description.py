@@ -1,8 +1,8 @@
 """`Description` learns what all examples of a split hold, by feature: as a `Schema`, and as datum's table of types and
 shapes.
 
-Every example counts, not the last: types that are stored alike are made one, lengths that differ become VarLen, and
-what contradicts itself is an error that names the feature and two examples. Pure.
+Every example counts, not the last: types that are stored alike become one, lengths that differ become VarLen, and a
+contradiction is an error that names the feature and two examples. Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Feature:
 
 
 class Description:
-    """Sees every example, in any order; see the module.
+    """Sees every example of a split, in any order; see the module.
 
     Args:
         sparse_features: whose shapes differ from example to example.
@@ -65,10 +65,10 @@ class Description:
         self._images: Mapping[str, list[int]] = {}
 
     def see(self, features: Mapping[str, Any], example: int) -> None:
-        """What one example holds, as `encode_example` took it.
+        """Describe one example, as `encode_example` took it.
 
         Raises:
-            SchemaError: it contradicts one before.
+            SchemaError: it contradicts an earlier one.
         """
         self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
 
@@ -78,7 +78,7 @@ class Description:
         Once a record is not an Example, there is nothing to describe.
 
         Raises:
-            SchemaError: it contradicts one before.
+            SchemaError: it contradicts an earlier one.
         """
         if self._opaque:
             return
@@ -98,14 +98,14 @@ class Description:
         self._see(tuple(kinds), example)
 
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
-        """The pixels, height first, of features that hold one image each, as the bytes of its file.
+        """Describe features that hold one image each, as the bytes of its file, by their pixels, height first.
 
-        datum's table has them in place of the scalar that is stored, and datum decodes by it.
+        datum's table has these shapes in place of the stored scalar, and datum decodes by them.
         """
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """Return what decodes all of them; `None` if there are records that are not Examples.
+        """Return the schema that decodes all of them; `None` if there are records that are not Examples.
 
         Raises:
             SchemaError: there is no such schema; it names the feature.
@@ -121,7 +121,7 @@ class Description:
         return Schema(entries)
 
     def table(self) -> FeatureTable:
-        """datum's table. What differs from example to example is -1 in a shape, and not dense."""
+        """Return datum's table. A size that differs from example to example is -1, and the feature is not dense."""
         if self._opaque:
             return {}
         return {

@@ -16,7 +16,7 @@ class Progress:
     """A context in which a bar is shown.
 
     Args:
-        show: `True` wants rich, and raises ImportError without it; `None` asks whether stderr is a terminal.
+        show: `True` needs rich, and raises ImportError without it; `None` shows one if stderr is a terminal.
         total: `None` if it is not known.
     """
 

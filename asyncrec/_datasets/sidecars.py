@@ -61,9 +61,9 @@ async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
 
 
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
-    """Bring both files up to date, with ``shard_info`` for what no manifest tells.
+    """Bring both files up to date, with ``shard_info`` for splits without a manifest.
 
-    ``split`` was just written: if its features contradict another's, the table has its own.
+    ``split`` was just written: if its features contradict another's, its own are in the table.
     """
     for _ in range(_ATTEMPTS):
         manifests = await manifests_of_splits(folder)
@@ -89,7 +89,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Return one for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
+    """Return one table for all: a size that differs is -1, and not dense. Of two types, the last counts."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():
@@ -116,7 +116,7 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
 
 
 async def _put(folder: Storage, key: str, content: Mapping[str, Any]) -> bool:
-    """Whether it was not there so already."""
+    """Write the file if its content is new; return whether it was."""
     data = json.dumps(content).encode()
     try:
         if await folder.get(key, max_bytes=_MAX_BYTES) == data:

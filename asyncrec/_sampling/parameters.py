@@ -1,6 +1,6 @@
-"""What streams and samplers are given is held against what it may be here: numbers, seeds, a worker's share. Pure.
+"""Check the parameters of streams and samplers: numbers, seeds, a worker's share. Pure.
 
-Every message says the parameter, what was given, and what it may be.
+Every message names the parameter, the value passed, and the values allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """Return the number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
+    """Return the number. ``other`` is what else the parameter may be, for the message: ``"-1 for ever"``.
 
     Raises:
         TypeError: it is not a whole number.
@@ -67,10 +67,10 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Refuse the seed of a state if another one was given.
+    """Refuse the seed of a state if another seed was passed.
 
     Raises:
-        ValueError: it was.
+        ValueError: another seed was passed.
     """
     if given is not None and given != taken_with:
         raise ArgumentValueError(
@@ -84,7 +84,7 @@ def new_seed() -> int:
 
 
 def check_function(function: Any, name: str, what: str) -> None:
-    """Refuse what cannot be called: ``what`` says what is to be given.
+    """Refuse what cannot be called: ``what`` says what has to be passed.
 
     Raises:
         TypeError: it is not a function.

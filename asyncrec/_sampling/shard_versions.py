@@ -1,7 +1,7 @@
-"""A state says which version of a shard it stands in: in a shard that was replaced, a position means something else.
+"""The versions of the shards that a state has positions in: in another version, a position means another record.
 
-A shard that a manifest lists is never replaced. Of those that no manifest lists, names and sizes may stay although the
-records change: the entry says which version was found.
+A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
+change: their entries have the version that was found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from asyncrec.storage._base import ObjectInfo
 
 
 def packed_version(info: ObjectInfo) -> list[Any]:
-    """Return which version of an object it is, as JSON."""
+    """Return the version of an object, as JSON."""
     return [info.size, info.crc32c, info.etag, info.modified.isoformat()]
 
 
@@ -72,12 +72,12 @@ def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """Return what `with_version` noted; `None` of a shard that a manifest lists."""
+    """Return the version that `with_version` noted; `None` for a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 
 class FileVersions:
-    """Which version each shard of a data set is that has no manifest, for states.
+    """The version of each shard of a data set without a manifest, for states.
 
     Args:
         path: the path of a shard by its number, for messages.
@@ -94,7 +94,7 @@ class FileVersions:
 
     @property
     def fingerprint(self) -> str:
-        """Of all of them, for what only compares text; ``""`` if a manifest lists the shards."""
+        """A digest of all versions, for code that compares only text; ``""`` if a manifest lists the shards."""
         told = [[size, crc32c, None if crc32c is not None else etag] for _, size, crc32c, etag, _ in self.packed]
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 

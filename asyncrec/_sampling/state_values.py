@@ -1,4 +1,4 @@
-"""`StateValues` reads a state's values, each of its type and in its range: nothing else looks into the JSON."""
+"""`StateValues` reads a state's values, each of its type and in its range: no other code looks into the JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StateValues:
         return StateValues(found)
 
     def whole(self, name: str, *, least: int | None = 0, most: int | None = _MOST) -> int:
-        """Return a whole number from ``least`` to ``most``; `None` is no limit."""
+        """Return a whole number from ``least`` to ``most``; `None` means no limit."""
         found = self._state.get(name)
         if isinstance(found, int) and _is_whole(found, least, most):
             return found
@@ -42,7 +42,7 @@ class StateValues:
         raise self._error(name, "a whole number" + ("" if least is None else f" from {least}{to}"))
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return true or false."""
         found = self._state.get(name)
         if not isinstance(found, bool):
             raise self._error(name, "true or false")
@@ -53,7 +53,7 @@ class StateValues:
         return [number for (number,) in self._rows(name, [[each] for each in self._list(name)], (below,))]
 
     def optional_wholes(self, name: str, *, below: int) -> list[int | None]:
-        """Return a list of whole numbers, or of nothing."""
+        """Return a list of whole numbers or `None`."""
         found = self._list(name)
         self._rows(name, [[each] for each in found if each is not None], (below,))
         return found
@@ -63,14 +63,14 @@ class StateValues:
         return self._rows(name, self._list(name), below)
 
     def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        """Return a list of what ``fits``, which ``wanted`` says for a message."""
+        """Return a list of values that each pass ``fits``; ``wanted`` describes them for a message."""
         found = self._list(name)
         if not all(map(fits, found)):
             raise self._error(name, wanted)
         return found
 
     def plain(self, name: str) -> Any:
-        """Whatever is there, to be compared; `None` if nothing is."""
+        """Return any value, to be compared, or `None`."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

@@ -1,8 +1,8 @@
-"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never loses one
-in silence. Pure.
+"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never drops a row
+silently. Pure.
 
-The text is held once, with the places where rows begin and end, and a row is parsed when it is asked for: lists of
-strings would take some ten times the memory.
+The text is held once, with the places where rows begin and end, and a row is parsed on demand: lists of strings would
+take some ten times the memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN_ROW = 200
 class CsvRows:
     """The rows of ``content``; lines without anything are not rows. There is no header: every row counts.
 
-    ``path`` is what errors call the file.
+    ``path`` is the file's name in errors.
 
     Raises:
         DatasetError: the content is not of this encoding, a quote is not closed, or there is no row.
@@ -64,7 +64,7 @@ class CsvRows:
         return self._lines[row]
 
     def where(self, row: int) -> str:
-        """File, line (from 1; where the row begins) and row, for an error."""
+        """Return file, line (from 1; where the row begins) and row, for an error."""
         return f"{self._path}, line {self.line(row)}, row {repr(self[row])[:_SHOWN_ROW]}"
 
     def _each_line(self) -> Iterator[str]:
@@ -83,7 +83,7 @@ def csv_line(row: object) -> str:
 
 
 class _Into:
-    """As much of a file as csv.writer asks for."""
+    """The part of a file's interface that csv.writer needs."""
 
     def __init__(self, parts: list[str]) -> None:
         self.write = parts.append

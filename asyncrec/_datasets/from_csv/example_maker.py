@@ -32,7 +32,7 @@ class Origin(Protocol):
         """Return the CSV row that describes it, if there is one."""
 
     def where(self) -> str:
-        """Return where it stands, for an error."""
+        """Return the example's place, for an error."""
 
     def guess(self) -> str:
         """Return a sentence about the likely reason if ``from_csv_row`` raises, or an empty string."""
@@ -40,7 +40,7 @@ class Origin(Protocol):
 
 @dataclass(slots=True)
 class Made:
-    """What became of one example: its records and its line for ``examples.csv``; or why it was left out."""
+    """The outcome for one example: its records and its line for ``examples.csv``; or why it was left out."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -55,10 +55,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """Return the records of one example. Cancelled, it ends when the method at work ends.
+    """Return the records of one example. If this is cancelled, it ends when the current method ends.
 
     Raises:
-        DatasetError: a method raised; chained, and it says which, and where the example stands.
+        DatasetError: a method raised; chained. The message says which method, and which example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None
@@ -83,7 +83,7 @@ def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool,
 
 
 def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
-    """What is done for an example; yields what is to be awaited."""
+    """Process an example; yield what has to be awaited."""
     made = Made()
     doing = "from_csv_row"
     try:

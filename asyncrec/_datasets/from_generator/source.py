@@ -31,7 +31,7 @@ _BATCH_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
-    """What becomes of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
+    """The receiver of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ async def run(
     serializer: Serializer,
     sink: Receiver,
 ) -> None:
-    """Have ``sink`` take every example of ``generator(**kwargs)``.
+    """Pass every example of ``generator(**kwargs)`` to ``sink``.
 
     ``generator`` may be a function or any callable, synchronous or not, that returns an iterable or an asynchronous
     one. If cancelled, it ends after the current example: a synchronous generator is not interrupted while it makes one.

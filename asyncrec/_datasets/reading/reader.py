@@ -30,9 +30,9 @@ from asyncrec.storage._url import join, redact
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some records of one shard: ``take`` behind the first ``skip``.
+    """Some records of one shard: ``take`` records after the first ``skip``.
 
-    ``bytes`` is their share of the shard's; 0 if nothing says how many it has.
+    ``bytes`` is their share of the shard's bytes; 0 if the shard's count is unknown.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an instruction stands for: the records, what decodes them, and datum's table of them."""
+    """What an instruction stands for: the records, the schema that decodes them, and datum's table of them."""
 
     slices: list[Slice]
     schema: Schema | None
@@ -227,7 +227,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
 
 
 async def _names(folder: Storage) -> set[str]:
-    """Of all splits there are: for an error."""
+    """List all existing splits, for an error."""
     return {*await dataset_names(folder)} | (await read_shard_info(folder)).keys()
 
 
@@ -245,7 +245,7 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
 
 
 async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
-    """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+    """Run in a task of its own, which closes what it opens, wherever the reader's caller is."""
     try:
         for each in slices:
             await _feed_slice(folder, each, batches)

@@ -64,7 +64,7 @@ class ClassColumn:
     labels: tuple[Any, ...]
 
     def digest(self) -> str:
-        """Of each record's class, as its number among the sorted labels: 16 bytes of blake2b, in hexadecimal."""
+        """A digest of each record's class, by its number among the sorted labels: blake2b, 16 bytes, in hexadecimal."""
         return hashlib.blake2b(self.codes.astype("<i4").tobytes(), digest_size=16).hexdigest()
 
 
@@ -212,7 +212,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """The function raised for record number ``index`` of those it was given; the cause is its error."""
+    """The function raised for record number ``index`` of its records; the cause is its error."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -220,7 +220,7 @@ class _FailedAt(Exception):
 
 
 class _UnequalClass(Exception):
-    """The class of record number ``index`` of those that were looked at does not equal itself."""
+    """The class of record number ``index`` of these records does not equal itself."""
 
     def __init__(self, index: int, label: Any) -> None:
         super().__init__(index, label)

@@ -246,7 +246,7 @@ class BalancedOrder:
         self._batches_in_round = len(self._sizes) // classes_per_batch
 
     def batches(self, numbers: Indices) -> Indices:
-        """int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
+        """Return int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)

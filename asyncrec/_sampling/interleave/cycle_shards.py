@@ -58,15 +58,15 @@ class InterleavePlan(NamedTuple):
 
 
 class CycleShards:
-    """What opens the shards of a cycle: cursors over them, each with its share of the memory.
+    """Opens the shards of a cycle: cursors over them, each with its share of the memory.
 
     Args:
         sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
-        scope: where the tasks of a pool run; `None` only without one.
+        scope: where the tasks of a pool run; `None` only without a pool.
 
     Attributes:
         slots: how many shards the cycle has.
-        pool: of the tasks that read; `None` if each shard is read as its records are asked for.
+        pool: the pool of the tasks that read; `None` if each shard is read when its records are needed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`Interleaver` makes one pass over shards in interleave order, and knows where each of them stands."""
+"""`Interleaver` makes one pass over shards in interleave order, and knows the position in each of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Interleaver:
         sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
 
     Attributes:
-        begun: whether anything was asked for.
+        begun: whether any record was requested.
         shards: how many were read to their end.
         seconds_waited: how long reads were waited for.
     """
@@ -81,7 +81,7 @@ class Interleaver:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """Return a function that returns the present state later; most are never called. It keeps the batches alive.
 
-        The state: that of the order, and the position of each open shard.
+        The state has that of the order, and the position of each open shard.
         """
         order = self._order.copy()
         starts = dict(self._starts)
@@ -112,7 +112,7 @@ class Interleaver:
         """Return a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is of others.
+            ValueError: it is not.
         """
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
@@ -132,7 +132,7 @@ class Interleaver:
         """Add the next records, up to ``count`` in all; fewer at the end.
 
         ``buffered_only``: no more than are in memory, except for one batch of one shard if ``out`` is empty; with
-        ``or_nothing`` not even that. An error comes again at every later call. Cancelled, nothing is lost.
+        ``or_nothing`` not even that. An error is raised again by every later call. If cancelled, nothing is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -203,7 +203,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
+        """Get the next batch of a shard; `False` if it has ended, or another shard comes next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:

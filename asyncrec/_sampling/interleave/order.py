@@ -17,14 +17,14 @@ from asyncrec.errors import ArgumentValueError
 
 
 class Take(NamedTuple):
-    """Take up to ``count`` records from input number ``source`` next."""
+    """The order to take up to ``count`` records from input number ``source`` next."""
 
     source: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
 
 
 class OrderState(NamedTuple):
-    """Where an order stands: the inputs in its slots, the slot, the records taken of its block, and the next input."""
+    """The state of an order: the inputs in its slots, the slot, the records taken of its block, and the next input."""
 
     slots: tuple[int | None, ...]
     slot: int
@@ -38,7 +38,7 @@ class OrderState(NamedTuple):
 
 
 class InterleaveOrder:
-    """tf.data's order: ask `next`, take the records, say with `took` how many came and whether the input ended.
+    """tf.data's order: call `next`, take the records, and call `took` with their number and whether the input ended.
 
     Inputs are numbers 0 .. ``inputs - 1``, opened in that order.
     """
@@ -57,7 +57,7 @@ class InterleaveOrder:
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """Return what to take next; `None` when every input has ended."""
+        """Return what to take next; `None` if every input has ended."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -100,7 +100,7 @@ class InterleaveOrder:
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
-        """Return the order as it stands now; to go on in one does not move the other."""
+        """Return the order as it is now; going on in one does not move the other."""
         return copy(self)  # no attribute of it is changed in place
 
     def open_inputs(self) -> list[int]:
@@ -123,12 +123,12 @@ class InterleaveOrder:
         """Go on from a state.
 
         Raises:
-            ValueError: it is of other inputs, another ``cycle_length`` or another ``block_length``.
+            ValueError: it has other inputs, another ``cycle_length`` or another ``block_length``.
         """
         self.load(self.parsed(StateValues(state)))
 
     def parsed(self, values: StateValues) -> OrderState:
-        """Return a state of an order over as many inputs; raises as `load_state_dict`."""
+        """Return a state of an order over the same number of inputs; raises as `load_state_dict`."""
         state = OrderState(
             tuple(values.optional_wholes("slots", below=self._inputs)),
             values.whole("slot"),
@@ -160,13 +160,13 @@ class InterleaveOrder:
 
 
 class NondeterministicOrder(InterleaveOrder):
-    """The interleave order that waits for no input, as tf.data's with ``deterministic=False``.
+    """An interleave order that waits for no input, like tf.data's with ``deterministic=False``.
 
-    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is passed over.
+    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is skipped.
     With everything ready at all times it is the same order.
 
     Args:
-        ready: ``ready(source)`` says whether that input can be asked without waiting.
+        ready: ``ready(source)`` returns whether that input can be read without waiting.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int, ready: Callable[[int], bool]) -> None:

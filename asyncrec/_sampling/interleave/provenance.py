@@ -1,7 +1,7 @@
 """A `RecordSource` says where a record of an interleaved stream comes from: which shard, and which position in it.
 
-A `RecordSource` is computed when it is asked for: most records never need one. Until then a record is known by the
-`SourcedBatch` it lies in; `TracedRecords` are records of many shards with what traces them.
+It is computed on demand, since most records never need one. Until then a record is known by its `SourcedBatch`;
+`TracedRecords` are records of many shards with the information to trace them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from asyncrec._sampling.state_values import StateValues
 
 
 class RecordSource(NamedTuple):
-    """Where a record comes from: the number of its shard, and the position there."""
+    """The source of a record: the number of its shard, and the position there."""
 
     shard: int
     position: Position
 
 
 class Traceable(Protocol):
-    """A sequence of records that can say where each of them comes from."""
+    """A sequence of records that knows the source of each."""
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
         """Return the sources of the records ``begin`` to ``end - 1``."""
@@ -33,7 +33,7 @@ class SourcedBatch:
     """Record batches that came together, at least one, with the number of the shard they were read from.
 
     Attributes:
-        records: of all of them.
+        records: those of all batches.
     """
 
     shard: int
@@ -71,7 +71,7 @@ class TracedRecords:
 
     Attributes:
         known: the sources of the first records, if they are known one by one.
-        slices: where the rest came from: each a sequence, the index of the first record in it, and how many.
+        slices: the sources of the rest: each a sequence, the index of the first record in it, and how many.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -129,6 +129,6 @@ def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSou
     """Return the sources that `pack_sources` packed, of a stream of ``shards`` shards.
 
     Raises:
-        ValueError: they are not what `pack_sources` returned, or name a shard that is not there.
+        ValueError: they are not what `pack_sources` returned, or name a shard that does not exist.
     """
     return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

@@ -42,7 +42,7 @@ class RoundInput(NamedTuple):
 class InterleaveRounds:
     """The records of ``rounds`` whole rounds: in each, ``block_length`` records of every input in turn.
 
-    Each input has ``rounds * block_length`` records at least.
+    Each input has at least ``rounds * block_length`` records.
 
     Attributes:
         records: in order.
@@ -79,7 +79,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """By the place of each input: the batch its cursor is in after ``count`` records, and the index there."""
+        """Return by the place of each input the batch of its cursor after ``count`` records, and the index there."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):

@@ -26,10 +26,10 @@ class ShardFeed(Protocol):
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next, at least one; none at the end. An error is raised after the batches that came before it."""
+        """Return the next batches, at least one; none at the end. An error comes after the batches before it."""
 
     async def aclose(self) -> None:
-        """Close what is open. It may be called before the end."""
+        """Close what is open. May be called before the end."""
 
 
 class ReadPool:
@@ -82,7 +82,7 @@ class PooledFeed:
         return batches
 
     async def aclose(self) -> None:
-        """Nothing to do: the task closes its shard when its scope ends."""
+        """Do nothing: the task closes its shard when its scope ends."""
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader

@@ -1,4 +1,4 @@
-"""`SinglePass` reads its shards once: interleaved and, if asked for, shuffled. Its state is positions."""
+"""`SinglePass` reads its shards once: interleaved and, if requested, shuffled. Its state is positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP = 256
 
 
 class PassState(NamedTuple):
-    """Where a pass stands, how many records it returned, and the records that wait in it, by their sources."""
+    """The state of a pass: how many records it returned, and the records that wait in it, by their sources."""
 
     interleaver: InterleaverState
     records: int
@@ -35,7 +35,7 @@ class SinglePass:
     Used by one task; tasks that read for it run in ``scope``.
 
     Args:
-        sequence: which inputs, in which order.
+        sequence: which inputs are read, in which order.
         seed: of the shuffle buffer.
 
     Attributes:
@@ -75,7 +75,7 @@ class SinglePass:
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         """Return the next ``count`` records; fewer only at the end, or, with ``buffered_only``, to avoid a read.
 
-        An error comes after the records before it, and again at every later call. Cancelled, nothing is lost.
+        An error comes after the records before it, and again at every later call. If cancelled, nothing is lost.
         """
         out = self._gathering
         try:
@@ -100,7 +100,7 @@ class SinglePass:
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that returns the `state_dict` of now, later: see `Interleaver.snapshot`."""
+        """Return a function that returns the present `state_dict` later: see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -120,7 +120,7 @@ class SinglePass:
         """Return a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is of others, or damaged.
+            ValueError: it is not, or is damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
             raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
@@ -147,7 +147,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Fill the buffer by no more than gives what is wanted, so that nothing is left over between calls."""
+        """Fill the buffer only as far as the wanted records need, so that nothing is left over between calls."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()

@@ -291,7 +291,7 @@ async def interleave(
 
 
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
-    """Refuse a list of shards or parameters that cannot be read; returns ``paths``."""
+    """Refuse a list of shards or parameters that cannot be read; return ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise ArgumentTypeError(
             "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"

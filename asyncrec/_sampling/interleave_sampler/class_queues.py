@@ -1,10 +1,10 @@
 """`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
 
 Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
-At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops
-its oldest item: a class that comes too often gives way. A ready class is not made unready so: if none holds more
-than K, the longest of those not ready loses its oldest instead, and of equals the one that came to this length first.
-Otherwise rare classes would be broken up as soon as they are complete, and no batch need ever come
+At most ``capacity`` items are held. If there is no room and fewer than P classes are ready, the longest queue drops its
+oldest item, so a class that is too frequent gives way. That never makes a ready class unready: if no queue holds more
+than K, the longest of those not ready loses its oldest item instead, and of equals the one that came to this length
+first. Otherwise rare classes would be broken up as soon as they are complete, and a batch might never come
 (docs/design/2026-11-21-class-queues.md).
 """
 
@@ -39,13 +39,13 @@ class ClassQueues(Generic[T]):
     Args:
         classes: P, how many distinct classes make a batch.
         per_class: K, how many items of each.
-        capacity: items held at most; at least P x K, so that a batch fits.
+        capacity: how many items are held at most; at least P x K, so that a batch fits.
 
     Attributes:
         dropped: items that were given up for lack of room.
 
     Raises:
-        ValueError: the numbers cannot be.
+        ValueError: the numbers are not valid.
     """
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
@@ -82,7 +82,7 @@ class ClassQueues(Generic[T]):
         return len(self._queues)
 
     def push(self, cls: Hashable, item: T) -> list[T] | None:
-        """Take one item; return a batch when this completes it: K of one class, K of the next, ..."""
+        """Take one item; return a batch if this completes it: K of one class, K of the next, ..."""
         queue = self._queues.get(cls)
         if queue is None:
             queue = self._queues[cls] = deque()
@@ -128,7 +128,7 @@ class ClassQueues(Generic[T]):
         """Go on as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: they do not fit: what tells classes is another function, or the parameters are others.
+            ValueError: they do not fit: the function from item to class, or the parameters, have changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 

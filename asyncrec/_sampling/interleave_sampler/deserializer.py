@@ -22,7 +22,7 @@ _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before it."""
+    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before that."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

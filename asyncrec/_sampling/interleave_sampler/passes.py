@@ -16,7 +16,7 @@ from asyncrec.errors import DatasetError
 
 
 class PassesState(NamedTuple):
-    """Which order of passes it is, the number of the pass, the records of those before it, and where it stands."""
+    """The state of passes: their order, the number of the pass, the records of those before it, and its own state."""
 
     seed: int
     epoch: int
@@ -49,7 +49,7 @@ class Passes:
 
     @property
     def records(self) -> int:
-        """How many were read, in all passes."""
+        """How many records were read, in all passes."""
         return self._records_before + self._single_pass.records
 
     @property

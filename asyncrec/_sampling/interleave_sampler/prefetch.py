@@ -39,7 +39,7 @@ class Prefetcher:
     Attributes:
         batches: those that wait, each with the last snapshot before it and the number of batches made since, itself
             included. The consumer calls `take` for each.
-        seconds_idle: spent in `wait`.
+        seconds_idle: how long `wait` took.
     """
 
     def __init__(self, builder: BatchBuilder, *, size: int, scope: TaskScope | None, has_state: bool) -> None:
@@ -135,7 +135,7 @@ class Prefetcher:
             left -= len(await self._builder.next_batches(left, examples=False)) or left
 
     async def _make(self) -> None:
-        """A snapshot is taken once as many records were made since the last one as it costs: so it costs nothing."""
+        """Make batches. A snapshot is taken after as many records as cost the same time: so it costs little."""
         builder = self._builder
         try:
             await self._load()

@@ -27,7 +27,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder whose shards are read, and how; the parameters are those of `asyncrec.InterleaveSampler`."""
+    """A folder of shards, and how they are read; the parameters are those of `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -50,7 +50,7 @@ class ShardFolder:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
-        """The names of this worker's shards, ascending, and the shards.
+        """Yield the names of this worker's shards, ascending, and the shards.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -155,9 +155,9 @@ def warn_of_several(
     """Warn if the shards that were found, by their names, are of several data sets.
 
     Args:
-        path: what was asked for, for the message.
-        datasets: the names of those in the folder that have a manifest.
-        one_alone: what reads only the data set of a name.
+        path: the path that was passed, for the message.
+        datasets: the names of the folder's data sets that have a manifest.
+        one_alone: returns what to pass to read only the data set of a name.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

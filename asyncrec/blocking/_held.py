@@ -19,10 +19,10 @@ class Held(Generic[A]):
     """The owner's task, on the loop.
 
     Attributes:
-        entered: set when the context was entered, or that failed.
-        opened: it was entered.
-        ended: it was left, or never entered.
-        suppressed: leaving it suppressed the error.
+        entered: set when the context was entered, or entering it failed.
+        opened: whether it was entered.
+        ended: whether it was left, or could not be entered.
+        suppressed: whether leaving it suppressed the error.
         rescue: awaited before the context is left because it was dropped, or Python ends: what the context still has to
             be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
     """

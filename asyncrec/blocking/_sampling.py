@@ -31,8 +31,8 @@ T = TypeVar("T")
 class Dataset(Handle[dataset.Dataset]):
     """`asyncrec.Dataset`. Any number of threads may use it.
 
-    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. What is in uncompressed shards
-    of a local folder is read in the calling thread.
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. Records in uncompressed
+    shards of a local folder are read in the calling thread.
     """
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """Iterating without async: records come from the loop in lists, however they are asked for.
 
-A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none.
+The loop's side keeps a list until this side has taken it over, so an interrupted call loses no record.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
         return next(self._current)
 
     def next_record_or_none(self) -> bytes | None:
-        """As `next_record`; `None` at the end."""
+        """Do the same as `next_record`; return `None` at the end."""
         try:
             return self.next_record()
         except StopIteration:
@@ -178,7 +178,7 @@ class Stream(Handle[Any], Iterator[T]):
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """What was skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        """The damage skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
         return found
 

@@ -6,7 +6,7 @@
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
     schemes                                           which URLs can be opened here
-    directory_check, make_valid_tf_name               two more that tensorboardX's users know
+    directory_check, make_valid_tf_name               two more, which tensorboardX's users know
     retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio

@@ -1,4 +1,4 @@
-"""A storage backend implements these: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
+"""The interface of a storage backend: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
 
 An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
 renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
@@ -74,7 +74,7 @@ class ByteSink(ABC):
         and nothing is sent after it. They are never joined for the backend. When this returns, they belong to the
         caller again: a backend that still needs them copies them. This waits while the backend holds as much as it may.
 
-        Cancelled, or after any error, the object can only be abandoned.
+        After a cancellation or any error, the object can only be abandoned.
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
@@ -88,7 +88,7 @@ class ByteSink(ABC):
         """Make the bytes sent so far durable, and as much of ``tail`` as the store can.
 
         ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
-        the next chunk. Returns how many bytes of it have left this process: for a local file all of them, for S3 none,
+        the next chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none,
         for GCS whole multiples of 256 KiB.
 
         If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never taken back:

@@ -22,11 +22,11 @@ _MOST_TRUSTED = 1 << 16
 
 
 class CacheRoom:
-    """A folder whose files, but locks, together have a bound.
+    """A folder whose files, except locks, are bounded in size together.
 
     Args:
-        folder: made when it is not there; nothing else should be kept in it.
-        max_bytes: of all files together, those that are still being filled at their full size.
+        folder: created if it does not exist; nothing else should be kept in it.
+        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
     """
 
     def __init__(self, folder: str, max_bytes: int) -> None:
@@ -50,7 +50,7 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Return whether a copy can be trusted: if others can write to the folder, it is checked once a process."""
+        """Return whether a copy can be trusted: if other users can write to the folder, each process checks it once."""
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True
@@ -84,7 +84,7 @@ class CacheRoom:
 
     @contextmanager
     def evicting(self) -> Iterator[None]:
-        """Let no other process evict, begin or rename a file meanwhile."""
+        """Prevent other processes from evicting, beginning or renaming a file meanwhile."""
         lock = FileLock(*self.opened(".lock-evict"), wait=True)
         try:
             yield
@@ -92,7 +92,7 @@ class CacheRoom:
             lock.release()
 
     def opened(self, name: str) -> tuple[int, str]:
-        """Return a file to lock, open, and its path."""
+        """Return an open file to lock, and its path."""
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)

@@ -45,20 +45,20 @@ _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The cache cannot have it: the disk is full, or its fetcher is stuck. It is read from the store."""
+    """The cache cannot hold it: the disk is full, or its fetcher is stuck. Read it from the store instead."""
 
 
 class DiskCache:
     """A folder that holds copies of objects, used by any number of tasks and processes.
 
     Args:
-        folder: made when it is not there; nothing else should be kept in it.
-        max_bytes: of all files together, those that are still being filled at their full size.
+        folder: created if it does not exist; nothing else should be kept in it.
+        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
 
     Attributes:
         room: the folder.
-        downloads: how many pieces this brought here.
-        full: whether the disk took no more; then nothing is brought.
+        downloads: how many pieces this cache has fetched.
+        full: whether the disk was full; then nothing is fetched any more.
     """
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
@@ -105,14 +105,14 @@ class DiskCache:
         return fd
 
     def open_filling(self, version: CachedVersion) -> Filling | None:
-        """Open the file of pieces of an object, which is made if need be; room is made for all of it.
+        """Open an object's file of pieces, created with room for all of it if it does not exist.
 
-        `None` if the copy is there by now.
+        Return `None` if the copy exists by now.
 
         Raises:
             NotCachedError: the disk takes no more.
-            IntegrityError: all pieces are there, and are not what was expected; they are dropped.
-            StorageError: what has its name is not a file of this user's.
+            IntegrityError: all pieces are there, but are not what was expected; they are dropped.
+            StorageError: the path is not a file of this user's.
         """
         if self.full:
             raise NotCachedError
@@ -154,7 +154,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Make a file of pieces. One that is there may be dropped as damaged in the moment in which it is opened."""
+        """Make a file of pieces. An existing one may be dropped as damaged in the moment in which it is opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -171,7 +171,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Take the right to bring a piece; `None` if another has it, or the piece is there by now."""
+        """Claim the fetching of a piece; return `None` if another process has it, or the piece is there by now."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -194,7 +194,7 @@ class DiskCache:
 
         Raises:
             NotCachedError: the disk takes no more.
-            IntegrityError: what came is not what was expected; it is dropped.
+            IntegrityError: the object is not what was expected; it is dropped.
         """
         self.write(filling, b"\1", filling.version.size + piece)
         self.downloads += 1
@@ -210,10 +210,10 @@ class DiskCache:
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """Return whether a record read from here, which is damaged, may come right when it is read once more.
+        """Return whether a damaged record read from the cache may be intact when read once more.
 
-        A copy that differs from what came is dropped. If that is unknown (without a checksum, or while some pieces are
-        not there), the copy is dropped the first time.
+        A copy that differs from what was fetched is dropped. If that is unknown (without a checksum, or while some
+        pieces are missing), the copy is dropped the first time.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:
@@ -250,7 +250,7 @@ class DiskCache:
         return True
 
     def _publish(self, filling: Filling) -> None:
-        """Make a file whose pieces are all there a copy."""
+        """Turn a file whose pieces are all there into a copy."""
         version, fd = filling.version, filling.fd
         path = self._filling_path(version)
         # One that was cut has been compared.
@@ -279,7 +279,7 @@ class DiskCache:
 
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise NotCachedError if the disk is full, and give back what the object's pieces take."""
+        """Raise NotCachedError if the disk is full, and free the space of the object's pieces."""
         try:
             yield
         except StorageError as error:

@@ -58,10 +58,10 @@ class FileWriter:
         self._chunks = chunks
 
     async def write(self, data: Buffer) -> None:
-        """Take ``data``, which may be changed afterwards.
+        """Write ``data``, which may be changed afterwards.
 
         Raises:
-            TypeError: it is not made of bytes.
+            TypeError: ``data`` is not made of bytes.
             StorageError: writing failed, now or before.
             ClosedResourceError: the context has exited.
         """
@@ -71,7 +71,7 @@ class FileWriter:
         await self._chunks.write([data])
 
     async def flush(self) -> int:
-        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
         return await self._chunks.flush()
 
 

@@ -35,8 +35,8 @@ class LocalSink(ByteSink):
     `CancelledError` though the object is there, whole; `published` then says so.
 
     Args:
-        target: what is written, and how.
-        keep: whether a flush promises anything.
+        target: the object to write, and how.
+        keep: whether bytes that a flush acknowledged survive an exception.
 
     Attributes:
         on_sent: called with the number of bytes that each `send` has put into the file.
@@ -65,10 +65,10 @@ class LocalSink(ByteSink):
         self.chunk_size = min(self.chunk_size, max(size, _LEAST_CHUNK))
 
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
-        """Put what ``other`` was not sent yet into its file before each write to this one, from now on.
+        """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
-        ``tail`` returns it. So a crash of the process leaves nothing in this file whose other part is missing; nor does
-        a failure, after which the other's unfinished file is kept if this one's is.
+        ``tail`` returns these bytes. So after a crash of the process this file holds nothing whose other part is
+        missing. The same holds after a failure: the other's unfinished file is kept if this one's is.
         """
         self._file.write_behind(other._file, tail)
 

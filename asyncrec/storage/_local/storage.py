@@ -86,9 +86,9 @@ class LocalStorage(Storage):
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """Return the same folder for one writer, whose unfinished files have its id in their names.
 
-        They are made when their sink is opened, not by its first `send`: what a crash leaves tells what was open. What
-        lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`. Without ``keep`` a flush
-        promises nothing, and an exception leaves nothing in any case.
+        They are made when their sink is opened, not by its first `send`, so that after a crash they show what was open.
+        Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`. Without ``keep``, an exception
+        leaves no file even after a flush.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
         owned.disk, owned.folder, owned.owner, owned.private = self.disk, self.folder, owner, self.private
@@ -97,12 +97,12 @@ class LocalStorage(Storage):
         return owned
 
     def partial_of(self, key: str) -> Path:
-        """Tell where the owner's unfinished file for ``key`` is."""
+        """Return the path of the owner's unfinished file for ``key``."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Tell where that file is before it begins with its zeros."""
+        """Return the path of that file before it begins with its zeros."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -110,7 +110,7 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=exclusive)
 
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
-        """Open a sink of the owner's whose unfinished file begins with ``zeros`` zero bytes, durably, once it is there.
+        """Open a sink of the owner whose unfinished file durably begins with ``zeros`` zero bytes as soon as it exists.
 
         These bytes are still to be sent.
         """
@@ -161,7 +161,7 @@ class LocalStorage(Storage):
             await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the files begun and not published, those being written now included. They can be read and deleted."""
+        """List the files not published yet, including those being written now. They can be read and deleted."""
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
@@ -192,7 +192,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Return the first of these that is an object there, or `None`. Blocks: one hop for many names."""
+    """Return the first of these keys that is an object, or `None`. Blocks: one hop for many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
@@ -238,7 +238,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Return the folder whose files are a storage's objects, or that of which it is a part; `None` if it has none."""
+    """Return the `LocalStorage` of a storage whose objects are files, or of a part of one; `None` for any other."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:

@@ -46,7 +46,7 @@ class _Objects(dict[str, _Object]):
         self._versions = count(1)
 
     def path(self, key: str) -> str:
-        """Return the whole URL of one, for messages."""
+        """Return the whole URL of an object, for messages."""
         return join(self._root, key)
 
     def find(self, key: str) -> _Object:
@@ -56,7 +56,7 @@ class _Objects(dict[str, _Object]):
         return found
 
     def refuse(self, key: str) -> None:
-        """Raise ObjectExistsError if the key is taken."""
+        """Raise ObjectExistsError if the object exists."""
         if key in self:
             raise ObjectExistsError(f"{self.path(key)} exists already").with_remedy("choose another name")
 
@@ -206,7 +206,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the store that ``memory://name`` means, or what lies below a prefix of it."""
+    """Open the store that ``memory://name`` names, or the part below a prefix of it."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

@@ -1,7 +1,7 @@
-"""There is one back-off: how often, how long and how loudly a transient fault is tried again.
+"""The one back-off: how often, how long and how loudly a request is retried after a transient fault.
 
-A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. What is transient is said by
-the type of the error (`TransientStorageError`) and nothing else: all other errors pass through at once.
+A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the
+type of an error says that it is transient (`TransientStorageError`): all other errors pass through at once.
 
 The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
 together must not come back together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
@@ -165,7 +165,7 @@ async def retrying(
     """Call ``operation`` until it returns, raises anything but `TransientStorageError`, or the policy gives up.
 
     ``operation`` must be safe to repeat after a fault whose effect is unknown; if it is not (a Complete, an exclusive
-    put), it settles that itself by looking at what is there. Cancellation is not delayed::
+    put), it settles that itself by looking at the store. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")

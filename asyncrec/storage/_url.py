@@ -1,4 +1,4 @@
-"""Paths and URLs are taken apart, put together, and shown without secrets. Pure.
+"""Split, join and redact paths and URLs. Pure.
 
 A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
 unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
@@ -166,7 +166,7 @@ def redact(text: str) -> str:
 
 
 def _is_told_by(word: str) -> bool:
-    """Return whether the word behind this one is a secret: ``Bearer``, or ``x-amz-security-token:``."""
+    """Return whether the word after this one is a secret: after ``Bearer``, or ``x-amz-security-token:``."""
     word = word.lower().rstrip("\"'")
     if word.endswith(":"):
         return any(each in word for each in _SECRET_HEADERS)
@@ -174,7 +174,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Return where user-info begins that has a colon and goes on behind the word, or 0."""
+    """Return the start of user-info that has a colon and continues after the word, or 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)
@@ -182,7 +182,7 @@ def _of_open_user(word: str) -> int:
 
 
 def _without_users(text: str) -> str:
-    """Take user-info out of the URLs of a word. Linear: what was looked through is not looked through again."""
+    """Remove user-info from the URLs of a word, in linear time: nothing is searched twice."""
     if "@" not in text:
         return text
     shown: list[str] = []
@@ -210,7 +210,7 @@ def _without_users(text: str) -> str:
 
 
 def _without_values(word: str) -> str:
-    """Strike the values of parameters, and of a web address what has no name, too: it may be a key to what it names."""
+    """Strike the values of parameters, and in a web address also those without a name: they may be keys."""
     begin = word.find("?"), word.find("#")
     first = min((each for each in begin if each >= 0), default=-1)
     if first < 0 and ";" not in word and "&" not in word:

@@ -47,9 +47,9 @@ class SharedClients(Generic[K, C]):
     """The clients in use, one for each key and event loop: made by the first that uses it, closed by the last.
 
     Args:
-        name: of the kind of client.
-        make: makes the client of a key. A caller that comes meanwhile waits for the client that is being made.
-        close: closes one. It is given five seconds.
+        name: the name of the kind of client.
+        make: makes the client for a key. A caller that comes meanwhile waits for the same client.
+        close: closes a client, within five seconds.
     """
 
     def __init__(self, name: str, make: Callable[[K], Awaitable[C]], close: Callable[[C], Awaitable[object]]) -> None:
@@ -98,9 +98,9 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
     """Return the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
 
     Args:
-        path: of certificates in PEM form; `None` for the machine's.
-        named_by: what named the file, an option or an environment variable, for the message.
-        what: is being done, for the message.
+        path: a file of certificates in PEM form; `None` for the machine's.
+        named_by: the option or environment variable that named the file, for the message.
+        what: the operation, for the message.
         shared: return one context to all callers that ask for the same, as the file is now: to read and parse an
             ordinary file of 140 authorities takes 25 ms of processor time. For clients that set nothing on their
             context, in any thread: aiohttp's; not httpx's, which set on it the protocols of each connection.
@@ -136,7 +136,7 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
     asks for a password, it is a `StoragePermissionError`.
 
     Args:
-        error: of the client. Only its type, host, port and number are used: its text may hold a signed address.
+        error: the client's error. Only its type, host, port and number are used: its text may hold a signed address.
         what: the operation and the object.
     """
     host, port, number = (getattr(error, name, None) for name in ("host", "port", "errno"))
@@ -165,7 +165,7 @@ class Redacting(logging.Filter):
     """A filter that strikes secrets out of messages, and of the tracebacks that go with them.
 
     Args:
-        strike: returns a text without its secrets.
+        strike: a function that returns a text without its secrets.
     """
 
     def __init__(self, strike: Callable[[str], str]) -> None:
@@ -196,10 +196,10 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Args:
         store: its name, for messages.
-        types: the type of each option that there is, as `isinstance` takes it: ``str | None``.
+        types: the type of each known option, as `isinstance` takes it: ``str | None``.
 
     Raises:
-        TypeError: there is no such option, or it has another type.
+        TypeError: an option is not known, or has another type.
         ValueError: a text holds a control character, such as the newline at the end of a file that it was read from.
     """
     if unknown := sorted(set(given) - set(types)):

@@ -70,10 +70,10 @@ def parse_http_date(value: str | None) -> datetime | None:
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Read which bytes ``[start, end)`` a 206 says it carries, and of how many: `None` if it does not know.
+    """Read which bytes ``[start, end)`` a 206 carries, and the size of the object: `None` if it does not know.
 
     Raises:
-        ValueError: it does not say.
+        ValueError: the header does not say which bytes.
     """
     match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
     if match is None:

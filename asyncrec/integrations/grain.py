@@ -28,13 +28,13 @@ class RecordDataSource:
     """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
     Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. Its
-    repr is the name and the id of its snapshot. So a state can be resumed wherever the same snapshot is, and grain's
-    ``DataLoader`` refuses it over another. The versions of files without a manifest count, too: a state over them is
-    refused over a copy, unless the store keeps checksums.
+    repr is the name and the id of its snapshot, by which grain's ``DataLoader`` accepts a state for the same snapshot
+    only, in any process. For files without a manifest their versions count, too: a state is refused for a copy of the
+    files, unless the store keeps checksums.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
-        storage_options: for the backend.
+        storage_options: options for the backend.
         cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
             `asyncrec.open_dataset`.
 
@@ -59,7 +59,7 @@ class RecordDataSource:
         return self._records.dataset().get(index)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[bytes]:
-        """Records, in the order asked for, nearby ones read together."""
+        """Return records in the order asked for; nearby ones are read together."""
         return self._records.dataset().get_many(indices)
 
     # What grain calls it, if it asks for many at once.
@@ -73,5 +73,5 @@ class RecordDataSource:
         return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:
-        """Close what this process opened; to read opens it again. It is closed when it is dropped, too."""
+        """Close what this process opened; reading opens it again. It also closes when it is dropped."""
         self._records.close()

@@ -8,8 +8,8 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
-open passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
+Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So no open
+object passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
 worker's share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's
 workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
 along.
@@ -64,8 +64,8 @@ def worker_shard() -> tuple[int, int]:
     different numbers of workers one rank may get more batches than another.
 
     Raises:
-        RuntimeError: in a worker that was spawned and not forked, for a dataset that is not of this module: whether
-            there are other ranks is not known there.
+        RuntimeError: this is a worker that was spawned and not forked, and its dataset is not of this module, so that
+            it is unknown whether there are other ranks.
     """
     info = get_worker_info()
     number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
@@ -73,7 +73,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
-    """As `worker_shard`; ``ranks`` is the rank of the process that sent the dataset to this worker, and of how many."""
+    """Do the same as `worker_shard`, with the rank of the process that sent the dataset, and of how many."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
         ranks = _ranks_here()
@@ -91,7 +91,7 @@ def _is_distributed() -> bool:
 
 
 def _ranks_here() -> tuple[int, int]:
-    """Return the rank of this process and how many there are, as ``torch.distributed`` says it."""
+    """Return the rank of this process and the number of ranks, as ``torch.distributed`` knows them."""
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
@@ -139,7 +139,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         Raises:
             ValueError: the state is of another worker, or was taken with another number of workers, or is of batches of
                 another size.
-            TypeError: it is not what `state_dict` returned.
+            TypeError: ``state`` is not from `state_dict`.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
             raise ArgumentTypeError(f"a state must be the dict that state_dict returned, not {state!r:.80}")
@@ -173,7 +173,7 @@ class ShuffledDataset(StreamDataset):
 
     For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
     workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch. If its last
-    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank none is.
+    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank all are used.
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
@@ -341,7 +341,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         return item
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return the items of a batch, in the order asked for; PyTorch's loader calls this if it is there."""
+        """Return the items of a batch, in the order asked for; PyTorch's loader calls this if it exists."""
         records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
 

@@ -1,4 +1,4 @@
-"""The same without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are not."""
+"""Batches without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are synchronous."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write_batches(
 
     Args:
         path: a folder and the data set's name in it.
-        batches: they are written as they come, with one batch in memory.
+        batches: the rows; they are written as they come, with one batch in memory.
         schema: as for `open_batch_writer`; that of the batches by default. In a Table or a RecordBatch, which can be
             searched as a whole, a column of single values that contains nulls then becomes a VarLen.
         narrow: round float64 to float32.
@@ -128,7 +128,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
     """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
-        maker: the plan's.
+        maker: the maker of the plan.
         parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """
@@ -136,7 +136,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
 
 def _pulled(open_: Any) -> Iterator[Any]:
-    """First the schema, then the batches; closed when it is dropped."""
+    """Yield the schema first, then the batches; closed when it is dropped."""
     with open_() as batches:
         yield batches.schema
         yield from batches

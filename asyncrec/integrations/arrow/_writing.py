@@ -37,7 +37,7 @@ class BatchWriter:
     async def write(self, batch: Any) -> int:
         """Write the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order; return the ticket of the last one.
 
-        If it is cancelled, the first rows have been written.
+        If cancelled, the first rows have been written.
 
         Raises:
             SchemaError: a row does not match the schema; the message names the column and the row. Rows before it may
@@ -97,7 +97,7 @@ def schemas_of(
 
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """RecordBatches of about a MiB, and of one row if that is larger, each with the number of its first row."""
+    """Yield RecordBatches of about a MiB, or of one row if that is larger, each with the number of its first row."""
     before = 0
     for part in chunks_of(batch):
         rows = part.num_rows

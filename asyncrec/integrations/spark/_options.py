@@ -1,4 +1,4 @@
-"""Spark's options, which are text, as what they mean."""
+"""Parse Spark's options, which are text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a writer, parsed; raises as `reading_options`."""
+    """Return the options of a writer, parsed; raise as `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

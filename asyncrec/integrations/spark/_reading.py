@@ -17,7 +17,7 @@ _MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task
 
 
 def stored_schema(options: dict[str, Any]) -> Any:
-    """Return the ``StructType`` of what is there to be read."""
+    """Return the ``StructType`` of the records to read."""
     return spark_schema(_plan(options, part_bytes=None, columns=options.get("columns")).maker.arrow)
 
 

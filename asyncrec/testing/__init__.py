@@ -1,4 +1,4 @@
-"""This is for authors of plugins: what every one must pass, and tools to make one fail.
+"""Tests for authors of plugins: the cases that every plugin must pass, and tools that make stores fail.
 
 - `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest; `replaces_case` marks one that
   the plugin cannot pass.
@@ -9,7 +9,7 @@
 - `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with the records in them.
 
-Resolved on first use, so that only the kits import pytest.
+Names are resolved on first use, so that only the kits import pytest.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ In a plugin's tests::
         name = "sizes"
         arguments = ("PATH",)            # how it is called; PATH stands for what it reads
 
-It runs in an empty folder, on a data set of 30 records that hold what a terminal would act on; `make_data` writes
+The command runs in an empty folder, on a data set of 30 records with control characters; override `make_data` to write
 another one.
 """
 
@@ -44,8 +44,8 @@ class CommandConformance(PluginKit):
     """The cases that every command passes. Derive from it, and name the module and the command.
 
     Attributes:
-        name: of the command.
-        arguments: a way to call it that ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
+        name: the name of the command.
+        arguments: arguments with which it ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
             reads nothing has none.
     """
 
@@ -53,7 +53,7 @@ class CommandConformance(PluginKit):
     arguments: Sequence[str] = ("PATH",)
 
     async def make_data(self, path: str) -> None:
-        """Write at ``path`` what the command is to read: a data set."""
+        """Write the data set at ``path`` that the command reads."""
         schema = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")})
         async with asyncrec.open_sharded_writer(path, max_shard_records=10, schema=schema) as writer:
             for number in range(30):
@@ -62,7 +62,7 @@ class CommandConformance(PluginKit):
 
     @pytest.fixture(autouse=True)
     def _set_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """Set up this plugin alone, an empty folder, and what is printed."""
+        """Set up this plugin alone, an empty folder, and the capture of its output."""
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(INSTALLED, "_plugins", self.plugins())
         monkeypatch.setattr(INSTALLED, "_of_plugins", None)
@@ -149,6 +149,6 @@ class CommandConformance(PluginKit):
         assert values
 
     def make(self) -> None:
-        """Write what the command is to read, at ``data/pages``."""
+        """Write the data that the command reads, at ``data/pages``."""
         if "PATH" in self.arguments:
             anyio.run(self.make_data, "data/pages")

@@ -35,7 +35,7 @@ class FormatConformance(PluginKit):
     """The cases that every format passes. Derive from it, and fill in `records` and `content`.
 
     Attributes:
-        name: of the format.
+        name: the name of the format.
     """
 
     pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ class FormatConformance(PluginKit):
         self._folder = tmp_path
 
     async def format(self) -> Format:
-        """Return the format, as asyncrec takes it in."""
+        """Return the format, as asyncrec loads it."""
         formats = Formats(self.plugins())
         await formats.look_for(self.name)
         return formats.get(self.name)
@@ -166,7 +166,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read all that a file returns, in one."""
+        """Read all records of a file into one list."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy that is not a generator, so that one that is never given back is seen."""
+    """A local copy that is not a generator, so that a copy which is never released is noticed."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return what they hold: two encodings of an Example are the same one."""
+    """Return the decoded records, since an Example has several encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

@@ -1,7 +1,7 @@
-"""These check a `ByteSource` and need no pytest; `StorageConformance` runs the same.
+"""Checks of a `ByteSource`, without pytest; `StorageConformance` runs the same.
 
-Each takes a function that opens a source of one object, and what that object holds. Each raises `AssertionError`,
-saying what was expected, or lets through what the source raised.
+Each takes a function that opens a source of one object, and the content of that object. Each raises `AssertionError`,
+with what was expected, or the error that the source raised.
 """
 
 from __future__ import annotations

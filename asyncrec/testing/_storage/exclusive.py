@@ -1,4 +1,4 @@
-"""These cases ask which of several writers wins, and whether it learns that it has."""
+"""Cases about which of several writers wins, and whether it learns that it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If a storage's objects are the files of a folder, writers keep journals there: what they flush survives them."""
+"""Cases about journals, which writers keep if objects are the files of a folder: flushed records survive."""
 
 from __future__ import annotations
 

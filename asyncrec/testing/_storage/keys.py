@@ -1,4 +1,4 @@
-"""These cases ask what a key may be, and how keys are listed."""
+"""Cases about what a key may be, and how keys are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""These cases ask what a storage says of one object, in whatever way; objects of no bytes are among them."""
+"""Cases about what a storage says of one object, by each method; including objects of no bytes."""
 
 from __future__ import annotations
 

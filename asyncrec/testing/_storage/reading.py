@@ -1,4 +1,4 @@
-"""These cases ask what a source returns: ranges, one version, nothing twice."""
+"""Cases about what a source returns: ranges, one version, no byte twice."""
 
 from __future__ import annotations
 

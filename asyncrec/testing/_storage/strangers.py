@@ -1,4 +1,4 @@
-"""These cases ask what becomes of an answer that is not the store's."""
+"""Cases about answers that are not the store's."""
 
 from __future__ import annotations
 

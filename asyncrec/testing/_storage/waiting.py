@@ -1,4 +1,4 @@
-"""While the store keeps an operation waiting, other tasks go on, and the operation can be cancelled."""
+"""Cases about an operation that waits for the store: other tasks go on, and it can be cancelled."""
 
 from __future__ import annotations
 
@@ -154,11 +154,11 @@ class CancellingCases(StorageHooks):
 
 
 class _Stop(Exception):
-    """What leaves a sink without publishing."""
+    """An error that makes a sink exit without publishing."""
 
 
 class _Part:
-    """The part of an operation that is cancelled, and how it took that."""
+    """The part of an operation that is cancelled, and its reaction."""
 
     def __init__(self, slow: AbstractContextManager[object]) -> None:
         self.went_on = False
@@ -171,7 +171,7 @@ class _Part:
         self._asked_at: float | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Make the call while the store is slow, and wait once more, where a cancellation that was put off comes."""
+        """Make the call while the store is slow, then wait once more, so that a deferred cancellation can arrive."""
         self._begun.set()
         try:
             with self._slow:
@@ -184,7 +184,7 @@ class _Part:
         self.went_on = self._asked_at is not None
 
     async def interrupted(self, operation: Operation, how: str) -> None:
-        """Run the operation, and cancel it while `run` waits. Raises what it raised, but for the cancellation."""
+        """Run the operation, and cancel it while `run` waits. Raise its error, except the cancellation."""
         failed: Exception | None = None
         async with anyio.create_task_group() as group:
             try:

@@ -43,8 +43,8 @@ class Fault:
         kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
             that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
             operations without parts do as for ``"error"``.
-        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: only the answer is lost. A receive
-            loses no bytes: the next one returns them.
+        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: only the answer is lost. A
+            receive loses no bytes: the next one returns them.
         error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
         for_good: every later operation fails in the same way: the store is down.
     """

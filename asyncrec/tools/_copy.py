@@ -1,8 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
-Of a data set every shard goes with its index and its keys, and its manifest comes last: a copy that was interrupted is
-no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone. What
-the target's manifest names and is no longer there is put back, under that manifest and without a commit.
+Each shard of a data set is copied with its index and its keys, and the manifest comes last: an interrupted copy is not
+a data set yet, and copying again continues it. Identical objects at the target are kept. If an object that the target's
+manifest names is missing, it is put back, under that manifest and without a commit.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Return where an object goes: below the target with the part of its key that the selection does not share."""
+    """Return an object's target key: below the target, with the part of its key that the selection does not share."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -191,7 +191,7 @@ async def _copy_dataset(
 
 
 def _committed(entry: ShardEntry, now: str) -> ShardEntry:
-    """Return the entry of a copied shard: of its records, too, the copy's commit is the first."""
+    """Return the entry of a copied shard, whose records, too, were first committed by the copy."""
     return replace(entry, committed=now, extra={name: value for name, value in entry.extra.items() if name != SINCE})
 
 
@@ -209,10 +209,10 @@ async def _heal(
     one: Callable[..., Any],
     parallelism: int,
 ) -> None:
-    """Put back what the manifest at the target lists and is not there.
+    """Put back the objects that the manifest at the target lists, and that are missing.
 
     Raises:
-        ConflictError: the data set was replaced meanwhile, and what was put back was taken away again.
+        ConflictError: the data set was replaced meanwhile, and the restored objects were removed again.
     """
     put_back: list[ShardEntry] = []
 
@@ -244,10 +244,10 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Refuse a folder's name for a new data set: the caller means a data set in that folder. Blocks.
+    """Raise if a new data set would have the name of a folder: the caller means a data set in it. Blocks.
 
     Raises:
-        ObjectExistsError: the name is that of a folder.
+        ObjectExistsError: a folder has the name.
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(
@@ -256,7 +256,7 @@ def _refuse_folder(folder: str, inside: str) -> None:
 
 
 def _stem(name: str, path: str) -> str | None:
-    """Whose an object is: a shard, or an index or keys by the shard's name."""
+    """Return the stem of a shard, or of the shard that an index or keys belong to."""
     return stem_of(name, path.rpartition("/")[2].removesuffix(".index").removesuffix(".keys"))
 
 
@@ -264,7 +264,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
     """Return what the data set at the target lacks.
 
     Raises:
-        ObjectExistsError: it is another one.
+        ObjectExistsError: it is another data set.
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:
@@ -273,7 +273,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """Return the entry with the data set's new name in all of its own."""
+    """Return the entry with the data set's new name in all its names."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

@@ -34,8 +34,8 @@ class DiffReport:
     """The result of `diff`.
 
     Attributes:
-        by: what records were matched by.
-        first_records, second_records: how many there are.
+        by: how records were matched.
+        first_records, second_records: how many records each path has.
         only_first, only_second: how many of them the other path does not have.
         changed: how many records of the first are in the second with other contents.
         only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand of these, ascending,
@@ -122,9 +122,9 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """Return what the first of these records are known by, as text: one read for each.
+    """Return the identities of the first of these records as text, with one read for each.
 
-    Of a key the shard has a digest; its text is that of the feature with the same one.
+    A shard has only a key's digest; its text is that of the feature with the same digest.
     """
     if selection.kind != "data set":
         return [""] * len(numbers[:_MOST_SHOWN])
@@ -147,7 +147,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """Return the text of a feature with one value, of bytes too; "" of others."""
+    """Return the text of a feature with one value, also of bytes; "" for other features."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:
@@ -156,7 +156,7 @@ def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
 
 
 def _compare(identities: Identities, report: DiffReport) -> None:
-    """Count, over all groups. Blocks."""
+    """Compare all groups of rows, and count. Blocks."""
     for rows in identities.groups():
         if len(rows):
             _count(rows, report)

@@ -1,11 +1,11 @@
 """`doctor` finds out whether a store, with the caller's rights, does what asyncrec needs of it.
 
-It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. From a
-store that only reads it reads the file that the path names.
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. On a
+read-only store it reads the file that the path names.
 
 If two writers create a small object, one has to win. The check fails if a store cannot do that, and nothing is written
-to it exclusively. If two writers create an object in several parts, one should win. A store that cannot do that is used
-all the same, for data sets are decided by small objects; the check says so and does not fail.
+to it exclusively. If two writers create an object in several parts, one should win. A store that cannot do that is
+still used, since small objects decide in data sets; the check reports it and does not fail.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ async def doctor(
 
 
 class _Enough(Exception):
-    """Abandons a sink."""
+    """An error that makes a sink abandon its object."""
 
 
 class _Doctor:
-    """One check-up: its objects, and what came of it."""
+    """One check-up: its objects, and its results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -103,7 +103,7 @@ class _Doctor:
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
-        """Try all; returns whether the store answers."""
+        """Run all checks; return whether the store answers."""
         async with TaskScope() as scope:
             scope.start_soon(self._loop.watch)
             try:
@@ -303,7 +303,7 @@ async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:
 
 
 async def _reading(store: Storage, key: str) -> Check:
-    """Read the beginning and the end of the object at ``key``, on a store on which nothing can be made to be read."""
+    """Read the beginning and the end of the object at ``key``, on a store that cannot be written."""
     name = "read"
     try:
         info = await store.head(key)
@@ -330,7 +330,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return what a kill -9 takes of a rolling writer here."""
+    """Return what a rolling writer here loses by kill -9."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

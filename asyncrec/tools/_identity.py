@@ -1,7 +1,7 @@
 """`Identities` say which records are the same, by content, key or a feature, and group them in bounded memory.
 
-Each record is a row of a table: 16 bytes that stand for what it is known by, 8 for its content, its number and which
-side it is of. Beyond the memory limit rows go to files by their first byte, and are grouped file by file.
+Each record is a row of a table: a digest of its identity (16 bytes) and of its content (8), its number, and its
+side. Beyond the memory limit rows go to files by their first byte, and are grouped file by file.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _MEMORY = 64 << 20
 
 
 def check_by(by: str) -> None:
-    """Refuse what no record is known by, before anything is opened.
+    """Check ``by`` before any file is opened.
 
     Raises:
-        ValueError: it is not as `Identities` takes it.
+        ValueError: `Identities` does not accept it.
     """
     if by not in (CONTENT, KEY) and not by.startswith("feature:"):
         raise ArgumentValueError(f"by must be 'content', 'key' or 'feature:NAME', not {by!r}")
 
 
 class Identities:
-    """A table of the records that were read. A context: its files are gone at the end. Its methods block.
+    """A table of the records that were read. It is a context manager, which removes its files. Its methods block.
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
-        newest_by: the feature that tells the age of a record. Rows then have a member ``age``, which sorts as it does.
-        ignore: features that are not a part of a record's content.
+        newest_by: the feature that is the age of a record. Rows then have a member ``age``, in the same order.
+        ignore: features that do not count as part of a record's content.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Identities:
             self._files.cleanup()
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
-        """Take in all records of a selection; returns how many there are.
+        """Add all records of a selection to the table, and return how many there are.
 
         Raises:
-            DatasetError: by key, and it has none.
-            ValueError: by a feature that no record has; or to ``ignore`` one.
+            DatasetError: ``by`` is the key, but the selection has no keys.
+            ValueError: no record has the feature of ``by``, or one of ``ignore``.
         """
         if self._by == KEY and not has_keys(selection):
             raise DatasetError(f"{selection.path}: the records have no keys; compare them by content instead")
@@ -108,7 +108,7 @@ class Identities:
         return records.given
 
     def groups(self) -> Iterator[Rows]:
-        """Yield all rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
+        """Yield all rows, in arrays. Rows of one identity are neighbours in one array, ordered by side and number."""
         if self._files is None:
             yield _grouped([np.empty(0, self._row), *self._held])
             return
@@ -145,13 +145,13 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """Return what stands for a record's value of the feature; `None` if it has none."""
+        """Return a digest of a record's value of the feature; `None` if it has no value."""
         assert self._feature is not None, "asked for"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
     def _without_ignored(self, features: Features) -> bytes:
-        """Return what stands for a record's content without the features that are ignored."""
+        """Return bytes that represent a record's content without the ignored features."""
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
@@ -171,7 +171,7 @@ class Identities:
 
 
 def features_in(record: bytes) -> Features:
-    """Return the features of a record, as they are on the wire; empty if it is not an Example."""
+    """Return the encoded features of a record; empty if it is not an Example."""
     try:
         return parse_example(record)
     except DecodeError:
@@ -179,7 +179,7 @@ def features_in(record: bytes) -> Features:
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """Return the keys of records; `None` if one was written without."""
+    """Return the keys of records; `None` if one was written without a key."""
     return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
 
 
@@ -190,10 +190,10 @@ def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
 
 
 def _age(name: str, features: Features) -> bytes:
-    """Return the value of a feature as bytes that sort as it does; without a value nothing, which sorts first.
+    """Return the value of a feature as bytes that sort in its order; empty bytes, which sort first, without a value.
 
     Raises:
-        ValueError: it has several values, or a long text.
+        ValueError: the feature has several values, or a long text.
     """
     kind, payload = features.get(name, (NONE, b""))
     values = () if kind == NONE else values_of(kind, payload)

@@ -1,4 +1,4 @@
-"""A record is turned into a JSON value here, and back, without loss. Pure.
+"""Turn a record into a JSON value, and back, without loss. Pure.
 
 An Example is an object: its features by name. A feature with one value is that value, any other a list; a feature that
 the schema says is a list is always one. int64 values are numbers without a fraction, floats numbers with one, in the
@@ -10,8 +10,8 @@ marked:
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        a record that is not an Example: its bytes
 
-``to_json`` and ``from_json`` are inverses, except for what decoding an Example forgets (of which kind an empty list
-was, the order and packing of the features on the wire), and which of the many NaNs one was.
+``to_json`` and ``from_json`` are inverses, except for what decoding an Example loses (the kind of an empty list, the
+order and packing of the features on the wire), and the payload of a NaN.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 def from_json(value: object) -> bytes:
     """Return the record of a JSON value, from ``to_json`` or as people write it: ``{"label": 3, "text": "..."}``.
 
-    `True` and `False` are int64; `None` is a feature that is absent.
+    `True` and `False` are int64; `None` is an absent feature.
 
     Raises:
-        SchemaError: it is not an object, or a feature cannot hold it: an object without a mark, a list of mixed kinds.
+        SchemaError: the value is not an object, or a member fits no feature: an unmarked object, a mixed list.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
@@ -106,7 +106,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a feature as the encoder takes it: floats and whole numbers that stand in one list are floats."""
+    """Return a feature as the encoder takes it: in a list of floats and whole numbers, all become floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]

@@ -1,6 +1,6 @@
-"""`SalvagedShard` reads a shard past its damage, and says what was lost and which record is which, for their keys.
+"""`SalvagedShard` reads a shard past its damage, and reports the loss and the numbers of the records, for their keys.
 
-A key is stored by the number of its record, and behind damage it is unknown how many records were lost. The index says
+A key is stored by the number of its record, and after damage it is unknown how many records were lost. The index says
 where each record begins, and so which one it is. A record whose number is uncertain gets no key, not another's.
 """
 
@@ -24,15 +24,15 @@ from asyncrec.tools._shard_reading import open_shard, shard_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLoss:
-    """What could not be read of a damaged shard.
+    """The loss of a damaged shard.
 
     Attributes:
         path: the path of the shard.
-        records: how many more records it should have; `None` if no manifest says it.
+        records: how many more records it should have; `None` if no manifest lists it.
         bytes: the size of the lost ranges.
         without_key: records that were read but have lost their key: without an index, or after damage inside a
             compressed stream, it is unknown which keys belong to them.
-        ambiguous_ranges: ranges of records that were read, but may be the contents of a record that was lost.
+        ambiguous_ranges: ranges of records that were read, but may be part of the contents of a lost record.
     """
 
     path: str
@@ -49,7 +49,7 @@ class SalvagedShard:
     """One shard that is being read; made by `open_salvaged`.
 
     Attributes:
-        reader: returns what is whole.
+        reader: returns the whole records.
         without_key: how many records had no certain number.
     """
 
@@ -65,7 +65,7 @@ class SalvagedShard:
     def numbers(self, batch: RecordBatch) -> list[int | None]:
         """Return the numbers of a batch's records in the undamaged shard, ascending; `None` if that is not certain.
 
-        In a thread: there may be many.
+        Runs in a thread, since there may be many.
         """
         sizes = [len(record) + FRAME_OVERHEAD for record in batch.records]
         stats = self.reader.stats()
@@ -81,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Return which lines of the index the records are; -1 if that is not known."""
+        """Return the line of the index for each record; -1 if that is not known."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -104,7 +104,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """Return what was lost, once all was read; `None` if nothing was."""
+        """Return the loss, once the shard was read; `None` if there was no loss."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)

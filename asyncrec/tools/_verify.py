@@ -31,7 +31,7 @@ class VerifyReport:
         conflicts: contradictions in the manifests.
         adopted, deleted: paths of the orphans that became part of the data set, or were removed.
         seconds: how long reading took.
-        spool: whether it is the folder of a spool, where shards wait to be uploaded; only whole shards are read there.
+        spool: whether this is the folder of a spool, in which shards await upload; only whole shards are read there.
     """
 
     path: str
@@ -63,7 +63,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all was read and is intact, and no manifest contradicts itself. Orphans are not damage."""
+        """Whether all shards were read and are intact, and no manifest contradicts itself. Orphans are not damage."""
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ async def verify(
         min_age: adopt or delete only orphans of this age, in seconds. Whatever their age, those of a job that has not
             ended are left to `asyncrec.recover`.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
-        progress: called with the bytes that are done, and those of all.
+        progress: called with the bytes done, and the total.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
@@ -140,7 +140,7 @@ async def _check_all(
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
-    """Check what may be adopted, and adopt what is whole."""
+    """Check the orphans that may be adopted, and adopt the whole ones."""
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:

@@ -25,12 +25,12 @@ class WatchedWriter:
         state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
             has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive,
             and is stopped or held up; on another one it may be dead. If it does not report (without a disk), a lock
-            says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
+            says ``"alive"``; ``"unknown"`` if this machine cannot find out. ``"dead"``: a lock proves
             it, and `asyncrec.recover` deals with what it left.
-        status: what it reported last, on its disk; `None` if it has not.
+        status: its last report, on its disk; `None` before the first.
         quiet: seconds since that report, or else since its last commit, or else since it began.
         records: its records in the manifest.
-        last_commit: when it committed last, by its machine's clock; `None` if it has not.
+        last_commit: when it committed last, by its machine's clock; `None` before its first commit.
         recover: for a dead writer, the command that deals with what it left, in quotation marks; ``SPOOL`` in it stands
             for a folder that is not known here.
     """
@@ -50,30 +50,30 @@ class WatchedWriter:
 
     @property
     def uncommitted_records(self) -> int:
-        """How many records it has taken that are not in the manifest."""
+        """The number of records it has accepted that are not in the manifest."""
         status = self.status
         return 0 if status is None else max(0, status.taken_records - max(status.committed_records, self.records))
 
     @property
     def at_risk(self) -> float:
-        """How many seconds ago the oldest record was taken that a kill would lose; 0 if no record would be lost."""
+        """The age, in seconds, of the oldest record that a kill would lose; 0 if no record would be lost."""
         if self.status is None or not self.status.oldest_buffered_seconds:
             return 0.0
         return self.status.oldest_buffered_seconds + self.quiet
 
     @property
     def idle(self) -> float:
-        """For how many seconds it took no record, if it reports that; if it does not, since its last commit."""
+        """The seconds since it last accepted a record; if it does not report, since its last commit."""
         return self.quiet if self.status is None else self.status.idle_seconds + self.quiet
 
     @property
     def tells(self) -> JobStatus | None:
-        """Its status, if that still holds."""
+        """Its status, if that is still valid."""
         return self.status if self.state in ("at work", "ending") else None
 
     @property
     def records_per_second(self) -> float | None:
-        """Its speed, as it reports; otherwise that of its commits, from its beginning to the last one.
+        """Its speed as it reports; otherwise that of its commits, from its beginning to the last one.
 
         `None` if that is unknown, and for a dead writer.
         """
@@ -110,8 +110,8 @@ class WatchReport:
     """The result of `watch`, at one moment.
 
     Attributes:
-        time: of the look, with a time zone.
-        there: whether there is a data set, or a job that makes one.
+        time: the time of the look, with a time zone.
+        there: whether a data set exists, or a job that makes one.
         writers: the jobs that have not ended.
         last_commit: the time of the newest segment.
         classes: how many of the records that were read have each value of the feature, the most frequent first.
@@ -129,23 +129,23 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """How many records were taken by writers that are not dead, and are not in the manifest."""
+        """The number of records accepted by writers that are not dead, and not in the manifest."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
     def records_per_second(self) -> float | None:
-        """Of all writers for which it is known; `None` if it is unknown of all that are not dead."""
+        """The speed of all writers for which it is known; `None` if it is unknown for each that is not dead."""
         return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
     def bytes_per_second(self) -> float | None:
-        """As `records_per_second`, of the writers that report."""
+        """The same as `records_per_second`, in bytes, of the writers that report."""
         told = [writer.tells for writer in self.writers if writer.state != "dead"]
         return self._speed([None if status is None else status.bytes_per_second for status in told])
 
     @property
     def at_risk(self) -> float:
-        """How many seconds ago the oldest record of all was taken that a kill would lose."""
+        """The age, in seconds, of the oldest record of all writers that a kill would lose."""
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
@@ -156,7 +156,7 @@ class WatchReport:
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
     def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """Return the writers that took no record for longer, alive or not, without those that are ending."""
+        """Return the writers that accepted no record for longer, alive or not, without those that are ending."""
         return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod

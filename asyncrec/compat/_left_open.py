@@ -1,7 +1,7 @@
 """Close the files that a program left open, when they are dropped or when Python ends, as the originals do: last first.
 
-A finaliser may run anywhere: on an event loop, which may not wait, or within a call that holds a lock. So a dropped
-file is closed in a thread of its own. That thread is waited for only if no event loop runs here, and not for ever.
+A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a dropped
+file is closed in a thread of its own. That thread is waited for only if no event loop runs here, and only for a time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _LeftOpen:
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close what was opened by no other thread that goes on, and that Python waits for."""
+        """Close the files, except those of other threads that still run, and that Python waits for."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -71,18 +71,18 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close it when Python ends, unless `forget` comes before; what was kept later is closed earlier."""
+    """Close a file when Python ends, unless `forget` is called before. Files kept later are closed earlier."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
 
 def forget(file: Closable) -> None:
-    """Leave it alone from now on, for it is closed. Called again, it does nothing."""
+    """Stop keeping a file, because it is closed. Idempotent."""
     left_open.files.pop(file, None)
 
 
 def close_dropped(file: Closable) -> None:
-    """Close a file that no code can close any more; from a finaliser. An error is shown as an uncaught exception is."""
+    """Close a dropped file, from its finaliser. An error is shown like an uncaught exception."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 

@@ -1,8 +1,8 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-Shards that TensorFlow reads go through the operations of tf.data that the original is made of, so that it behaves as
-that did in all that becomes of a ``tf.data.Dataset``: several workers, checkpoints, seeds. What tf.data does not do is
-done by `asyncrec.InterleaveSampler`: stores that TensorFlow does not read, and the arguments that are ours.
+Shards that TensorFlow can read go through the same operations of tf.data as in the original, so that the result behaves
+like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` does
+the rest: stores that TensorFlow cannot read, and the arguments that asyncrec adds.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         num_repeat: passes over the shards; -1 or `None`: for ever.
         class_fn: record -> its class. Then each batch holds exactly ``batch_size // example_per_class`` distinct
             classes, wherever their records lie, and there are no tails of a single class.
-        seed: of the order of the shards, the same in each iteration. `None`: another for each, drawn from
+        seed: the seed for the order of the shards, the same in each iteration. `None`: another for each, drawn from
             ``tf.random.set_seed`` if that was called.
-        storage_options: for the backend.
+        storage_options: options for the backend.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
-        ValueError, tf.errors.InvalidArgumentError: numbers that cannot be, or no shard where TensorFlow lists them.
+        ValueError, tf.errors.InvalidArgumentError: a number is out of range, or TensorFlow finds no shard.
         tf.errors.DataLossError: while iterating, a shard that TensorFlow reads is damaged.
         tf.errors.OpError: while iterating, whatever `asyncrec.InterleaveSampler` raises; its message says what.
     """

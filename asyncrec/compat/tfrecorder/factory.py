@@ -99,7 +99,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples to folders of these names, such as folds. An example may be in several.
+    """Write lists of examples, perhaps empty, to folders of these names, such as folds. They may share examples.
 
     Args:
         examples_log_in_csv_file: write ``examples.csv`` next to the records, with a row for each example.
@@ -139,8 +139,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
 
     A list of examples is shuffled in place, as in TFRecorder: by ``random.shuffle``, which ``random.seed`` makes
-    repeatable, or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a warning in
-    the log.
+    repeatable, or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a
+    warning in the log.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:

@@ -104,7 +104,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Return the values of a record, in declaration order. Arrays are flat; a missing field is 0, "" or no value."""
+        """Return the values of a record, in declaration order. Arrays are flat; missing fields 0, "" or no value."""
         values = cls._reading.decode(record)
         return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
 

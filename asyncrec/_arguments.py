@@ -16,10 +16,10 @@ _POWERS = " kmgt"
 
 
 def byte_count(value: Size | float, name: str) -> int:
-    """The number of bytes that ``value`` means; ``name`` is the argument's, for messages.
+    """Return the number of bytes that ``value`` means; ``name`` is the argument's, for messages.
 
     Raises:
-        ValueError: text that is no size, or a number of bytes with a fraction.
+        ValueError: text that is not a size, or a number of bytes with a fraction.
         TypeError: neither a number nor text.
     """
     if isinstance(value, str):
@@ -42,7 +42,7 @@ def byte_count(value: Size | float, name: str) -> int:
 
 
 def record_limit(max_record_bytes: Size) -> int:
-    """The number of bytes that a ``max_record_bytes`` means.
+    """Return the number of bytes that a ``max_record_bytes`` means.
 
     Raises:
         ValueError, TypeError: as `byte_count`; or it is negative.

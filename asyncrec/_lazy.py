@@ -11,7 +11,7 @@ from typing import Any
 def lazy(
     package: str, homes: Mapping[str, str], *, modules: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
 
     Args:
         package: its ``__name__``.

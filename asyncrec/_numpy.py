@@ -27,5 +27,5 @@ __all__ = ["is_warm", "np"]
 
 
 def is_warm() -> bool:
-    """Whether nothing is left to import that we use of NumPy: `numpy.unique` imports a part when it is first called."""
+    """Return whether all that we use of NumPy is imported: `numpy.unique` imports a part when it is first called."""
     return "numpy.ma" in sys.modules

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Batches(Generic[T]):
-    """An async iterator over what ``next_batch`` gives, until that raises StopAsyncIteration.
+    """An async iterator over what ``next_batch`` returns, until that raises StopAsyncIteration.
 
     A class, since an async generator is not closed when its loop is left.
     """

@@ -11,7 +11,7 @@ import anyio
 
 
 def clock_of_loop() -> Callable[[], float]:
-    """Return the clock of the loop that runs, as other threads may read it, too: there, by the time that has passed."""
+    """Return the clock of the running loop, for other threads, too: there it counts the time that has passed since."""
     home, ahead = threading.get_ident(), anyio.current_time() - time.monotonic()
 
     def now() -> float:

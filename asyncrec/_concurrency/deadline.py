@@ -1,10 +1,10 @@
-"""`Deadline`: when everything that a job still does has to end, including what is shielded and already under way.
+"""`Deadline`: when everything that a job still does has to end, including shielded requests that have begun.
 
-A shield is opened with a limit of its own while all is well. When the body fails later, the exit has only so many
-seconds, and a limit that was worked out before would not know of them.
+A shield is opened with its own time limit while all is well. If the body fails later, the exit has only a few seconds,
+and a limit that was computed before does not take them into account.
 
-What a job asks of a store is asked under its deadline (`Deadline.applied`), which a task inherits from the one that
-starts it. So a backend that shields what it settles (`shielded`), and the back-off, end with the job.
+A job's requests to a store run under its deadline (`Deadline.applied`). A task inherits the deadline from the task that
+starts it. So the shielded requests of a backend (`shielded`), and its back-off, end with the job.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import anyio
 CLEAN_UP_SECONDS = 30
 # At an exit that has to end: what does not answer now is left to `recover`.
 _LATE_SECONDS = 1
-# What a backend had under way then may end within so many.
+# Seconds that a backend then has to end what it has begun.
 _LAST_SECONDS = 1
 
 _current: ContextVar[Deadline | None] = ContextVar("asyncrec_deadline", default=None)
 
 
 def current_deadline() -> Deadline | None:
-    """The deadline of what this task does; `None` where nobody has set one."""
+    """Return the deadline of the current task, or `None` if no job has set one."""
     return _current.get()
 
 
@@ -43,10 +43,10 @@ def shielded(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 class Deadline:
-    """The deadline of one job, by the event loop's clock; there is none until it is brought forward.
+    """The deadline of one job, by the event loop's clock; infinite until it is brought forward.
 
     Attributes:
-        at: the time; infinite while there is none.
+        at: the time, in seconds.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it is over: nothing is begun any more, and nothing tried again."""
+        """Whether it has passed: then nothing is begun, and nothing tried again."""
         return self.at <= anyio.current_time()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Have it hold for what this task asks of a store, and for the tasks that it starts meanwhile."""
+        """Apply the deadline to this task's requests to a store, and to the tasks that it starts meanwhile."""
         token = _current.set(self)
         try:
             yield
@@ -68,16 +68,16 @@ class Deadline:
             _current.reset(token)
 
     def bring(self, at: float) -> None:
-        """Bring the deadline forward to this time, for what is already under way, too."""
+        """Bring the deadline forward to this time, for requests in progress, too."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)
 
     @contextmanager
     def within(self, seconds: float, *, late: float = 0.0, shield: bool = True) -> Iterator[anyio.CancelScope]:
-        """Open a scope for so many seconds, and no longer than the deadline allows.
+        """Open a scope that lasts at most ``seconds`` and ends at the deadline.
 
-        What cleans up may be ``late``: by so many seconds, from its own beginning if that is later than the deadline.
+        With ``late``, it may last that many seconds beyond the deadline, or beyond its own beginning if that is later.
         """
         now = anyio.current_time()
         end = now + seconds
@@ -91,5 +91,5 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
-        """Open a scope for what has to be taken away whatever happens: shielded, and limited in time."""
+        """Open a scope for what has to be deleted whatever happens: shielded, and limited in time."""
         return self.within(seconds, late=_LATE_SECONDS)

@@ -1,8 +1,8 @@
-"""While Python ends, it may refuse to start a thread: what one would have done is then done without it.
+"""Do the work of a thread in the calling thread if Python is ending and refuses to start one.
 
-A program that reaches its end with a writer open still has something to upload. Python 3.12.0 and 3.12.1 start no
-thread from then on, later ones none once the last thread but daemons has ended; `concurrent.futures` takes no work once
-the main thread has ended. Nobody but whoever ends the event loop waits for it at that time, so it may be held.
+A program that reaches its end with a writer open still has something to upload. From then on Python 3.12.0 and 3.12.1
+start no thread; later versions start none once only daemon threads are left; `concurrent.futures` takes no work once
+the main thread has ended. At that time, only the code that ends the event loop waits for it, so it may be held.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def is_refused_by_the_end(error: BaseException) -> bool:
-    """Tell whether a thread could not be had because Python is ending, or ``error`` comes from that.
+    """Return whether a thread could not be started because Python is ending, or ``error`` comes from that.
 
     Python says it in words only: "can't create new thread at interpreter shutdown", "cannot schedule new futures after
     interpreter shutdown".
@@ -33,9 +33,9 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor for an event loop that lives until Python ends: it still resolves names then.
+    """A default executor for an event loop that lives until Python ends, and still resolves names then.
 
-    What no thread can be had for is called by `submit` itself.
+    `submit` itself calls a function for which no thread can be started.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

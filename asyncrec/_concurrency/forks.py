@@ -1,7 +1,7 @@
-"""`on_fork` tells objects in a child that they are of no use there: their tasks and threads stayed with the parent.
+"""`on_fork` makes objects refuse to work in a forked child: their tasks and threads stayed with the parent.
 
-Used there it would hang, or write into the parent's files and connections. Whoever holds such things registers itself
-with `on_fork`, and its method ``forked`` is called in each child, so that every later call can say so; nothing is
+Used there, such an object would hang, or write into the parent's files and connections. It registers itself with
+`on_fork`, and its method ``forked`` is called in each child, so that every later call can raise an error. Nothing is
 checked per record.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 
 class Forkable(Protocol):
-    """An object that is told when it finds itself in a child."""
+    """An object whose `forked` is called in a forked child."""
 
     def forked(self) -> None:
-        """In a child: leave what is the parent's to it. Nothing may be written, and nothing waited for."""
+        """In a child: leave what is the parent's to the parent. Must neither write nor wait."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -35,10 +35,10 @@ def forked_error(what: str) -> RuntimeError:
 
 
 class OfOneProcess:
-    """The base of an object that threads may use: in the child of a fork, whatever is asked of it raises RuntimeError.
+    """The base of an object that threads may use: in the child of a fork, every use of it raises RuntimeError.
 
     No call compares processes, least of all behind a lock that a thread of the parent may have held. In the child the
-    object gets another class, of the same name, that gives out no attribute. So a method refuses at its first use of
+    object gets another class, of the same name, that has no attributes. So a method refuses at its first use of
     ``self``, even if it was looked up before the fork, as ``Process(target=writer.write)`` does.
     """
 
@@ -53,7 +53,7 @@ class OfOneProcess:
 
 @cache
 def _refusing(kind: type[OfOneProcess]) -> type[OfOneProcess]:
-    """The class that an object of this kind has in the child."""
+    """Return the class that an object of this kind has in the child."""
 
     def refuse(self: object, name: str) -> Any:
         if name.startswith("__"):

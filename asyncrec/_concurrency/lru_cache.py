@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class AsyncLRUCache(Generic[K, V]):
-    """A cache of values by key. The least recently used go when together they weigh more than ``most``.
+    """A cache of values by key. The least recently used are dropped if together they weigh more than ``most``.
 
-    The one made last stays however heavy it is, so that those who wait for it get it.
+    The latest value stays however heavy it is, so that the tasks that wait for it get it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
@@ -27,7 +27,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return the value, awaiting ``make()`` if it is not cached. When that fails, the next one that waits tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. If that fails, the next task that waits tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:

@@ -1,4 +1,4 @@
-"""An async function is called for many items: `concurrently`, `for_each`, `side_by_side` and `ordered_map` do that."""
+"""`concurrently`, `for_each`, `side_by_side` and `ordered_map` call an async function for many items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-# So many small objects at once: enough to hide a store's delay, few enough for its connections.
+# Small objects that are processed at once: enough to hide a store's delay, few enough for its connections.
 _SMALL_OBJECTS = 32
 
 P = TypeVar("P")
@@ -65,8 +65,8 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
     """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks, and fail as that would.
 
-    Raises what the first item that fails raises, in the order of the items, not of the clock: those before it are
-    awaited to their ends, those behind it that are in work are cancelled, and none behind it is begun.
+    Raises the error of the first item that fails, in the order of the items, not of the clock: the items before it are
+    awaited to their ends, those behind it that are in work are cancelled, and no other item behind it is begun.
     """
     results: dict[int, T] = {}
     in_work: dict[int, anyio.CancelScope] = {}
@@ -98,7 +98,7 @@ async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *,
 
 @dataclass(slots=True)
 class _Slot(Generic[P, T]):
-    """An item in work, and what came of it."""
+    """An item in work, and its result."""
 
     item: P
     done: anyio.Event
@@ -111,7 +111,7 @@ async def ordered_map(
 ) -> None:
     """Await ``use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
 
-    Raises what the first item that fails raises, after the others have ended.
+    Raises the error of the first item that fails, after the others have ended.
     """
     window: deque[_Slot[P, T]] = deque()
 

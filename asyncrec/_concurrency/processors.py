@@ -1,8 +1,8 @@
-"""`processors` says how many processors this process may use, and `computing` is the limit of threads that do.
+"""`processors` says how many processors this process may use, and `computing` limits the threads that compute.
 
 If each of sixteen shards inflates in a thread of its own, most turns of a thread end in a wait for the interpreter:
-inflating lets it go, but cutting the records does not. On two processors that was 50,000 switches for 512 MiB, and a
-sixth of the time.
+inflating releases the GIL, but cutting the records does not. On two processors that was 50,000 switches for 512 MiB,
+and a sixth of the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _computing: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar
 
 
 def processors() -> int:
-    """Count them: those it is bound to, where the system binds, and not all that the machine has."""
+    """Return the number of processors that this process is bound to, or if the system does not bind, of the machine."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if sys.platform == "linux":
@@ -29,7 +29,7 @@ def processors() -> int:
 
 
 def computing() -> anyio.CapacityLimiter:
-    """The limiter of this event loop for threads that compute and do not wait for anything: `processors` + 2."""
+    """Return the limiter of this event loop for threads that compute and do not wait for anything: `processors` + 2."""
     limiter = _computing.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(processors() + _WAITING)

@@ -21,11 +21,11 @@ T = TypeVar("T")
 async def iterated_ahead(
     make: Callable[[AsyncExitStack], AsyncIterator[T]], what: str
 ) -> AsyncIterator[AsyncIterator[T]]:
-    """Iterate in a task of its own, at most `_WAITING` items ahead of whoever takes them.
+    """Iterate in a task of its own, at most `_WAITING` items ahead of the consumer.
 
     Args:
-        make: makes the iterator; in its stack, which is left in the same task, is what the iterator holds open.
-        what: is iterated over, for errors.
+        make: makes the iterator; it puts what the iterator holds open on the stack, which is closed in the same task.
+        what: what is iterated over, for errors.
     """
     items: Handover[T] = Handover(_WAITING, what)
 
@@ -61,7 +61,7 @@ class _Taken(Generic[T]):
 class ReadAhead(Generic[P, T]):
     """Awaits ``fetch(plan)`` for each plan in turn, one of them ahead, in a task of ``scope``.
 
-    What is held is one result that waits to be taken, or one that is being made.
+    It holds one result that waits to be taken, or one that is being made.
     """
 
     def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
@@ -72,7 +72,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """Return the next result; `None` at the end. An error in making it is raised here, and by every later call."""
+        """Return the next result; `None` at the end. If making it failed, this and every later call raise the error."""
         if self._coming is None:
             self._begin()
         coming = self._coming
@@ -86,7 +86,7 @@ class ReadAhead(Generic[P, T]):
         return coming.result
 
     def cancel(self) -> None:
-        """Give up what is being made."""
+        """Give up the result that is being made."""
         self._plans = iter(())
         self._making.cancel()
 

@@ -1,23 +1,22 @@
-"""Tasks and threads have an owner here: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
+"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and results that a cancelled caller does not lose.
 
 `TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
 to `anyio.create_task_group`:
 
 - The body's exception leaves as itself, never inside an exception group, on asyncio and on trio.
-- A task never cancels the body. Tasks are expected to keep their own errors for those who ask; one that escapes a task
-  is raised at the exit.
+- A task never cancels the body. Tasks are expected to keep their own errors for the callers that ask; an error that
+  escapes a task is raised at the exit.
 - Cancelling the body does not reach the tasks: they go on until they return or `TaskScope.cancel` is called, so that
-  whoever owns the scope can still have them finish what they hold. Leaving with an exception cancels them.
+  the owner of the scope can let them finish what they hold. Leaving with an exception cancels them.
 - `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
 
-Entered and left in one task, as every task group.
+A scope is entered and left in one task, like every task group.
 
-`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back. Its result is
-lost with a caller that is cancelled, which is right for what can be done again. A result that somebody has to let go (a
-lock, a descriptor) comes from `acquire_in_thread`, which releases what a cancelled caller does not get. Where the
-function moved something on (a decoder, a decompressor, an iterator) and the caller may call again, it is a
-`ThreadedStep`, which keeps the result; and what one task makes for another that may be cancelled goes through a
-`Handover`, which keeps what was put.
+`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running after its caller has left. If the caller
+is cancelled, the result is lost, which is right for work that can be done again. A result that must be released (a
+lock, a descriptor) comes from `acquire_in_thread`, which releases it if the caller is cancelled. If the function moves
+something on (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which keeps
+the result. What one task makes for another that may be cancelled goes through a `Handover`, which keeps each item.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ Ts = TypeVarTuple("Ts")
 class TaskScope:
     """An async context manager that owns tasks on behalf of its body.
 
-    A task never cancels the body; an exception that escapes one is raised at the exit. The body's own leaves as itself,
-    never inside an exception group, and cancels the tasks as it leaves. A cancellation that comes while the body is
-    inside does not reach them: they go on until they return or `cancel` is called. Entered and left in one task.
+    A task never cancels the body; an exception that escapes a task is raised at the exit. The body's own exception is
+    raised as itself, never inside an exception group, and cancels the tasks. A cancellation that comes while the body
+    runs does not reach the tasks: they go on until they return or `cancel` is called. Entered and left in one task.
     """
 
     def __init__(self) -> None:
@@ -82,11 +81,11 @@ class TaskScope:
             scope.cancel()
 
     def shield(self, timeout: float) -> None:
-        """From now on no cancellation from outside reaches the body or the exit, for ``timeout`` seconds.
+        """Protect the body and the exit from outside cancellation, from now on for ``timeout`` seconds.
 
-        After that they are cancelled, and the exit raises `TimeoutError`. Called again, the later call's time holds.
-        A cancellation that was delivered already is the caller's to hand on: raise it again when done. (asyncio's own
-        ``task.cancel()`` knows no shield, and still interrupts an await.)
+        After that they are cancelled, and the exit raises `TimeoutError`. If it is called again, the later time counts.
+        A cancellation that was delivered already is the caller's to pass on: raise it again when done. (asyncio's own
+        ``task.cancel()`` ignores shields, and still interrupts an await.)
         """
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
         self._outer.shield = True
@@ -153,12 +152,12 @@ class TaskScope:
 async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
     """Call ``func(*args)`` in a worker thread.
 
-    Cancelled before it began, it never begins; once begun, this returns or raises only after it has ended, so that
-    what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
-    its own cancellation, which then waits for the next await; asyncio's ``task.cancel()`` goes through anyio's shield,
-    and is held here until the function has ended, whose result is then lost.
+    If the call is cancelled before the function began, the function never begins. Otherwise this returns or raises only
+    after the function has ended, so that the caller may clean up what it works on (a file descriptor, a buffer). anyio
+    ensures that for its own cancellation, which then takes effect at the next await. asyncio's ``task.cancel()`` goes
+    through anyio's shield, and is held here until the function has ended, whose result is then lost.
 
-    Where Python starts no thread because it is ending, the function is called here.
+    If Python starts no thread because it is ending, the function is called here.
     """
     claim = threading.Lock()
     ended = threading.Event()
@@ -244,21 +243,21 @@ async def acquire_in_thread(
 class ThreadedStep(Generic[T]):
     """A function that computes in a worker thread, step by step: no result of it is lost. Used by one task.
 
-    A caller that is cancelled while the function runs leaves when it has ended (see `in_thread`), and what it gave or
-    raised is kept: the next `take` gives or raises that, and runs nothing.
+    A caller that is cancelled while the function runs leaves when the function has ended (see `in_thread`). Its result
+    or error is kept: the next `take` returns or raises that, and runs nothing.
     """
 
     def __init__(self) -> None:
-        self._given: list[T] = []  # by the run that nobody took yet
+        self._given: list[T] = []  # the result of a run, until it is taken
         self._error: Exception | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether what an earlier run gave was not taken yet."""
+        """Whether the result of an earlier run has not been taken yet."""
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return what an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
+        """Return the result of an earlier run, if it was not taken, else of ``func(*args)``. Pass the same ``func``."""
 
         def run() -> None:
             try:
@@ -275,14 +274,14 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """A queue that one task puts into and one other takes from: an item stays until it was taken, whoever is cancelled.
+    """A queue from one task to one other: an item stays in it until it is taken, even if a task is cancelled.
 
-    (anyio's memory object streams hand an item to a receiver that waits: one that asyncio's ``task.cancel()`` reaches
-    in that moment takes it along.)
+    (anyio's memory object streams hand an item to a waiting receiver: if asyncio's ``task.cancel()`` reaches that
+    receiver in the same moment, the item is lost.)
 
     Args:
-        size: items that wait at most.
-        what: is read, for errors.
+        size: how many items may wait.
+        what: what is read, for errors.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -301,7 +300,7 @@ class Handover(Generic[T]):
         self._error = forked_error(self._what)
 
     async def put(self, item: T) -> None:
-        """Wait for room. Cancelled, the item was not put."""
+        """Put an item, after waiting for room. If this is cancelled, the item was not put."""
         while len(self._items) >= self._size:
             self._room = anyio.Event()
             await self._room.wait()
@@ -309,12 +308,12 @@ class Handover(Generic[T]):
         self._changed.set()
 
     def end(self, error: Exception | None = None) -> None:
-        """Note that nothing more is put."""
+        """Note that nothing more will be put."""
         self._ended, self._error = True, error
         self._changed.set()
 
     def close(self) -> None:
-        """Drop what waits; to take raises ClosedResourceError from now on."""
+        """Drop the items that wait; `take` raises ClosedResourceError from now on."""
         self._items.clear()
         self.end(anyio.ClosedResourceError(f"{self._what} must be read inside its `async with`"))
 
@@ -322,8 +321,8 @@ class Handover(Generic[T]):
         """Return the next item.
 
         Raises:
-            StopAsyncIteration: there is none, and none will come.
-            Exception: what `end` was given, behind the last item; and again at each later call.
+            StopAsyncIteration: every item was taken, and `end` was called.
+            Exception: the error that `end` was given, behind the last item; and again at each later call.
         """
         while not self._items:
             if self._error is not None:

@@ -18,7 +18,7 @@ _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """Steps of work for one caller, who may have nothing to wait for: the time they take on the event loop is counted.
+    """Steps of work for one caller, who may never have to wait: the time they take on the event loop is counted.
 
     For work whose time is known only afterwards, such as encoding whatever a record holds.
     """
@@ -29,9 +29,9 @@ class Turns:
         self._seconds = 0.0  # since others last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, where others run first if it is time.
+        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, after a turn of others if it is time.
 
-        Cancelled, it was not called, or what it gave is lost.
+        If this is cancelled, the function was not called, or its result is lost.
         """
         if large:
             return await in_thread(func, *args)

@@ -1,6 +1,6 @@
-"""Data sets are made here of what makes examples, shuffled, sharded and described; and they are read back.
+"""Make data sets from examples, shuffled, sharded and described, and read them back.
 
-A room imports from those above it in this list, never from one below.
+A package or module imports only from those above it in this list.
 
 progress        how much of the work is done
 description     what examples are, as it is stored

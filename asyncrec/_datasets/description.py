@@ -1,8 +1,8 @@
 """`Description` learns what all examples of a split hold, by feature: as a `Schema`, and as datum's table of types and
 shapes.
 
-Every example counts, not the last: types that are stored alike are made one, lengths that differ become VarLen, and
-what contradicts itself is an error that names the feature and two examples. Pure.
+Every example counts, not the last: types that are stored alike become one, lengths that differ become VarLen, and a
+contradiction is an error that names the feature and two examples. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FeatureTable = dict[str, dict[str, Any]]
 """datum's: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
 
 Shape = tuple[int | None, ...]
-_Kind = tuple[str | None, Shape]  # the type, None where there is no value, and the shape
+_Kind = tuple[str | None, Shape]  # the type, None if there is no value, and the shape
 
 _TYPES = {INT64: "int", FLOAT: "float", BYTES: "string"}
 _PLAIN = {INT64: "int64", FLOAT: "float32", BYTES: "bytes"}
@@ -35,7 +35,7 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# Kinds of examples seen, so that one like those before costs a look-up; where lengths differ, they are many.
+# Kinds of examples seen, so that one like those before costs a look-up; if lengths differ, they are many.
 _REMEMBERED = 4096
 
 
@@ -50,7 +50,7 @@ class _Feature:
 
 
 class Description:
-    """Sees every example, in any order; see the module.
+    """Sees every example of a split, in any order; see the module.
 
     Args:
         sparse_features: whose shapes differ from example to example.
@@ -65,20 +65,20 @@ class Description:
         self._images: Mapping[str, list[int]] = {}
 
     def see(self, features: Mapping[str, Any], example: int) -> None:
-        """What one example holds, as `encode_example` took it.
+        """Describe one example, as `encode_example` took it.
 
         Raises:
-            SchemaError: it contradicts one before.
+            SchemaError: it contradicts an earlier one.
         """
         self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
 
     def see_record(self, record: bytes, features: Mapping[str, Any], example: int) -> None:
-        """What somebody else's serializer made of ``features``, which tell the shapes of what they share with it.
+        """Describe a record that another serializer made of ``features``, which tell the shapes of what they share.
 
-        One record that is no Example, and there is nothing to describe.
+        Once a record is not an Example, there is nothing to describe.
 
         Raises:
-            SchemaError: it contradicts one before.
+            SchemaError: it contradicts an earlier one.
         """
         if self._opaque:
             return
@@ -98,14 +98,14 @@ class Description:
         self._see(tuple(kinds), example)
 
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
-        """The pixels, height first, of features that hold one image each, as the bytes of its file.
+        """Describe features that hold one image each, as the bytes of its file, by their pixels, height first.
 
-        datum's table has them in place of the scalar that is stored, and datum decodes by it.
+        datum's table has these shapes in place of the stored scalar, and datum decodes by them.
         """
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """What decodes all of them; `None` where there are records that are not Examples.
+        """Return the schema that decodes all of them; `None` if there are records that are not Examples.
 
         Raises:
             SchemaError: there is no such schema; it names the feature.
@@ -121,7 +121,7 @@ class Description:
         return Schema(entries)
 
     def table(self) -> FeatureTable:
-        """datum's table. What differs from example to example is -1 in a shape, and not dense."""
+        """Return datum's table. A size that differs from example to example is -1, and the feature is not dense."""
         if self._opaque:
             return {}
         return {
@@ -205,12 +205,12 @@ class Description:
 
 
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
-    """The schema that datum's table stands for, for a dataset that has no other.
+    """Return the schema that datum's table stands for, for a dataset that has no other.
 
     datum stores a dense string as one value, whatever shape it notes (an image's).
 
     Raises:
-        SchemaError: it is no such table.
+        SchemaError: it is not such a table.
     """
     entries: dict[str, Entry] = {}
     try:
@@ -229,7 +229,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
 
 
 def _kind(value: Any) -> _Kind:
-    """The type and shape of a value that `encode_example` took."""
+    """Return the type and shape of a value that `encode_example` took."""
     known = _SCALARS.get(type(value))
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""`Progress` shows a bar on a terminal, where rich is installed. It may be advanced from any thread."""
+"""`Progress` shows a bar on a terminal, if rich is installed. It may be advanced from any thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Progress:
     """A context in which a bar is shown.
 
     Args:
-        show: `True` wants rich, and raises ImportError without it; `None` asks whether stderr is a terminal.
-        total: `None` where it is not known.
+        show: `True` needs rich, and raises ImportError without it; `None` shows one if stderr is a terminal.
+        total: `None` if it is not known.
     """
 
     def __init__(self, what: str, total: int | None, *, show: bool | None) -> None:
@@ -64,7 +64,7 @@ class Progress:
             self._bar.update(self._task, completed=self._count)
 
     def counted(self, batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-        """The same batches, counted as they pass."""
+        """Yield the same batches, counted as they pass."""
         for batch in batches:
             yield batch
             self.advance(len(batch))

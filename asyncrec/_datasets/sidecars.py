@@ -1,11 +1,10 @@
-"""datum's two JSON files are written beside the shards for those who read them; what they hold is derived, never the
-truth.
+"""Write datum's two JSON files beside the shards. They are derived from the manifests, and are never the truth.
 
 ``shard_info.json``: ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json``: the features of all
 splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both are for a whole folder, and several writers may
-write splits into it at once. So they are made anew from the manifests, which are each split's own; and looked at again
-after they were written: whoever writes last has read every manifest that was committed before. Splits that have no
-manifest, since datum itself wrote them, are kept.
+write splits into it at once. So they are made anew from the manifests, one for each split, and checked again after
+they are written: the last writer has read every manifest that was committed before. Splits without a manifest, which
+datum itself wrote, are kept.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _log = logging.getLogger("asyncrec.datasets")
 
 
 async def read_shard_info(folder: Storage) -> ShardInfo:
-    """What the file says; empty where there is none.
+    """Return what the file says, or an empty dictionary if there is no file.
 
     Raises:
-        ManifestError: it holds something else, or names what leads out of the folder.
+        ManifestError: it holds something else, or names a path outside the folder.
     """
     content = await _read(folder, SHARD_INFO)
     for files in content.values():
@@ -51,20 +50,20 @@ async def read_shard_info(folder: Storage) -> ShardInfo:
 
 
 async def read_table(folder: Storage) -> FeatureTable:
-    """What the file says; empty where there is none."""
+    """Return what the file says, or an empty dictionary if there is no file."""
     return await _read(folder, TABLE)
 
 
 async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
-    """The manifests of all data sets in the folder that `DatasetWriter` wrote, by split."""
+    """Return the manifests of all data sets in the folder that `DatasetWriter` wrote, by split."""
     manifests = await load_manifests(folder)
     return {name: manifest for name, manifest in manifests.items() if manifest.metadata.get("split") == name}
 
 
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
-    """Bring both files up to date, with ``shard_info`` for what no manifest tells.
+    """Bring both files up to date, with ``shard_info`` for splits without a manifest.
 
-    ``split`` was just written: where its features contradict another's, the table has its own.
+    ``split`` was just written: if its features contradict another's, its own are in the table.
     """
     for _ in range(_ATTEMPTS):
         manifests = await manifests_of_splits(folder)
@@ -90,7 +89,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """One for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
+    """Return one table for all: a size that differs is -1, and not dense. Of two types, the last counts."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():
@@ -117,7 +116,7 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
 
 
 async def _put(folder: Storage, key: str, content: Mapping[str, Any]) -> bool:
-    """Whether it was not there so already."""
+    """Write the file if its content is new; return whether it was."""
     data = json.dumps(content).encode()
     try:
         if await folder.get(key, max_bytes=_MAX_BYTES) == data:

@@ -1,4 +1,4 @@
-"""Where the frames of records begin that stand in one block, and which of them hold: for many at once."""
+"""Find where the frames of records in one block begin, and which of them hold: many at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64
 
 
 def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell for each of these frames in ``data`` whether the checksum of its data holds."""
+    """Return for each of these frames in ``data`` whether the checksum of its data holds."""
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
     holds: NDArray[np.bool_] = (
         mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]

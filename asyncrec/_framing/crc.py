@@ -2,10 +2,10 @@
 
 A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
 useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers is computed in C, by the instructions of SSE
-4.2 or ARMv8: in our own, or where that was not built in the package ``crc32c``. Both give up the GIL for what is long.
-What NumPy does is the CRC of many 8-byte lengths at once: a call per header
-would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum,
-and `crcs_between` two places of one running CRC, so that overlapping ranges are checked in one pass over the bytes.
+4.2 or ARMv8: in our own, or if that was not built in the package ``crc32c``. Both release the GIL for long buffers.
+NumPy computes the CRC of many 8-byte lengths at once: a call per header would cost as much as the checksum of a small
+record. Salvage has two ways back: `length_of` inverts a header's checksum, and `crcs_between` takes two places of one
+running CRC, so that overlapping ranges are checked in one pass over the bytes.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def mask(crc: int) -> int:
 
 
 def unmask(masked: int) -> int:
-    """Get the plain CRC back from a stored one."""
+    """Return the plain CRC of a stored one."""
     rotated = (masked - _DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """What stands after ``data`` in a TFRecord file."""
+    """Return the checksum that follows ``data`` in a TFRecord file."""
     crc: int = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 
@@ -121,9 +121,9 @@ def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32
     return product
 
 
-@cache  # milliseconds, for those who meet damage only
+@cache  # takes milliseconds, which only readers of damaged files spend
 def _powers() -> NDArray[np.uint32]:
-    """Row ``place``, column ``digit``: x ** (8 * digit * 256 ** place)."""
+    """Return a table: row ``place``, column ``digit`` is x ** (8 * digit * 256 ** place)."""
     powers = np.empty((_PLACES, 256), np.uint32)
     base = np.array([1 << 23], np.uint32)  # x ** 8
     for place in range(_PLACES):
@@ -137,7 +137,7 @@ def _powers() -> NDArray[np.uint32]:
 
 @cache
 def _steps() -> tuple[list[int], list[int]]:
-    """What a byte does to the register, by the register's lowest byte; and that byte, by the highest of what it did."""
+    """Return the register's change by a byte, by its lowest byte; and that byte, by the highest byte of the change."""
     forth = []
     for index in range(256):
         register = index
@@ -152,7 +152,7 @@ def _steps() -> tuple[list[int], list[int]]:
 
 @cache
 def _terms() -> NDArray[np.uint32]:
-    """Row ``place``, column ``value``: what a byte at that place adds; the CRC of 8 zeros is folded into row 0."""
+    """Return a table: row ``place``, column ``value`` is what a byte there adds. Row 0 has the CRC of 8 zeros, too."""
     zeros: int = crc32c(bytes(8))
     terms = np.zeros((8, 256), np.uint32)
     for place in range(8):

@@ -1,6 +1,6 @@
 """What a file lost, and where: `Damage`, and the `DamageLog` that salvage keeps.
 
-Ranges that touch are one. The list has a limit, the counts have none: a file of nothing but damage fills no memory.
+Ranges that touch are one. The list is limited, the counts are not: a file of nothing but damage fills no memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ READ_ON = (
 )
 REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
-# So many are listed at most, some 100 KiB of them: a file with more damage has to come from elsewhere anyway.
+# Damage that is listed at most, some 100 KiB: a file with more has to be restored from elsewhere anyway.
 _LISTED = 1000
 
 
@@ -55,7 +55,7 @@ class Damage:
         return self.offset == 0 and self.reason == "length" and self.records_before == 0 and not self.member_offset
 
     def to_json(self) -> dict[str, int | str | None]:
-        """The attributes by name, as JSON has them."""
+        """Return the attributes by name, as JSON has them."""
         return asdict(self)
 
 
@@ -64,7 +64,7 @@ class DamageLog:
 
     Attributes:
         listed: the first 1,000 ranges.
-        lost_ranges, lost_bytes: how much is lost, listed or not; what is ambiguous is not counted.
+        lost_ranges, lost_bytes: how much is lost, listed or not, without ambiguous ranges.
         ambiguous_ranges: how many ranges are ambiguous.
     """
 
@@ -76,7 +76,7 @@ class DamageLog:
         self._last: Damage | None = None  # lost, listed or not
 
     def add(self, damage: Damage) -> None:
-        """Log one range; it becomes part of the last one where the two touch."""
+        """Log one range; it becomes part of the last one if the two touch."""
         if damage.reason == "ambiguous":
             self.ambiguous_ranges += 1
             self._list(damage)

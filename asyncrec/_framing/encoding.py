@@ -1,6 +1,6 @@
 """Records become frames: the half of `asyncrec._framing.frames` that writes.
 
-In C where the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
+In C if the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _GAP = bytearray(FRAME_OVERHEAD)
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     """Make the frames of ``records``, in order, as buffers to be written one after the other.
 
-    Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
-    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
-    what it passes in one call. No records give no buffers.
+    Runs of small records are joined once. A record of 64 KiB or more is in the list as the object that it is, with the
+    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory by what it
+    passes in one call. No records make no buffers.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)
@@ -40,7 +40,7 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
 
 
 def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
-    """Do what `encode_frames` does, where there is no compiler."""
+    """Do what `encode_frames` does, if there is no compiler."""
     if len(records) < _FEW:
         return _encode_few(records)
     lengths = np.fromiter(map(len, records), np.int64, len(records))

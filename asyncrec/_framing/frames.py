@@ -4,10 +4,10 @@
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
 frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-gives whole records back. Both work on a batch at a time, in C where there is a compiler, and copy a small record once;
-a large one is handed on as the object it came in.
+returns whole records. Both work on a batch at a time, in C if there is a compiler, and copy a small record once; a
+large one is returned as the object in which it came.
 
-A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
+A length is believed only if its checksum holds and it is within the limit; nothing is allocated for any other length.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ANY_RECORD_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYT
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record that is written or read unless the caller raises it: above any document or image, below what
-exhausts a worker. Whatever takes a larger one to write has its readers told (`ShardEntry.max_record_bytes`)."""
+exhausts a worker. If a writer takes a larger one, its readers learn the length (`ShardEntry.max_record_bytes`)."""
 
 ANY_RECORD_BYTES = 1 << 62
 """No limit: for what was written already, of which its checksums are believed."""
@@ -48,19 +48,19 @@ _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """Takes a TFRecord byte stream in any pieces, and gives whole records.
+    """Takes a TFRecord byte stream in any pieces, and returns whole records.
 
     On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
     `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.
 
     Args:
         max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
-        verify: `False` leaves out the checksums of the data. Those of the lengths always hold: they find the frames.
+        verify: `False` leaves out the checksums of the data. Those of the lengths are always checked: they find frames.
 
     Attributes:
         offset: the byte of the stream at which the next frame begins: behind the last record returned.
         records: how many were returned. A reader that starts in the middle of a file sets both before the first `feed`.
-        error: what stands at `offset` instead of a record; `None` while all is well. The reader fills in its ``path``.
+        error: why there is no record at `offset`; `None` while all is well. The reader fills in its ``path``.
     """
 
     def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
@@ -81,11 +81,11 @@ class FrameDecoder:
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next so that a large record is not copied; 0 when any block will do.
+        """How many bytes to feed next so that a large record is not copied; 0 if any block will do.
 
-        With a header just read it is exactly the record's length: fed with so many bytes, `feed` makes that object the
-        record. Then 16: the record's footer and the header of the next. A record that began inside a block is completed
-        by its exact rest, with one copy. Bounded by ``max_record_bytes``; a file may still end before.
+        After a header, this is exactly the record's length: `feed` returns an object of that length as the record. Then
+        it is 16: the record's footer and the header of the next. A record that began inside a block is completed by its
+        exact rest, with one copy. It is at most ``max_record_bytes``; a file may still end before.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
@@ -95,7 +95,7 @@ class FrameDecoder:
         """Take the next bytes of the stream; return every record completed by now.
 
         Raises:
-            FormatError: the damage an earlier call met; see `error`.
+            FormatError: the damage that an earlier call met; see `error`.
         """
         if self.error is not None:
             raise self.error
@@ -115,7 +115,7 @@ class FrameDecoder:
     def take_remains(self) -> Iterator[Buffer]:
         """Return, after an error, everything fed from `offset` on: at most a record and a block. For a salvager.
 
-        In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
+        In parts, once: each is given up when the next is asked for, so that a caller that joins them holds them once.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
@@ -125,12 +125,12 @@ class FrameDecoder:
             yield parts.popleft()
 
     def finish(self) -> None:
-        """Say that the stream has ended.
+        """Note that the stream has ended.
 
         Raises:
-            TruncatedError: inside a record. 1 to 11 bytes after the last one are inside a record, too; TensorFlow takes
-                them silently for the end.
-            FormatError: the damage an earlier call met.
+            TruncatedError: it ended inside a record. 1 to 11 bytes after the last record are inside a record, too;
+                TensorFlow silently takes them for the end.
+            FormatError: the damage that an earlier call met.
         """
         if self.error is not None:
             raise self.error
@@ -152,11 +152,11 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the frames that are whole in ``data``; return where the first that is not begins.
+        """Append the frames that are whole in ``data``; return where the first other frame begins.
 
-        Lengths are followed first and checked after, all together. A wrong one leads astray, but not out of ``data``,
-        and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked as it is met;
-        what is left then is the first that is not whole or not good.
+        Lengths are followed first and checked after, all together. A wrong length leads astray, but not out of
+        ``data``, and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked at
+        once; what is left then is the first frame that is not whole or not good.
         """
         size = len(data)
         if native is not None:
@@ -192,7 +192,7 @@ class FrameDecoder:
         return position
 
     def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
-        """How many of the frames found from ``position`` on are good before one is not, and where they end."""
+        """Return how many of the frames found from ``position`` on are good before one is not, and where they end."""
         begin, good = position, len(found)
         if good < _FEW:
             for index, record in enumerate(found):
@@ -232,7 +232,7 @@ class FrameDecoder:
         self._take(data, start)
 
     def _complete(self, data: bytes, records: list[bytes]) -> int:
-        """Go on with the frame that is begun; return how much of ``data`` it took."""
+        """Go on with the unfinished frame; return how much of ``data`` it took."""
         position = 0
         if self._length is None:
             position = HEADER_BYTES - len(self._header)
@@ -284,8 +284,8 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join and sum up the body: with its last bytes, since of a footer alone nobody knows that it takes long."""
-        # To join what is bytes alone Python lets go of the interpreter; the others are the ends of a large record.
+        """Join the body and sum it up, with its last bytes: a call with a footer alone should not take long."""
+        # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []
         record = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -294,7 +294,7 @@ class FrameDecoder:
         return record
 
     def _believe(self, header: bytes) -> int | None:
-        """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
+        """Return the length in a header, or set `error` and return `None` if it cannot be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
             hint = (

@@ -1,4 +1,4 @@
-"""`FrameMeter` decodes a TFRecord byte stream to the lengths of its records, for whoever needs nothing else of them."""
+"""`FrameMeter` decodes a TFRecord byte stream to the lengths of its records, if nothing else of them is needed."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class FrameSearch:
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
         """Look for the next frame at or after ``start``, behind the one found. Nothing is looked at twice.
 
-        Damage may come every few bytes: a window of its own for each would cost a hundred times what that does.
+        Damage may come every few bytes: a window of its own for each would cost a hundred times as much.
         """
         self.base, self._buffer = base, buffer
         self._prefixes = None
@@ -82,7 +82,7 @@ class FrameSearch:
             self._large.pop(self._candidates.popleft()[0], None)
 
     def find(self, *, ended: bool) -> int | None:
-        """Return where the frame begins; `None` when that takes more bytes, or, with ``ended``, when there is none."""
+        """Return where the frame begins; `None` if that takes more bytes, or, with ``ended``, if there is no frame."""
         while True:
             while self._candidates:
                 holds = self._check(*self._candidates[0], ended)
@@ -104,7 +104,7 @@ class FrameSearch:
             self._next = stop
 
     def _check(self, place: int, length: int, ended: bool) -> bool | None:
-        """Whether a frame is whole; `None` when its end is not there yet."""
+        """Return whether a frame is whole; `None` if its end is not there yet."""
         if place + length + FRAME_OVERHEAD > self.base + len(self._buffer):
             return False if ended else None
         if length > _DIRECT:
@@ -116,7 +116,7 @@ class FrameSearch:
             return masked_crc32c(data) == self._footer(place, length)
 
     def _check_large(self) -> None:
-        """Check all large candidates that are there to their end, at once."""
+        """Check at once all large candidates whose ends are there."""
         end = self.base + len(self._buffer)
         chosen = [
             (place, length)
@@ -161,7 +161,7 @@ class _Prefixes:
         self._tail = (origin, 0)  # how far it has come, and the CRC there
 
     def extend(self, buffer: bytearray, base: int) -> None:
-        """Take in ``buffer``, which begins at ``base`` and holds every byte not taken yet."""
+        """Compute the CRCs of ``buffer``, which begins at ``base`` and has every byte not computed yet."""
         done, crc = self._tail
         end = base + len(buffer)
         with memoryview(buffer) as view:

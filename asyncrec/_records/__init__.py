@@ -1,6 +1,6 @@
-"""One file or object of records is written and read: in batches, with positions, and with what a torn end is.
+"""One file or object of records: how it is written and read, the positions in it, and its torn end.
 
-A room imports from those above it in this list.
+A package or module imports only from those above it in this list.
 
 position      where a record stands, so that reading can be taken up there
 index         where each record begins, as text

@@ -1,4 +1,4 @@
-"""The names by which a data set is found, and the error for a file that is missing where a data set has its name."""
+"""The names that belong to a data set, and the error for a missing file if a data set has its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def manifest_prefix(name: str) -> str:
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return how the name of a data set's first fixed shard begins, TensorFlow's too."""
+    """Return how the name of a data set's first fixed shard begins, as TensorFlow's does."""
     return f"{name}-00000-of-"
 
 
@@ -30,9 +30,9 @@ _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Make the error for a file that was not found, where a data set is called so: it names the call that reads that.
+    """Make the error for a file that was not found, if a data set has its name: it names the call that reads that.
 
-    `None` where nothing is called so, or the store does not say.
+    `None` if no data set has it, or the store does not say.
     """
     if not await is_dataset(storage, key):
         return None
@@ -43,12 +43,12 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 
 
 async def is_dataset(storage: Storage, key: str) -> bool:
-    """Whether a data set has this name, as far as the store says; for a caller that has an error to explain.
+    """Return whether a data set has this name, as far as the store says; for a caller that has an error to explain.
 
-    It asks for a page of a listing, and for one more if there is no manifest; never of a storage that does not list
-    by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
-    cancelled is waited for: a local folder's names are read to the end, by one thread. A listing that fails, in
-    whatever way, says nothing: what is raised is the error to explain.
+    It asks for a page of a listing, and for one more if there is no manifest; it never asks a storage that does not
+    list by pages. After two seconds it returns false, whatever the store's retries would have led to. What cannot be
+    cancelled is waited for: a local folder's names are read to the end, by one thread. If the listing fails, it returns
+    false: the caller raises the error to explain.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:

@@ -1,8 +1,8 @@
-"""Where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
+"""The index says where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
 
-One line per record, ``"{offset} {size}\\n"``; ``size`` is the whole frame's, so payload plus 16. For GZIP there is a
-third column, the compressed byte at which the member holding the record's beginning begins, and ``offset`` counts
-within that member's decompressed output: a reader seeks to the member, and skips.
+One line per record, ``"{offset} {size}\\n"``; ``size`` is that of the whole frame, the payload plus 16 bytes. For GZIP
+there is a third column, the compressed offset of the member in which the record begins, and ``offset`` counts within
+that member's decompressed output: a reader seeks to the member, and skips.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class RecordIndex:
     """The index of one file of n records: where each of them begins.
 
     Attributes:
-        offsets: like int64 (n,), worked out when asked: the offset of each frame, in the file or in what its member
+        offsets: like int64 (n,), computed on demand: the offset of each frame, in the file or in what its member
             decompresses to.
         sizes: like int64 (n,), kept in as few bytes as the largest needs: the size of each frame, payload plus 16.
         members: like int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed
             file, and for an empty one.
-        runs: int64 (3, m), where records do not simply follow the one before them: the number of the first record of
+        runs: int64 (3, m), if records do not simply follow the one before them: the number of the first record of
             each run, its offset, and the byte at which its member begins (-1 in an uncompressed file).
     """
 
@@ -50,11 +50,11 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes in memory."""
+        """How many bytes it takes in memory."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
-        """The stored byte from which on a record is read, and how many records to pass over from there."""
+        """Return the stored byte from which a record is read, and how many records to skip from there."""
         if self.members is None:
             return self.offsets.item(record), 0
         member = self.members.item(record)
@@ -62,7 +62,7 @@ class RecordIndex:
 
     @classmethod
     def of_sizes(cls, sizes: Numbers, members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
-        """The index of records that follow each other, by the sizes of their frames.
+        """Return the index of records that follow each other, by the sizes of their frames.
 
         Args:
             members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
@@ -80,13 +80,13 @@ class RecordIndex:
         return cls(kept, np.stack([firsts, offsets[firsts] - begins, stored]))
 
     def as_one_member(self) -> RecordIndex:
-        """The same, in a member that begins at 0: what ZLIB is."""
+        """Return the same index, in a member that begins at 0, as ZLIB has it."""
         runs = self.runs.copy()
         runs[2] = 0
         return RecordIndex(self._sums.sizes, runs)
 
     def encode(self) -> bytes:
-        """The text of the index."""
+        """Return the text of the index."""
         firsts, offsets, members = self.runs.tolist()
         return b"".join(
             encode_index(
@@ -99,7 +99,7 @@ class RecordIndex:
 
 
 def _narrow(sizes: Numbers) -> Sizes:
-    """The same in as few bytes as the largest needs."""
+    """Return the same numbers in as few bytes as the largest needs."""
     largest = int(sizes.max()) if len(sizes) else 0
     kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
     return sizes.astype(kind)
@@ -116,7 +116,7 @@ def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> by
 
 
 def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Do what `encode_index` does, where there is no compiler."""
+    """Do what `encode_index` does, if there is no compiler."""
     if not lengths:
         return b""
     sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -133,7 +133,7 @@ def parse_index(text: bytes) -> RecordIndex:
     """Read an index: ours, DALI's or that of ``tfrecord2idx``.
 
     Raises:
-        FormatError: it has lines of other than two or three numbers, or numbers that cannot be.
+        FormatError: it has lines of other than two or three numbers, or impossible numbers.
     """
     found = None if native is None else native.parse_index(text)
     if found is None:  # damaged, or written by others
@@ -143,7 +143,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def parse_index_in_python(text: bytes) -> RecordIndex:
-    """Do what `parse_index` does, of any text."""
+    """Do what `parse_index` does, for any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
@@ -171,7 +171,7 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> Numbers:
-    """Read the numbers in a text. Raises ValueError or OverflowError for what is not a number of 64 bits."""
+    """Read the numbers in a text. Raises ValueError or OverflowError if one is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
     # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():

@@ -1,10 +1,10 @@
-"""`Column`: the offsets, sizes and members of an index's records, worked out when they are asked for.
+"""`Column`: the offsets, sizes and members of an index's records, computed when they are asked for.
 
-In memory they would take 16 or 24 bytes a record, so that the indexes of a few million records would fill what a
-reader can spare. But records follow each other: an offset is the sum of the sizes before it. What is kept is the
-sizes, in as few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and where a *run* of
-records that follow each other begins: one run for a plain file, one for each member of a GZIP one. That is 2.25 or
-4.25 bytes a record, and an offset costs adding up at most 31 sizes.
+In memory they would take 16 or 24 bytes a record, and the indexes of a few million records would fill what a reader
+can spare. But records follow each other, so an offset is the sum of the sizes before it. Kept are only the sizes, in as
+few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and the beginning of each *run* of
+records that follow each other: one run for a plain file, one for each member of a GZIP file. That is 2.25 or 4.25 bytes
+a record, and an offset takes adding up at most 31 sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLOCK = 32
 class Column:
     """A number for each record of an index, like an array that is not written to: ``column[numbers]``.
 
-    `numpy.asarray` gives all of it, int64 (n,).
+    `numpy.asarray` returns all of it, int64 (n,).
     """
 
     __slots__ = ("_runs", "_sums")
@@ -59,11 +59,11 @@ class Column:
         return self._all().astype(dtype or np.int64, copy=False)
 
     def item(self, number: int) -> int:
-        """That of one record, which is there."""
+        """Return the number of one record, which exists."""
         raise NotImplementedError
 
     def tolist(self) -> list[int]:
-        """All of them."""
+        """Return the numbers of all records."""
         found: list[int] = self._all().tolist()
         return found
 
@@ -81,7 +81,7 @@ class Column:
         return runs
 
     def _of_runs(self, values: Numbers) -> Numbers:
-        """For each record that of its run."""
+        """Return for each record the number of its run."""
         return np.repeat(values, np.diff(self._runs[0], append=len(self)))
 
 
@@ -167,14 +167,14 @@ class Sums:
         return self._kept_items[block] + sum(self._items[block * _BLOCK : record])
 
     def before_each(self, within: Numbers) -> Numbers:
-        """Of these records. Raises IndexError where there is no such record."""
+        """Return the sums for these records. Raises IndexError if there is no such record."""
         if native is None:
             return self.before_each_in_python(within)
         sums = native.sums_before(self._items, self.sizes.itemsize, self._kept_items, _BLOCK, within.data)
         return np.frombuffer(sums, np.int64)
 
     def before_each_in_python(self, within: Numbers) -> Numbers:
-        """Do what `before_each` does, where there is no compiler."""
+        """Do what `before_each` does, if there is no compiler."""
         if ((within < 0) | (within >= len(self.sizes))).any():
             raise IndexError("the index has no record with this number")
         places = (within - within % _BLOCK)[:, None] + np.arange(_BLOCK)

@@ -1,8 +1,8 @@
 """`Position` and `RecordBatch` say where a record stands in its file, so that reading can be taken up there.
 
-For a plain file that is the byte of its frame. Inside a compressed stream there is no such byte: there it is the
-compressed byte of the last GZIP member that begins with a record, and how many records follow before the one meant
-(a ZLIB stream is one member, from byte 0).
+For a plain file, a position is the byte of the record's frame. Inside a compressed stream there is no such byte. There
+it is the compressed byte of the last GZIP member that begins with a record, and the number of records between that one
+and the record meant (a ZLIB stream is one member, from byte 0).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BEGINNING = Position(0, 0, 0)
 
 @dataclass(slots=True)
 class RecordBatch:
-    """A list of records that came together, with where they stand.
+    """A list of records that came together, with their positions.
 
     Attributes:
         records: the records, at least one.
         first: the number of ``records[0]`` in the file.
-        offset: the byte of the frame of ``records[0]``, where the file is plain.
-        members: where it is compressed: (number of the record that begins a member, compressed byte of the member),
+        offset: the byte of the frame of ``records[0]``, if the file is plain.
+        members: if it is compressed: (number of the record that begins a member, compressed byte of the member),
             ascending; the first of them at or before ``first``. Empty for a plain file.
         size: the bytes of their frames, decompressed.
     """
@@ -46,7 +46,7 @@ class RecordBatch:
     _borders: list[int] = field(default_factory=list)  # where frames begin, and at last the end; once asked for
 
     def positions(self, begin: int, end: int) -> list[Position]:
-        """The positions of ``records[begin:end]``."""
+        """Return the positions of ``records[begin:end]``."""
         if not self.members:
             if not self._borders:
                 sizes = (len(record) + FRAME_OVERHEAD for record in self.records)
@@ -62,5 +62,5 @@ class RecordBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
         return self.positions(index, index + 1)[0]

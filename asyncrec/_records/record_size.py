@@ -1,4 +1,4 @@
-"""How large a record is, when it counts as large, and how it becomes bytes that nobody else can change."""
+"""How large a record is, when it counts as large, and how it becomes bytes that no other code can change."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from asyncrec.storage._base import Buffer
 # Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
 LARGE_RECORD = 1 << 20
 
-# Above this decoding is a worker thread's work: so many bytes of integers take one or two milliseconds.
+# Above this decoding is a worker thread's work: this many bytes of integers take one or two milliseconds.
 LARGE_EXAMPLE = 64 << 10
 
 
 def framed_size(lengths: Sequence[int]) -> int:
-    """The bytes that records of these lengths take in an uncompressed file."""
+    """Return the bytes that records of these lengths take in an uncompressed file."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
@@ -46,12 +46,12 @@ def pack_lengths(lengths: Iterable[int]) -> bytes:
 
 
 def lengths_of_in_python(records: list[bytes]) -> bytes:
-    """`lengths_of` where there is no compiler."""
+    """`lengths_of` if there is no compiler."""
     return pack_lengths(map(len, records))
 
 
 def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: int) -> tuple[int, int]:
-    """`fitting` where there is no compiler."""
+    """`fitting` if there is no compiler."""
     part = records[begin:] if begin else records
     if set(map(type, part)) != {bytes}:
         part = list(takewhile(lambda record: type(record) is bytes, part))
@@ -78,7 +78,7 @@ not.
 
 
 async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
-    """The record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
+    """Return the record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.
@@ -91,7 +91,7 @@ async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
 
 
 def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
-    """The number of bytes in a record.
+    """Return the number of bytes in a record.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.

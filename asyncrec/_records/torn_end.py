@@ -1,10 +1,10 @@
-"""A torn end is told from damage in a file whose writer died, or whose machine lost its power.
+"""Distinguish a torn end from damage in a file whose writer died, or whose machine lost its power.
 
-A write that was interrupted leaves its beginning, and nothing or zeros behind that: a filesystem may have made the file
-longer before the data reached the disk. So an end is torn where the file stops inside a record or a GZIP member, or
-where nothing but zeros follows from within it. Anything else is damage, which no writer may cut off.
+An interrupted write leaves its beginning, followed by nothing or by zeros: a filesystem may have made the file longer
+before the data reached the disk. So an end is torn if the file stops inside a record or a GZIP member, or if only zeros
+follow from within it. Anything else is damage, which a writer must not cut off.
 
-All of it is read, and every checksum checked, in a worker thread.
+The whole file is read, and every checksum checked, in a worker thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRIES = 64
 def finish_member(member: bytes) -> tuple[int, bytes]:
     """Return ``(keep, tail)``: ``member[:keep] + tail`` is a whole GZIP member with everything flushed into it.
 
-    ``(0, b"")`` where nothing was flushed, or where it is not a member that asyncrec or TensorFlow writes.
+    ``(0, b"")`` if nothing was flushed, or if it is not a member that asyncrec or TensorFlow writes.
     """
     if not member.startswith(_HEADER):
         return 0, b""
@@ -50,7 +50,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """Compute CRC-32 and length of what a deflate stream holds, or `None` when it is not one whole stream."""
+    """Return the CRC-32 and the length of a deflate stream's data, or `None` if it is not one whole stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate
@@ -77,10 +77,10 @@ _SECTOR = 512  # the unit of st_blocks, whatever the disk's sectors are
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
     """Return ``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and no more of it can be kept.
 
-    ``start``: of an uncompressed file, what is known to be whole, and not read again.
+    ``start``: for an uncompressed file, how much is known to be whole, and not read again.
 
     Raises:
-        CorruptRecordError: damage that does not reach the file's end.
+        CorruptRecordError: there is damage that does not reach the file's end.
     """
     try:
         if compression != "GZIP":
@@ -102,7 +102,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Tell whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
+    """Return whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of what was being written
@@ -114,7 +114,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 
 def zeros_from(fd: int, size: int) -> int:
-    """Find the byte from which on the file holds nothing but zeros; ``size`` where it ends with something else."""
+    """Return the byte from which on the file has only zeros; ``size`` if it ends with something else."""
     for first, end in reversed(_written(fd, size)):
         while end > first:
             begin = max(end - _BLOCK, first)
@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """The parts of a file that are not holes, ascending: a terabyte that is one hole is read in no time."""
+    """Return the parts of a file that are not holes, ascending: a hole of a terabyte takes no time."""
     parts = []
     end = 0
     try:
@@ -142,7 +142,7 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
 
 
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
-    """The longest record that a file can hold, by what it takes on the disk.
+    """Return the longest record that a file can hold, by what it takes on the disk.
 
     A record that was written may have any length. One that is longer than this is made of holes, and would take memory
     for nothing.

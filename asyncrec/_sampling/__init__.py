@@ -1,6 +1,6 @@
-"""This package reads for training: streams, random access, shuffled epochs and balanced batches. It is private.
+"""Read for training: streams, random access, shuffled epochs and balanced batches. This package is private.
 
-The public names are those of `asyncrec`. A room imports from those above it in this list, never from one below.
+The public names are those of `asyncrec`. A package or module imports only from those above it in this list.
 
 state_values        the values of a saved state, each of its type
 stream_state        the envelope of every saved state

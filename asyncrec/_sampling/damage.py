@@ -19,7 +19,7 @@ class ShardDamage(NamedTuple):
 
 
 class DamageByShard:
-    """The damaged ranges of all shards. Each is listed once, however often it was met, such as in every pass."""
+    """The damaged ranges of all shards. Each is listed once, however often it is met, as in every pass."""
 
     def __init__(self) -> None:
         self._met: dict[tuple[str, int, int], Damage] = {}
@@ -33,5 +33,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """The first 1,000 ranges, by path and then as they were met."""
+        """Return the first 1,000 ranges, by path and then in the order in which they were met."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

@@ -1,6 +1,6 @@
-"""What streams and samplers are given is held against what it may be here: numbers, seeds, a worker's share. Pure.
+"""Check the parameters of streams and samplers: numbers, seeds, a worker's share. Pure.
 
-Every message says the parameter, what was given, and what it may be.
+Every message names the parameter, the value passed, and the values allowed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """The number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
+    """Return the number. ``other`` is what else the parameter may be, for the message: ``"-1 for ever"``.
 
     Raises:
-        TypeError: it is no whole number.
+        TypeError: it is not a whole number.
         ValueError: it is less than ``least``.
     """
     wanted = f"at least {least}" + (f", or {other}" if other else "")
@@ -32,10 +32,10 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
 
 
 def worker_of(worker: Any) -> tuple[int, int]:
-    """The number of a worker, and how many there are.
+    """Return the number of a worker, and how many there are.
 
     Raises:
-        TypeError: it is no pair of whole numbers.
+        TypeError: it is not a pair of whole numbers.
         ValueError: there is no such worker.
     """
     try:
@@ -48,7 +48,7 @@ def worker_of(worker: Any) -> tuple[int, int]:
 
 
 def check_seed(seed: Any, *, workers: int = 1) -> int | None:
-    """The seed, a plain int, or `None`: one is to be chosen. A stream of one of several workers is not to choose.
+    """Return the seed, a plain int, or `None` if one is to be chosen. A stream of several workers must not choose.
 
     Raises:
         TypeError: it is neither.
@@ -67,10 +67,10 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Refuse the seed of a state where another one was given.
+    """Refuse the seed of a state if another seed was passed.
 
     Raises:
-        ValueError: it was.
+        ValueError: another seed was passed.
     """
     if given is not None and given != taken_with:
         raise ArgumentValueError(
@@ -79,22 +79,22 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
 
 
 def new_seed() -> int:
-    """A random seed of 53 bits, which every JSON reader keeps exactly."""
+    """Return a random seed of 53 bits, which every JSON reader keeps exactly."""
     return secrets.randbits(53)
 
 
 def check_function(function: Any, name: str, what: str) -> None:
-    """Refuse what cannot be called: ``what`` says what is to be given.
+    """Refuse what cannot be called: ``what`` says what has to be passed.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: it is not a function.
     """
     if not callable(function):
         raise ArgumentTypeError(f"{name}={function!r:.80}: must be {what}")
 
 
 def public_type(value: object) -> str:
-    """The type of a value as users import it, so that two of one name are told apart: ``asyncrec.blocking.Dataset``."""
+    """Return the type of a value as users import it, with its module: ``asyncrec.blocking.Dataset``."""
     kind: type = type(value)
     module = kind.__module__.partition("._")[0]
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

@@ -1,7 +1,7 @@
-"""A state says which version of a shard it stands in: in a shard that was replaced, a position means something else.
+"""The versions of the shards that a state has positions in: in another version, a position means another record.
 
-A shard that a manifest lists is never replaced. Of those that no manifest lists, names and sizes may stay although the
-records change: the entry says which version was found.
+A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
+change: their entries have the version that was found.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from asyncrec.storage._base import ObjectInfo
 
 
 def packed_version(info: ObjectInfo) -> list[Any]:
-    """Which version of an object it is, as JSON."""
+    """Return the version of an object, as JSON."""
     return [info.size, info.crc32c, info.etag, info.modified.isoformat()]
 
 
 def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
-    """Whether an object is still the one that was packed."""
+    """Return whether an object is still the one that was packed."""
     return same_version(packed, packed_version(info))
 
 
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether two packed versions are of the same object.
+    """Return whether two packed versions are of the same object.
 
-    A checksum decides where the store keeps one. An etag that changed may be another file's with the same content,
+    A checksum decides if the store keeps one. An etag that changed may be another file's with the same content,
     since a local one holds its inode: a copy that kept its time of modification, to the microsecond, is the same.
     """
     size, crc32c, etag, modified = then
@@ -48,10 +48,10 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Refuse versions, as `stream_state.versions_in` gave them, where one is another now, as far as it is known.
+    """Raise if a shard has another version than in ``versions``, from `stream_state.versions_in`, as far as is known.
 
     Raises:
-        DatasetError: a shard was replaced; it says which.
+        DatasetError: a shard was replaced; the message says which.
     """
     for shard, *version in versions:
         found = now(shard)
@@ -67,23 +67,23 @@ _VERSION = "version"
 
 
 def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
-    """The entry of a shard that no manifest lists, with the version that was found, which goes where the entry goes."""
+    """Return the entry of a shard that no manifest lists, with the version that was found added to it."""
     return replace(entry, extra={**entry.extra, _VERSION: packed_version(info)})
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """What `with_version` noted; `None` of a shard that a manifest lists."""
+    """Return the version that `with_version` noted; `None` for a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 
 class FileVersions:
-    """Which version each shard of a data set is that has no manifest, for states.
+    """The version of each shard of a data set without a manifest, for states.
 
     Args:
         path: the path of a shard by its number, for messages.
 
     Attributes:
-        packed: ``[shard, *packed_version]`` of each; empty where a manifest lists them.
+        packed: ``[shard, *packed_version]`` of each; empty if a manifest lists them.
     """
 
     def __init__(self, shards: ShardList, path: Callable[[int], str]) -> None:
@@ -94,7 +94,7 @@ class FileVersions:
 
     @property
     def fingerprint(self) -> str:
-        """Of all of them, for what only compares text; ``""`` where a manifest lists the shards."""
+        """A digest of all versions, for code that compares only text; ``""`` if a manifest lists the shards."""
         told = [[size, crc32c, None if crc32c is not None else etag] for _, size, crc32c, etag, _ in self.packed]
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 

@@ -1,4 +1,4 @@
-"""`StateValues` reads a state's values, each of its type and in its range: nothing else looks into the JSON."""
+"""`StateValues` reads a state's values, each of its type and in its range: no other code looks into the JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST = (1 << 62) - 1
 
 
 class StateValues:
-    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never gives.
+    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never returns.
 
     Raises:
-        TypeError: it is no mapping.
+        TypeError: it is not a mapping.
     """
 
     def __init__(self, state: Any) -> None:
@@ -27,14 +27,14 @@ class StateValues:
         return name in self._state
 
     def part(self, name: str) -> StateValues:
-        """A state within this one."""
+        """Return a state within this one."""
         found = self._state.get(name)
         if not isinstance(found, Mapping):
             raise self._error(name, "an object")
         return StateValues(found)
 
     def whole(self, name: str, *, least: int | None = 0, most: int | None = _MOST) -> int:
-        """A whole number from ``least`` to ``most``; `None` is no limit."""
+        """Return a whole number from ``least`` to ``most``; `None` means no limit."""
         found = self._state.get(name)
         if isinstance(found, int) and _is_whole(found, least, most):
             return found
@@ -42,35 +42,35 @@ class StateValues:
         raise self._error(name, "a whole number" + ("" if least is None else f" from {least}{to}"))
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return true or false."""
         found = self._state.get(name)
         if not isinstance(found, bool):
             raise self._error(name, "true or false")
         return found
 
     def wholes(self, name: str, *, below: int | None = None) -> list[int]:
-        """A list of whole numbers, at least 0."""
+        """Return a list of whole numbers, at least 0."""
         return [number for (number,) in self._rows(name, [[each] for each in self._list(name)], (below,))]
 
     def optional_wholes(self, name: str, *, below: int) -> list[int | None]:
-        """A list of whole numbers, or of nothing."""
+        """Return a list of whole numbers or `None`."""
         found = self._list(name)
         self._rows(name, [[each] for each in found if each is not None], (below,))
         return found
 
     def rows(self, name: str, *below: int | None) -> list[list[int]]:
-        """A list of rows of whole numbers, each at least 0 and below its limit."""
+        """Return a list of rows of whole numbers, each at least 0 and below its limit."""
         return self._rows(name, self._list(name), below)
 
     def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        """A list of what ``fits``, which ``wanted`` says for a message."""
+        """Return a list of values that each pass ``fits``; ``wanted`` describes them for a message."""
         found = self._list(name)
         if not all(map(fits, found)):
             raise self._error(name, wanted)
         return found
 
     def plain(self, name: str) -> Any:
-        """Whatever is there, to be compared; `None` where nothing is."""
+        """Return any value, to be compared, or `None`."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

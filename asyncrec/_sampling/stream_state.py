@@ -1,9 +1,9 @@
-"""Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
+"""Put every stream's state into an envelope: version, kind, and what the state is of. All of it is JSON.
 
-There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, which version of
-them it stands in (`asyncrec._sampling.shard_versions`), and every parameter that decides what is left. A stream over
-numbered records (`ordered_state`, `check_ordered`) says what its order depends on, the id of the snapshot among it, and
-stands at a number of that order; of shards that no manifest lists it says the versions, too.
+There are two. The envelope of a stream over shards (`enveloped`, `checked`) has the shards' names in their order, their
+versions (`asyncrec._sampling.shard_versions`), and every parameter that decides what is left. The one of a stream over
+numbered records (`ordered_state`, `check_ordered`) has what its order depends on, the id of the snapshot included, and
+a number in that order; if no manifest lists the shards, also their versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 3
 _ORDERED = 2
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# What there is to do where the snapshot is another one.
+# What there is to do if the snapshot is another one.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"
@@ -35,12 +35,12 @@ _ARGUMENTS = {"shard": "worker"}
 
 
 def fingerprint(names: Iterable[str]) -> str:
-    """Of a list of shards: 16 bytes of blake2b, in hexadecimal."""
+    """Return a digest of a list of shards: 16 bytes of blake2b, in hexadecimal."""
     return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
 
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
+    """Return the state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
     return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
@@ -52,11 +52,11 @@ def checked(
     *,
     difference: Callable[[Sequence[ShardVersion]], str] | None = None,
 ) -> StateValues:
-    """The values of a state. ``difference`` says where the shards differ from those whose versions it has.
+    """Return the values of a state. ``difference`` returns how the shards differ from those whose versions it has.
 
     Raises:
-        ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
-        TypeError: it is no mapping.
+        ValueError: it has another version, kind of stream, list of shards or parameters; the message says which.
+        TypeError: it is not a mapping.
     """
     values = StateValues(state)
     _check_kind(values, kind, VERSION)
@@ -80,7 +80,7 @@ def checked(
 def ordered_state(
     kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
 ) -> dict[str, Any]:
-    """The state of a stream over numbered records: what its order depends on, and the numbers where it stands.
+    """Return the state of a stream over numbered records: what its order depends on, and its place in the order.
 
     ``versions`` are those of the shards that no manifest lists; there may be none.
     """
@@ -92,7 +92,7 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
     """Refuse the state of another order. ``listed``: a manifest says what the data set is.
 
     Raises:
-        ValueError: it is of another version, another kind of stream, or another order; says which.
+        ValueError: it has another version, another kind of stream, or another order; the message says which.
     """
     _check_kind(state, kind, _ORDERED)
     for name, value in identity.items():
@@ -115,10 +115,10 @@ def _check_kind(state: StateValues, kind: str, reads: int) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; none if the state has none.
 
     Raises:
-        ValueError: they are no versions.
+        ValueError: they are not versions.
     """
     return (
         values.each("versions", lambda each: _is_one(each, shards), "versions of shards")

@@ -1,9 +1,9 @@
-"""A data set of many shards is written, described, recovered, and kept from two who would write the same of it.
+"""A data set of many shards is written, described, recovered, and protected from conflicting writers.
 
-A room imports from those above it in this list.
+A package imports only from those above it in this list.
 
 manifest    what a data set holds, and what its objects are called
-journal     what a job leaves on a disk for whoever recovers it
+journal     what a job leaves on a disk, to be recovered
 commit      shards are published, and segments committed
 ownership   who may write, replace or remove what
 spool       shards wait in a local folder to be uploaded

@@ -20,7 +20,7 @@ class Collected:
     It outlives the blocking writer that filled it, which may be dropped.
 
     Attributes:
-        is_closed: nothing may be appended any more.
+        is_closed: whether appending is refused.
     """
 
     def __init__(self, writer: ShardedWriter, exit_timeout: float) -> None:
@@ -31,7 +31,7 @@ class Collected:
         self._turn: anyio.Lock | None = None  # made on the loop: a caller's trio would make a lock of its own kind
 
     async def hand_on(self) -> None:
-        """Write them. Cancelled, the first ones were written, and are gone from `records`."""
+        """Write the records. If cancelled, the first ones were written, and have been removed from `records`."""
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
@@ -42,16 +42,16 @@ class Collected:
                 records.popleft()  # a write that was cancelled did not take its record
 
     async def hand_on_in_time(self) -> None:
-        """As `hand_on`, within the time that the writer has for its exit.
+        """Do the same as `hand_on`, within the time that the writer has for its exit.
 
         Raises:
-            TimeoutError: it was too short.
+            TimeoutError: the time was too short.
         """
         with anyio.fail_after(self._exit_timeout):
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Hand them on where nobody is left to do it or to be told: a failure is logged."""
+        """Write the records, once no caller is left to do so or to get an error: a failure is logged."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()
@@ -65,7 +65,7 @@ class Collected:
             )
 
 
-# Hands on and flushes what was collected. False where that was nothing; `None`: not now, a thread is writing.
+# Hands on and flushes what was collected. False if that was nothing; `None`: not now, a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 # The lock of a writer is held for microseconds, or by a thread that hands on: then it is looked at less and less often.
@@ -75,7 +75,7 @@ _FIRST_DELAY = 0.001
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
     """Flush every ``seconds``, from the first record on, until nothing was collected meanwhile.
 
-    So no record waits for longer, an idle writer is left alone, and what is collected needs no time of its own.
+    So no record waits longer, an idle writer is left alone, and records carry no time of their own.
     ``flush`` is a `weakref.WeakMethod` of the writer, which can be dropped: nothing here keeps it.
     """
     delay = seconds

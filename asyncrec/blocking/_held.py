@@ -19,12 +19,12 @@ class Held(Generic[A]):
     """The owner's task, on the loop.
 
     Attributes:
-        entered: set when the context was entered, or that failed.
-        opened: it was entered.
-        ended: it was left, or never entered.
-        suppressed: leaving it suppressed the error.
-        rescue: awaited before the context is left because everybody dropped it, or Python ends: what the context still
-            has to be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
+        entered: set when the context was entered, or entering it failed.
+        opened: whether it was entered.
+        ended: whether it was left, or could not be entered.
+        suppressed: whether leaving it suppressed the error.
+        rescue: awaited before the context is left because it was dropped, or Python ends: what the context still has to
+            be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
     """
 
     value: A
@@ -61,7 +61,7 @@ class Held(Generic[A]):
                 await self._jobs.popleft().run()
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError where the context was left. From any thread."""
+        """Raise ClosedResourceError if the context was left. From any thread."""
         if self.ended or self.leaving is not None:
             raise anyio.ClosedResourceError(f"{self._what} is closed; use it inside its `with`")
 

@@ -1,8 +1,9 @@
 """An `Owner` holds an async context open for threads; decorators make the synchronous API of the asynchronous one.
 
 `Owner` is one task on the portal's loop, in which an async context is entered and left, as cancel scopes require. What
-the context gave may be used in two ways: by `Owner.call`, each call in a task of its own, for what any number of tasks
-may use; or by `Owner.call_inside`, in the owner's task, one after the other, for what belongs to one task.
+the context yielded may be used in two ways: by `Owner.call`, each call in a task of its own, for objects that any
+number of tasks may use; or by `Owner.call_inside`, in the owner's task, one call after the other, for objects that
+belong to one task.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """A holder of ``context``, which is open from `enter` to `leave`. ``what`` names it in errors.
+    """The holder of ``context``, which is open from `enter` to `leave`. ``what`` names it in errors.
 
-    One that is dropped, as Python's own files may be, closes what it holds, as an exception would, and warns of it.
-    What still uses what it holds, keeps it: ``keeps`` is another that this one's context needs.
+    Like a Python file, an owner that is dropped closes what it holds, as an exception would, and warns.
+    ``keeps`` is another owner, whose context this one's needs and therefore keeps alive.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
@@ -49,7 +50,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context; returns what it gives."""
+        """Enter the context, and return what it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -65,22 +66,22 @@ class Owner(Generic[A]):
 
     @property
     def value(self) -> A:
-        """What the context gave."""
+        """The object that the context yielded."""
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
         """Call a method of the handle before the context is left, with the error that the body ended with.
 
-        What it raises is what the context is left with. It is kept weakly: a handle that is dropped is closed.
+        The context is left with the error that it raises. The method is kept weakly, so a dropped handle still closes.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Await it before the context is left without `leave`; see `Held`."""
+        """Await ``rescue`` before the context is left without `leave`; see `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
-        """Leave the context, with the error that the body ended with; returns whether that was suppressed."""
+        """Leave the context, with the error that the body ended with; return whether the error was suppressed."""
         if isinstance(error, GeneratorExit) and (self._portal.is_own_thread() or self._portal.has_ended):
             # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
             self.abandon()
@@ -103,7 +104,7 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close what is held, as an exception would, without waiting; tells whether anything was. A finaliser may."""
+        """Close what is held, as an exception would, without waiting; return whether anything was. A finaliser may."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
         # In a child made by fork nothing is open: the loop is its parent's.
@@ -119,7 +120,7 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise where nothing of it may be used: as `call_inside` would.
+        """Raise the error that `call_inside` would, if the owner cannot be used.
 
         Raises:
             RuntimeError: this is another process than the one that opened it, or the loop's own thread.
@@ -129,18 +130,18 @@ class Owner(Generic[A]):
         self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
+        """Await ``func(*args)`` in a task of its own. If interrupted, the task is cancelled; the context stays open."""
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
-        """Begin ``func(*args)`` in a task of its own, which nobody waits for; it has to live with the context left."""
+        """Begin ``func(*args)`` in a task that no call waits for; it must still work after the context was left."""
         self._portal.check(self.what)
         task = Call(self._portal, func, *args)
         task.begin()
         return task
 
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in the owner's task. An interruption does what it does to `call`."""
+        """Await ``func(*args)`` in the owner's task. An interruption has the same effect as on `call`."""
 
         async def work() -> T:
             return await func(*args)
@@ -148,7 +149,7 @@ class Owner(Generic[A]):
         return self._portal.run(self._held.inside, work, what=self.what)
 
     def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)`` on the loop's thread, for what is not safe to use from another."""
+        """Call ``func(*args)`` on the loop's thread, for objects that are not safe to use from another thread."""
 
         async def work() -> T:
             return func(*args)
@@ -171,7 +172,7 @@ _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDic
 
 
 def owner_of(handle: Handle[A]) -> Owner[A]:
-    """Give the owner that keeps a handle open."""
+    """Return the owner that keeps a handle open."""
     return _owners[handle]
 
 
@@ -218,7 +219,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
+        """Close it as an exception would, without waiting or a warning, for an object that warns by itself."""
         self._owner.abandon()
 
     def __exit__(
@@ -230,7 +231,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """Make a function that opens a ``handle`` where ``func`` opens an asynchronous object; all else is the same."""
+    """Make a function that opens a ``handle`` if ``func`` opens an asynchronous object; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
@@ -240,7 +241,7 @@ def as_context(
 
 
 def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a function that returns what ``func`` gives when it is awaited; parameters and docstring are the same."""
+    """Make a function that returns what awaiting ``func`` returns; parameters and docstring are the same."""
 
     @wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -253,7 +254,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Give a function that does on this side what ``func`` does on the loop the parameters and the docstring of it."""
+    """Return a decorator that gives the twin of ``func`` on this side the parameters and the docstring of ``func``."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)
@@ -264,7 +265,7 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Declare that a method takes what ``func`` takes, to which it hands its arguments on."""
+    """Declare that a method takes the parameters of ``func``, and passes its arguments on to it."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:

@@ -1,14 +1,14 @@
 """Behind `asyncrec.blocking` each process has one event loop, in a thread of its own.
 
-It is asyncio's, reached through anyio's blocking portal; started when it is first needed, ended with the process: when
-the main thread has ended, and every other thread that used it and that Python waits for. What is open then is closed,
-as an exception would.
+It is an asyncio loop, reached through anyio's blocking portal. It starts when it is first needed, and ends with the
+process: when the main thread has ended, and every other thread that used it and that Python waits for. What is open
+then is closed, as an exception would.
 
-A loop does not survive ``os.fork``: its thread is not there in the child. So the child starts one of its own when it
-needs one, and what was opened before the fork raises a RuntimeError there, where it would otherwise wait for ever.
+A loop does not survive ``os.fork``, since its thread does not exist in the child. So the child starts its own when it
+needs one. There, an object opened before the fork raises RuntimeError; otherwise it would wait for ever.
 
-A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception goes on when what was
-cancelled has cleaned up. A second interruption does not wait for that.
+A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception propagates once the
+cancelled call has cleaned up. A second interruption does not wait for the clean-up.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Portal:
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
-        """Raise where waiting for the loop would never end.
+        """Raise if waiting for the loop would never end.
 
         Raises:
             RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread; or the
@@ -81,7 +81,7 @@ class Portal:
         return self._pid != os.getpid()
 
     def call_soon(self, func: Callable[[], object]) -> None:
-        """Call it on the loop without waiting, from anywhere, a finaliser too. If the loop has ended, do nothing."""
+        """Call ``func`` on the loop without waiting. Any thread or finaliser may. If the loop has ended, do nothing."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(func)
 
@@ -89,12 +89,12 @@ class Portal:
         return self._thread == threading.get_ident()
 
     def run(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts, what: str = "asyncrec.blocking") -> T:
-        """Await ``func(*args)`` on the loop, in a task of its own. Interrupted, it is cancelled, and has ended."""
+        """Await ``func(*args)`` on the loop, in a task of its own. If interrupted, cancel it and wait for its end."""
         self.check(what)
         return Call(self, func, *args).result()
 
     def before_end(self, func: Callable[[], object]) -> None:
-        """Call it once, in some thread, when nobody uses the loop any more and before it ends."""
+        """Call ``func`` once, in some thread, after the last use of the loop and before the loop ends."""
         if func not in self._before_end:
             self._before_end.append(func)
 
@@ -109,7 +109,7 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Garbage that is collected here uses the portal; nobody waits for that, nor locks twice.
+        # Garbage that is collected here may use the portal: this thread must not be noted as a user, nor lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -141,7 +141,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # Raised by a user's function, and meant for whoever called: asyncio would end the loop for it.
+                # Raised by a user's function, and meant for the caller: asyncio would end the loop for it.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:
@@ -149,11 +149,11 @@ class Call(Generic[T]):
         raise RuntimeError("the call was cancelled, and no thread waits for it")
 
     def begin(self) -> None:
-        """Hand it to the loop."""
+        """Hand the call to the loop."""
         self._future = self._portal.portal.start_task_soon(self._run)
 
     def result(self) -> T:
-        """Wait for its result, beginning it first unless that was done.
+        """Wait for the result; begin the call first if it has not begun.
 
         Raises:
             RuntimeError: the loop ended, because Python does.
@@ -173,7 +173,7 @@ class Call(Generic[T]):
             raise
 
     def cancel(self) -> None:
-        """Cancel it if it has begun, and wait until it has ended."""
+        """Cancel the call if it has begun, and wait until it has ended."""
         if self._future is not None:
             self._future.cancel()
         else:
@@ -185,7 +185,7 @@ class Call(Generic[T]):
         self._ended.wait()
 
     def abandon(self) -> None:
-        """Cancel it, and do not wait: for what was dropped, and is finalised anywhere."""
+        """Cancel the call without waiting, for an object that was dropped and may be finalised in any thread."""
         if self._future is not None:
             self._portal.call_soon(self._future.cancel)
 
@@ -228,5 +228,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """Give the portal of this process, which is started unless it runs."""
+    """Return the portal of this process, which is started unless it runs."""
     return _of_this_process.get()

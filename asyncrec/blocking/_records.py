@@ -1,7 +1,8 @@
-"""These write and read one file or object without async: `RecordReader` and `RecordWriter`.
+"""Write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
-A call that goes to the event loop and back costs tens of microseconds, far more than a record does. So reading takes
-over lists of records, and writing collects them: at most 1,024 records or 512 KiB, what the loop's side moves at once.
+A call that goes to the event loop and back costs tens of microseconds, far more than a record does. So reading
+receives lists of records, and writing collects them: at most 1,024 records or 512 KiB, as much as the loop's side moves
+at once.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """The object that is read, as the store describes it."""
+        """The store's description of the object that is read."""
         return self._value.info
 
     @property
@@ -71,11 +72,11 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def damage(self) -> list[Damage]:
-        """What was skipped so far; see `asyncrec.RecordReader.damage`."""
+        """The damage skipped so far; see `asyncrec.RecordReader.damage`."""
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """Count what was read so far, in whole lists."""
+        """Return the counts so far, of whole lists."""
         return self._value.stats()
 
 
@@ -104,12 +105,12 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def max_record_bytes(self) -> int:
-        """A longer record is refused."""
+        """The length above which a record is refused."""
         return self._most
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store reports about the object, once the context has exited cleanly."""
+        """The store's description of the object, once the context has exited cleanly."""
         return self._value.published
 
     @property
@@ -158,7 +159,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Count what was done so far, without records that are still being collected."""
+        """Return the counts so far, without records that are still being collected."""
         return self._value.stats()
 
     def _hand_on(self) -> None:

@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Dataset(Handle[dataset.Dataset]):
     """`asyncrec.Dataset`. Any number of threads may use it.
 
-    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. What is in uncompressed shards
-    of a local folder is read in the calling thread.
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. Records in uncompressed
+    shards of a local folder are read in the calling thread.
     """
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Make a function that opens a `Stream` where ``func`` opens an asynchronous one; all else is the same."""
+    """Make a function that opens a `Stream` if ``func`` opens an asynchronous one; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

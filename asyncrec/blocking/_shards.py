@@ -1,4 +1,4 @@
-"""A data set of many shards is written without async here: `ShardedWriter`, and what a data set consists of.
+"""Write a data set of many shards without async: `ShardedWriter`, and what a data set consists of.
 
 `ShardedWriter.write` collects records on this side, as that of one file does, and still returns each one's ticket at
 once: tickets number the writes, and all writes come through here, so that the numbers are known beforehand.
@@ -92,7 +92,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def max_record_bytes(self) -> int:
-        """A longer record is refused."""
+        """The length above which a record is refused."""
         return self._most
 
     @property
@@ -138,7 +138,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # wrong types are told now, not by a later call
+                partition_of(partition, 1)  # a wrong type is refused now, not by a later call
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))
@@ -197,7 +197,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.release, *sources)
 
     def _at_once(self, call: Callable[[], Coroutine[Any, Any, int]]) -> int:
-        """Write something that is not collected, behind what is."""
+        """Write records that are not collected, behind those that are."""
 
         async def write() -> int:
             return await call()
@@ -255,9 +255,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Hand on and flush, on the loop; see `Flush`. What fails is raised by the next call.
+        """Hand on and flush, on the loop; see `Flush`. The next call raises the error if this fails.
 
-        The asynchronous writer keeps its error; and what was not handed on stays here, and fails again.
+        The asynchronous writer keeps its error; records that were not handed on stay here, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -279,7 +279,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return True
 
     def _is_new(self, key: str | bytes) -> bool:
-        """Tell whether a write of this key gets a ticket, or is dropped as a duplicate.
+        """Return whether a write of this key gets a ticket, and is not dropped as a duplicate.
 
         The writer's keys change only while records are handed on, which this thread's lock excludes.
         """

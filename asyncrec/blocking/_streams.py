@@ -1,6 +1,6 @@
 """Iterating without async: records come from the loop in lists, however they are asked for.
 
-A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none.
+The loop's side keeps a list until this side has taken it over, so an interrupted call loses no record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
-# Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
+# Taken over at once if records are asked for one by one: a call's cost is then a fraction of a microsecond each.
 # Of one batch for training, so that no more is held than would be anyway.
 CHUNK = 256
 
@@ -36,7 +36,7 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Give the next items, ``count`` of them until the end. An error comes after every item before it.
+        """Return the next items, ``count`` of them until the end. An error comes after every item before it.
 
         ``before`` is called on the loop before the first of them is taken from the source.
         """
@@ -79,7 +79,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
         return next(self._current)
 
     def next_record_or_none(self) -> bytes | None:
-        """As `next_record`; `None` at the end."""
+        """Do the same as `next_record`; return `None` at the end."""
         try:
             return self.next_record()
         except StopIteration:
@@ -92,7 +92,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
 
 
 class AsyncStream(Protocol[T_co]):
-    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` give."""
+    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` return."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
     async def __anext__(self) -> T_co: ...
@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """What `asyncrec.interleave` gives: a state of before a list knows no version of what was opened for that list."""
+    """What `asyncrec.interleave` returns: its state before a list lacks the versions of what the list opened."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -142,7 +142,7 @@ class Stream(Handle[Any], Iterator[T]):
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last record or batch given out, as JSON. See the stream's own."""
+        """Return the position after the last record or batch returned, as JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
             before, stream = self._before, self._value
             if isinstance(stream, OpensShards):
@@ -165,12 +165,12 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Return the stream's counts; records on their way from the event loop count as given out."""
+        """Return the stream's counts; records on their way from the event loop count as returned."""
         return self._owner.call_sync(self._value.stats)
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """What was skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        """The damage skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
         return found
 
@@ -184,7 +184,7 @@ class Stream(Handle[Any], Iterator[T]):
         """Take the next list, and note where the stream stood before it.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: the stream has ended.
         """
         self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
         self._skip = 0

@@ -1,4 +1,4 @@
-"""The names of five older systems are here, synchronous, on asyncrec's engine: change an import, and nothing else.
+"""The names of five older systems, synchronous, on asyncrec's engine: change an import, and nothing else.
 
     tensorboardx      tensorboardX's RecordWriter and storage functions; its SummaryWriter on them
     tensorflow        TensorFlow's TFRecordWriter, TFRecordOptions, tf_record_iterator, and the messages of tf.train;
@@ -7,6 +7,6 @@
     tfrecorder        TFRecorder's Example, tfrecordable and factory
     tfsimilarity      TensorFlow Similarity's TFRecordDatasetSampler
 
-Each module says where it does not do as the old one did. New code does better with `asyncrec` itself, or without async
-with `asyncrec.blocking`. These modules are frozen: faults are repaired, and nothing more of the old ones is added.
+Each module documents how it differs from the old one. New code should use `asyncrec` itself, or `asyncrec.blocking`
+without async. These modules are frozen: faults are fixed, but no more features of the old ones are added.
 """

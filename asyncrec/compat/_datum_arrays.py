@@ -1,4 +1,4 @@
-"""datum's reader gives batches of NumPy arrays where TensorFlow is not installed."""
+"""datum's reader returns batches of NumPy arrays if TensorFlow is not installed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Batch = dict[str, NDArray[Any]]
 
 @dataclass
 class ArrayBatches:
-    """Padded batches of parts of splits; iterated any number of times, each opens them anew.
+    """Padded batches of parts of splits. It can be iterated any number of times, and each time opens the files anew.
 
     Args:
-        passes: -1 for ever.
-        shuffle: size of the buffer, seed, and whether each pass has another order; or `None`.
+        passes: the number of passes; -1 for ever.
+        shuffle: the size of the buffer, the seed, and whether each pass has another order; or `None`.
     """
 
     path: str | PathLike[str]
@@ -44,7 +44,7 @@ class ArrayBatches:
             yield from self.once()
 
     def once(self) -> Iterator[Batch]:
-        """Read them once: one pass."""
+        """Read the splits in one pass."""
         with blocking.open_split(self.path, self.instruction) as reader:
             if reader.schema is None:
                 raise DatasetError(
@@ -72,7 +72,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Sizes may differ from record to record where VarLen and Tensor were decoded."""
+    """Pad values to one size, since those of a VarLen or Tensor differ from record to record."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):
@@ -87,7 +87,7 @@ def _padded(value: Any) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Make it one of the three types that datum has."""
+    """Convert an array to one of the three types that datum has."""
     if array.dtype.kind in "biu":
         return array.astype(np.int64)
     if array.dtype.kind == "f":

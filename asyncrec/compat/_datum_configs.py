@@ -1,4 +1,4 @@
-"""datum's configurations: names, types and defaults. What is set is checked; what is not known is an AttributeError."""
+"""datum's configurations: names, types and defaults. Values are checked; an unknown name is an AttributeError."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class ConfigBase:
     __hash__ = None  # type: ignore[assignment]  # they change
 
     def merge(self, other: Self) -> Self:
-        """What is set in either.
+        """Return the configuration that has the attributes set in either.
 
         Raises:
-            ValueError: they set the same to different values.
+            ValueError: both set an attribute, to different values.
         """
         if type(other) is not type(self):
             raise ArgumentTypeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}")
@@ -117,7 +117,7 @@ class TFRReadConfigs(ConfigBase):
 
 
 class BucketConfigs(ConfigBase):
-    """Batches by length; there is one batch size more than there are boundaries."""
+    """Batches by length; there is one more batch size than boundaries."""
 
     bucket_boundaries = _Config(list, lambda: [0])
     bucket_batch_sizes = _Config(list, lambda: [32, 32])

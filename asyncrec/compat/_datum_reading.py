@@ -1,4 +1,4 @@
-"""datum's `load` and its `Dataset`: batches of the splits that datum wrote, or `TFRecordWriter` of ours."""
+"""datum's `load` and its `Dataset`: batches of the splits that datum or asyncrec's `TFRecordWriter` wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec.storage._url import local_path, scheme_of
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """There is no such part of a split. It is an AssertionError because datum raises that."""
+    """The part of a split does not exist. It is an AssertionError because datum raises that."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
@@ -29,7 +29,7 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
         dataset_configs: `DatasetConfigs`, or datum's own.
 
     Raises:
-        ValueError: it is local, and no folder.
+        ValueError: the path is local, but not a folder.
     """
     if scheme_of(path) in ("", "file") and not os.path.isdir(local_path(os.fspath(path))):
         raise ArgumentValueError(
@@ -39,20 +39,20 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """A folder of splits, as `load` opens it. Each method gives batches: dicts by feature, the number of records first.
+    """A folder of splits, as `load` opens it. Each method returns batches: dicts by feature, records on the first axis.
 
-    Integers are int64, floats float32, text and bytes strings of bytes; an example's image, where the example named its
-    file, is its pixels. With TensorFlow it is a ``tf.data.Dataset``, in the order that datum gives it, batched, echoed,
-    repeated and mapped as ``dataset_configs`` say; without, an iterable of NumPy arrays, in an order of its own, in
-    which images stay bytes, and of the configurations sizes, seed and remainders count. Both may be iterated any number
-    of times. Records that are not of one size are padded with 0 or ``b""``, where datum fails unless told to.
+    Integers are int64, floats float32, text and bytes strings of bytes; an example's image is its pixels, if the
+    example named its file. With TensorFlow, a method returns a ``tf.data.Dataset``, in the order that datum returns it,
+    batched, echoed, repeated and mapped as ``dataset_configs`` say. Without TensorFlow, it returns an iterable of NumPy
+    arrays, in its own order; images stay bytes, and only the configured sizes, seed and remainders are used. Both can
+    be iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
     ``instruction`` is a split or parts of several: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
     `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` is one, -1 for ever.
 
     Raises:
-        ValueError: there is no such split; the message says which there are. Or the instruction is none, or leaves no
-            record; then it is an AssertionError, too.
+        ValueError: the split does not exist; the message lists the existing ones. Or the instruction is malformed, or
+            leaves no record; then it is an AssertionError, too.
         SchemaError, StorageError: the files cannot be read.
     """
 
@@ -61,21 +61,21 @@ class Dataset:
         self._path = path
 
     def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
-        """For training: whole batches, shuffled by a buffer of 100 records and a fixed seed, unless configured."""
+        """Return whole batches for training, shuffled by a buffer of 100 and a fixed seed, unless configured."""
         configs = self.dataset_configs
         return self._read("train", instruction, repeat, shuffle, configs.drop_remainder, configs.echoing)
 
     def val_fn(self, instruction: str = "val", repeat: int | None = None, shuffle: bool = False) -> Any:
-        """For validation: not shuffled by record."""
+        """Return batches for validation, not shuffled by record."""
         return self._read("val", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_val)
 
     def test_fn(self, instruction: str = "test", repeat: int | None = 1, shuffle: bool = False) -> Any:
-        """For testing: not shuffled by record."""
+        """Return batches for testing, not shuffled by record."""
         return self._read("test", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_test)
 
     @property
     def padded_shapes(self) -> dict[str, list[None]]:
-        """For ``Dataset.padded_batch``: by feature, as many unknown sizes as it has axes."""
+        """Return the shapes for ``Dataset.padded_batch``: for each feature, an unknown size for each axis."""
 
         async def table() -> Any:
             async with open_storage(self._path) as folder:
@@ -165,7 +165,7 @@ def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: boo
 
 
 def _differ_in_size(tf: Any, element_spec: Any) -> bool:
-    """Tell whether a batch of them may have to be padded, and can be."""
+    """Return whether a batch of these values may need padding, and can be padded."""
     specs = tf.nest.flatten(element_spec)
     paddable = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs)
     return paddable and any(None in spec.shape.as_list() for spec in specs)

@@ -1,7 +1,7 @@
-"""datum's reader of records, of tf.data's own operations: the same ones in the same order, so that seeds do the same.
+"""datum's reader, built of the same operations of tf.data in the same order, so that seeds have the same effect.
 
-tf.data reads the files, where TensorFlow has a file system for them; elsewhere asyncrec does, several shards at once,
-in the same order. What was written compressed, or by a schema that says more than datum's table, is read here too.
+tf.data reads the files, if TensorFlow has a file system for them; otherwise asyncrec does, several shards at once, in
+the same order. Compressed files, and schemas that say more than datum's table, are supported, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TYPES = {"int": "int64", "float": "float32", "string": "string"}
 
 
 def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: bool, read: Any) -> Any:
-    """Make a ``tf.data.Dataset`` of the records, as they are stored, whose number is known."""
+    """Make a ``tf.data.Dataset`` of the stored records, with a known number of elements."""
     shards = {os.path.join(path, each.key): each for each in found.slices}
     files = [{"filename": os.path.join(path, each.key), "skip": each.skip, "take": each.take} for each in found.slices]
     if read.experimental_interleave_sort_fn is not None:
@@ -67,7 +67,7 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
 
 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
-    """Give what makes a dict of tensors of one record.
+    """Return a function that parses a record into a dict of tensors.
 
     A string with the two or three axes of an image, of which one is stored, is the bytes of its file, and decoded.
     """
@@ -108,5 +108,5 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
 
 
 def padded_shapes(table: dict[str, dict[str, Any]]) -> dict[str, list[None]]:
-    """Give each feature as many unknown sizes as it has axes."""
+    """Return an unknown size for each axis of each feature."""
     return {name: [None] * len(feature["shape"]) for name, feature in table.items()}

@@ -1,7 +1,7 @@
-"""What nobody closes is closed when it is dropped, or when Python ends, as the originals' writers are: the last first.
+"""Close the files that a program left open, when they are dropped or when Python ends, as the originals do: last first.
 
-A finaliser may run anywhere, on an event loop too, which may not wait, or within a call that holds a lock. So what was
-dropped is closed in a thread of its own, and waited for only where no event loop runs, and not for ever.
+A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a dropped
+file is closed in a thread of its own. That thread is waited for only if no event loop runs here, and only for a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-# As long as a store may take to answer, and no longer than somebody would wait for a program that hangs.
+# As long as a store may take to answer, and no longer than a person would wait for a program that hangs.
 _PATIENCE = 30.0
 
 
@@ -29,7 +29,7 @@ class _LeftOpen:
     """The files that this process has to close before it ends."""
 
     def __init__(self) -> None:
-        self.files: dict[Closable, threading.Thread] = {}  # and who opened it
+        self.files: dict[Closable, threading.Thread] = {}  # and the thread that opened it
         self.closing: set[threading.Thread] = set()
         on_fork(self)
 
@@ -48,7 +48,7 @@ class _LeftOpen:
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close what was opened by no other thread that goes on, and that Python waits for."""
+        """Close the files, except those of other threads that still run, and that Python waits for."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -62,7 +62,7 @@ class _LeftOpen:
     def _close(self, file: Closable) -> None:
         try:
             file.close()
-        except Exception:  # nobody is left to raise it to
+        except Exception:  # no caller is left to raise it to
             sys.excepthook(*sys.exc_info())
         self.closing.discard(threading.current_thread())
 
@@ -71,18 +71,18 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close it when Python ends, unless `forget` comes before; what was kept later is closed earlier."""
+    """Close a file when Python ends, unless `forget` is called before. Files kept later are closed earlier."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
 
 def forget(file: Closable) -> None:
-    """Leave it alone from now on, for it is closed. Called again, it does nothing."""
+    """Stop keeping a file, because it is closed. Idempotent."""
     left_open.files.pop(file, None)
 
 
 def close_dropped(file: Closable) -> None:
-    """Close what nobody can close any more; from a finaliser. What goes wrong is told as an uncaught exception is."""
+    """Close a dropped file, from its finaliser. An error is shown like an uncaught exception."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 

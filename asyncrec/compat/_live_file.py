@@ -1,9 +1,9 @@
 """A `LiveFile` of records grows in place, for readers that follow it. It needs no event loop.
 
-What an event file needs: it takes whole records only, so that a reader meets no part of one for longer than a write
-lasts, and it may have several writers (see `asyncrec.compat._shared_file`). It works where no loop can run any more, in
-exit handlers; and what was written and not flushed is written when the file is dropped, or Python ends, as with any
-file of Python's. In a child made by fork it goes on with what the child writes; the rest is its parent's.
+It does what an event file needs. It takes whole records only, so that a reader sees part of a record at most while a
+write lasts, and it may have several writers (see `asyncrec.compat._shared_file`). It works in exit handlers, where no
+loop can run any more. Records that were not flushed are written when the file is dropped, or Python ends, as with any
+Python file. In a child made by fork it continues with what the child writes; the rest belongs to the parent.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BUFFER = 8 << 10
 class LiveFile:
     """A local file that is written in place. Opening it empties it, unless another writer has it, and makes its folder.
 
-    Once writing has failed nothing more is written, and every call says so. What was written before stays, whole.
+    Once writing has failed, nothing more is written, and every call raises. Whole records written before stay.
 
     Raises:
-        StorageError: a writer that shares with nobody has it; or the disk failed.
+        StorageError: an exclusive writer has the file, or the disk failed.
     """
 
     def __init__(self, path: str) -> None:
@@ -42,7 +42,7 @@ class LiveFile:
         on_fork(self)
 
     def write(self, frame: bytes) -> None:
-        """Append the bytes of one record. Raises ValueError when it is closed."""
+        """Append the bytes of one record. Raise ValueError if the file is closed."""
         with self._lock:
             self._check()
             if self._pending and len(self._pending) + len(frame) > _BUFFER:
@@ -52,7 +52,7 @@ class LiveFile:
                 self._append("writing")
 
     def flush(self) -> None:
-        """Show all of it, and have it on disk (fsync). Raises ValueError when it is closed."""
+        """Make all records visible and durable (fsync). Raise ValueError if the file is closed."""
         with self._lock:
             self._check()
             self._append("flushing")
@@ -62,13 +62,13 @@ class LiveFile:
                 raise self._failed("flushing", error) from error
 
     def show(self) -> None:
-        """Write what is left, where there is a file to write it to."""
+        """Write what is left, if there is a file to write it to."""
         with self._lock:
             if not self._closed and self._failure is None:
                 self._append("flushing")
 
     def close(self) -> None:
-        """Write what is left, and let others have it. Called again, it does nothing."""
+        """Write the rest, and release the file to others. Idempotent."""
         with self._lock:
             if self._failure is None and self._closed:
                 return
@@ -83,7 +83,7 @@ class LiveFile:
     def __del__(self) -> None:
         # One whose opening failed has no file.
         if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
-            with suppress(OSError, FormatError):  # nobody is left to raise it to, as with Python's own files
+            with suppress(OSError, FormatError):  # no caller is left to raise it to, as with Python's own files
                 self.close()
 
     def _append(self, doing: str) -> None:
@@ -111,7 +111,7 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """Leave to the parent, in a child, what it has not written; the file is opened anew when the child writes."""
+        """In a child made by fork, leave the unwritten rest to the parent; the first write opens the file anew."""
         self._lock = threading.RLock()  # a thread of the parent's may hold it
         self._pending = bytearray()
         self._inherited = True
@@ -132,4 +132,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # earlier than whoever imports this: so it runs after their exit handlers
+atexit.register(_write_all)  # before the exit handlers of the modules that import this: so it runs after them

@@ -1,10 +1,10 @@
 """A `RemoteFile` is `asyncrec.blocking.open_file` for code that has a ``close()``, a ``flush()`` and no ``with``.
 
-A store shows whole objects. So a flush publishes what there is, and what comes after it is uploaded with it again at
-the next one, under the same name: an object of a few MiB, as event files are, always holds all that was flushed. What
-is larger, or flushed so often that this would send many times what was written, is left as it is, and goes on in
-another object, whose name is the first one's and a number. Sorted by name they are in order, none is changed once there
-is another, and TensorBoard follows them so. What is never flushed is one object, sent once.
+A store shows whole objects. So a flush publishes an object with all bytes so far, and the next flush uploads it again
+with the new ones, under the same name: an object of a few MiB, as event files are, always holds all that was flushed. A
+larger object, or one flushed so often that the uploads would exceed many times its size, is left as it is, and the file
+continues in another object, named like the first plus a number. Sorted by name they are in order, only the last one
+changes, and TensorBoard follows them so. A file that is never flushed is one object, sent once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from asyncrec.storage._url import redact
 _BUFFER = 512 << 10
 # Kept in memory, to be sent again. Most event files end below it; a part of a multipart upload is as large.
 _SENT_AGAIN = 8 << 20
-# What may be sent again altogether: so much at once, so many times what was written, and so much each second. A flush
-# now and then, as tensorboardX does every two minutes, is far below that; one after each record is not.
+# Bytes that may be sent again altogether: this many at once, this multiple of what was written, and this many each
+# second. A flush every two minutes, as tensorboardX does, is far below that; one after each record is not.
 _BURST = 16 << 20
 _TIMES = 8
 _EACH_SECOND = 1 << 20
@@ -35,8 +35,8 @@ _EACH_SECOND = 1 << 20
 class RemoteFile:
     """A file object that collects what is written and hands it on in large pieces. `flush` and `close` publish it.
 
-    A write that failed, or was interrupted, publishes nothing that was not before, and every later call says so. One
-    that is dropped is closed, and one that is left open is when Python ends.
+    After a write that failed or was interrupted, nothing more is published, and every later call raises. A file that is
+    dropped is closed, and one that is left open is closed when Python ends.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,7 +47,7 @@ class RemoteFile:
             self._upload.write(data)
 
     def flush(self) -> None:
-        """Have a store show all of it. It survives the process from then on."""
+        """Publish all bytes so far, which then survive the process."""
         with self._upload.lock:
             self._upload.flush()
 
@@ -55,7 +55,7 @@ class RemoteFile:
         self._upload.close()
 
     def abort(self) -> None:
-        """Publish nothing that was not flushed."""
+        """Abandon all bytes that were not flushed."""
         with self._upload.lock:
             self._upload.abort()
 
@@ -69,7 +69,7 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # one that was dropped may be closed by two threads, when Python ends
         self._path = path
-        # Somebody's simple factory shows what it likes, and cannot be opened twice for one file.
+        # A user's simple factory shows what it likes, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0
@@ -153,7 +153,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload, after a flush: of the same object again, or of one that continues it."""
+        """Begin an upload after a flush: of the same object again, or of one that continues it."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1

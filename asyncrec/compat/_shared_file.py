@@ -1,17 +1,17 @@
 """Any number of writers, of this process or of others, append to the end of a `SharedFile`, each piece whole.
 
-Two writers of one event file are two ranks of a job, or two ``SummaryWriter()`` of one second. tensorboardX let the
-second empty what the first had written, and both write over each other from then on. Here the second joins: what
-either appends stands whole in the one file.
+Two ranks of a job, or two ``SummaryWriter()`` in one second, write the same event file. In tensorboardX the second one
+empties the file, and both overwrite each other from then on. Here the second joins: all that either appends is whole in
+the one file.
 
-- The first to open a file empties it, as ``open(path, "wb")`` does; while somebody has it, nobody empties it. Each
-  holds a shared flock(2) for as long as it has the file; the first one takes it for itself for that moment. It dies
-  with the process, and is given up by `close` for its children too.
-- A piece is written under a lock of its own (an open file description lock, where the system has them), which is held
-  for one write. Under it, what another writer left torn (it was killed, the disk was full) is cut off, and so is what
-  is torn here.
+- The first writer to open a file empties it, as ``open(path, "wb")`` does; while it is open, no other empties it. Each
+  holds a shared flock(2) for as long as it has the file; the first one holds it exclusively for that moment. The flock
+  ends with the process, and `close` releases it for the process's children, too.
+- A piece is written under a lock of its own (an open file description lock, if the system has them), which is held
+  for one write. Under it, a piece that is torn (a writer was killed, the disk was full) is cut off, another writer's or
+  this one's.
 
-Nothing waits for another writer for longer than a few seconds. Blocking; for the caller's own thread.
+No call waits for another writer for longer than a few seconds. All calls block, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# For a write of others, which takes milliseconds; whoever takes longer is stopped, or is no such writer.
+# Seconds to wait for another writer's write, which takes milliseconds; one that takes longer is stopped, or not ours.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class SharedFile:
-    """A local file, open for appending; its folder is made where it is missing.
+    """A local file, open for appending; its folder is made if it is missing.
 
     Raises:
-        StorageError: on opening, a writer that shares with nobody has it (``open_writer(mode="a")``); or what the
-            system says, which then is the builtin it was as well (`IsADirectoryError`).
+        StorageError: on opening, an exclusive writer has it (``open_writer(mode="a")``); or the system failed: then
+            also the builtin error (`IsADirectoryError`).
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._end = 0  # as far as the file is known to be whole
+        self._end = 0  # the file is known to be whole up to here
         self._fd = -1
         with _mapped("writing", path):
             with suppress(FileExistsError):  # what opening says of it is what `open` says
@@ -54,12 +54,12 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Write ``data``, whole records, behind what is there. Where it fails, nothing of it stays.
+        """Append ``data``, whole records, to the file. If that fails, no part of it stays.
 
         Raises:
-            OSError: what the system says.
-            StorageError: another writer has been in the midst of writing for seconds.
-            CorruptRecordError: what others wrote is damaged, so that nothing would be read behind it.
+            OSError: the system's error.
+            StorageError: another writer has been writing for seconds.
+            CorruptRecordError: what others wrote is damaged, so that no record after it would be read.
         """
         if not self._regular:
             self._write(data)
@@ -75,7 +75,7 @@ class SharedFile:
             self._end += len(data)
 
     def sync(self) -> None:
-        """Have the file on disk. Raises what the system says."""
+        """Make the file durable. Raise the system's error."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -86,7 +86,7 @@ class SharedFile:
         return self._fd
 
     def reopen(self) -> None:
-        """Have the file for oneself, in a child made by fork, and leave its parent's alone."""
+        """Open the file anew in a child made by fork, and leave the parent's alone."""
         parents, self._fd = self._fd, -1
         try:
             there = f"/proc/self/fd/{parents}"  # the file itself, though it was renamed meanwhile
@@ -95,7 +95,7 @@ class SharedFile:
             os.close(parents)
 
     def close(self, *, inherited: bool = False) -> None:
-        """Let others have it; one that is ``inherited`` stays its parent's. Called again, it does nothing."""
+        """Release the file to others; an ``inherited`` one remains its parent's. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if self._regular and not inherited:
@@ -119,7 +119,7 @@ class SharedFile:
             view = view[os.write(self._fd, view) :]
 
     def _mend(self) -> None:
-        """Find the end of what others wrote meanwhile, and cut off what they left torn."""
+        """Find the end of what others wrote meanwhile, and cut off a torn piece."""
         size = os.fstat(self._fd).st_size
         if size == self._end:
             return
@@ -130,7 +130,7 @@ class SharedFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep everybody else from writing in the block."""
+        """Prevent all other writers from writing during the block."""
         locked = self._lock()
         try:
             yield
@@ -156,7 +156,7 @@ class SharedFile:
 
 
 def _share(fd: int, path: str, *, empty: bool) -> None:
-    """Hold the file together with others; where there are none, and with ``empty``, empty it first."""
+    """Share the file with other writers; with ``empty``, empty it first if no other writer has it."""
     for _ in _attempts():
         if empty and _flocked(fd, shared=False):
             os.ftruncate(fd, 0)
@@ -169,7 +169,7 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Tell whether the file is locked now, or on a filesystem where nothing ever is."""
+    """Return whether the file is locked now, or on a filesystem without locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
@@ -179,7 +179,7 @@ def _flocked(fd: int, *, shared: bool) -> bool:
 
 
 def _attempts() -> Iterator[None]:
-    """Try again every millisecond, until patience ends."""
+    """Try again every millisecond, for a few seconds."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
@@ -188,16 +188,16 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """Make C's ``struct flock``, over the whole file, as its fields stand in Linux, where such locks are."""
+    """Make C's ``struct flock`` for the whole file, with the layout of Linux, which has such locks."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
 class _IsAFolderError(StorageError, IsADirectoryError):
-    """There is a folder of that name, as Python's own `open` says it."""
+    """The path is a folder, as Python's own `open` raises it."""
 
 
 class _InAFileError(StorageError, NotADirectoryError):
-    """A file stands where a folder should, likewise."""
+    """A parent of the path is a file, as Python's own `open` raises it."""
 
 
 @contextmanager

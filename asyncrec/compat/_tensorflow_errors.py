@@ -1,6 +1,6 @@
-"""``tf.errors``: the errors of `asyncrec.compat.tensorflow` by TensorFlow's names, so that what caught them does.
+"""``tf.errors``: the errors of `asyncrec.compat.tensorflow` by TensorFlow's names, for existing ``except`` clauses.
 
-An error that is raised there is two things: asyncrec's own, with path, offset and remedy, and TensorFlow's. Where
+An error raised there is of two classes: asyncrec's own, with path, offset and remedy, and TensorFlow's. If
 TensorFlow itself is in the process, it is caught by ``except tensorflow.errors.DataLossError`` as well.
 """
 
@@ -18,7 +18,7 @@ from asyncrec import errors as ours
 
 
 class OpError(Exception):
-    """The root of them, with the attributes of TensorFlow's; there is no op here."""
+    """The root of these errors, with the attributes of TensorFlow's; it has no op."""
 
     error_code: ClassVar[int] = 2
     op: ClassVar[None] = None
@@ -115,7 +115,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Make it an error that is TensorFlow's, too. A refused argument stays what it is."""
+    """Make an error one of TensorFlow's, too. An error about an argument is returned unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +128,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Make errors of asyncrec's that leave the block TensorFlow's, too."""
+    """Make asyncrec's errors that leave the block TensorFlow's, too."""
     try:
         yield
     except Exception as error:
@@ -146,7 +146,7 @@ _made: dict[tuple[type, ...], Any] = {}  # as many as there are kinds of errors
 
 
 def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
-    """A class of asyncrec's errors and one of these, by this one's name; and the ``real`` one, if there is."""
+    """Return a class derived from asyncrec's error, from one of these, and from the ``real`` one, if there is one."""
     theirs = getattr(real, named.__name__, None)
     bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
     if bases in _made:

@@ -1,8 +1,8 @@
-"""The five helpers of TensorFlow's tutorials are here, and take and refuse what those do.
+"""The five helpers of TensorFlow's tutorials, which accept and refuse the same values.
 
-They are asyncrec's own, which take arrays without a loop, and text; what those refuse is given to the messages, as the
-tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` where TensorFlow's
-is. A number that would become infinite is refused: TensorFlow writes the infinity. The Feature is TensorFlow's own if
+They are asyncrec's own, which take arrays without a loop, and text. Other values are passed to the messages, as the
+tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` if TensorFlow's
+is. A number that would become infinite is refused; TensorFlow writes the infinity. The Feature is TensorFlow's own if
 TensorFlow is in the process; see `asyncrec.compat._tensorflow_messages`.
 """
 
@@ -52,7 +52,7 @@ def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
     """Make a Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
 
     Raises:
-        SchemaError: a number that is finite, and beyond float32.
+        SchemaError: a number is finite, and beyond float32.
     """
     try:
         return own.float_list_feature(value, narrow=narrow)

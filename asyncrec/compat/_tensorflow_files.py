@@ -1,4 +1,4 @@
-"""TensorFlow's record writer, its options and its iterator: what `asyncrec.compat.tensorflow` has under ``tf.io``."""
+"""TensorFlow's record writer, its options and its iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TFRecordCompressionType:
 
 
 class TFRecordOptions:
-    """Options of TensorFlow's that say how a file is compressed.
+    """TensorFlow's options for the compression of a file.
 
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
     ``TFRecordOptions``, and stays what was given. ``compression_level``, ``window_bits``, ``mem_level`` and
@@ -70,7 +70,7 @@ class TFRecordOptions:
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:
-        """Give ``""``, ``"GZIP"`` or ``"ZLIB"`` for whatever says so; TensorFlow's own options, too."""
+        """Return ``""``, ``"GZIP"`` or ``"ZLIB"`` for options of any kind, including TensorFlow's own."""
         if not options:
             return ""
         if hasattr(options, "compression_type"):
@@ -92,7 +92,7 @@ class TFRecordWriter:
         path: local, or a URL.
         options: `TFRecordOptions`, TensorFlow's own, or only the compression.
         mode: ``"w"`` replaces what is there, by the complete new file, or by what `flush` shows of it. ``"x"`` refuses
-            when there is something; ``"a"`` continues a local file, as its records come.
+            if the file exists; ``"a"`` continues a local file, as its records come.
 
     Raises:
         AlreadyExistsError: with ``mode="x"``; an ObjectExistsError too.
@@ -114,15 +114,16 @@ class TFRecordWriter:
             self._writing.opened().write(record.encode() if isinstance(record, str) else record)
 
     def flush(self) -> None:
-        """Show all of a local file to its readers, and have it on disk; it survives the process from then on.
+        """Make all records of a local file visible and durable; they survive the process from then on.
 
-        Of ZLIB, which is one stream, and of a store, which shows whole objects, there is nothing to see before `close`.
+        A ZLIB file, which is one stream, and an object of a store, which shows whole objects, are visible after `close`
+        only.
         """
         with told_as_tensorflow():
             self._writing.flush()
 
     def close(self) -> None:
-        """Complete the file, which appears now. Called again, it does nothing."""
+        """Complete the file, which then appears. Idempotent."""
         with told_as_tensorflow():
             self._writing.close()
 
@@ -142,7 +143,7 @@ class TFRecordWriter:
 
 
 class _Writing:
-    """An open file, apart from the object that the user drops."""
+    """An open file, separate from the object that the user may drop."""
 
     def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path
@@ -192,13 +193,13 @@ def tf_record_iterator(
 ) -> Iterator[bytes]:
     """Iterate over the records of a file, which is opened now.
 
-    ``options`` say how it is compressed; `None` finds it out, where TensorFlow took it to be uncompressed.
+    ``options`` say how it is compressed; `None` detects it, while TensorFlow assumes an uncompressed file.
     ``on_corrupt="skip"`` continues after damage; see `asyncrec.open_reader`.
 
     Raises:
-        DataLossError: naming path, offset and record, after every record before it; a CorruptRecordError or
-            TruncatedError too.
-        NotFoundError: there is no such file; an ObjectNotFoundError, and so an OSError, too.
+        DataLossError: the file is damaged; raised after every record before the damage, with path, offset and record; a
+            CorruptRecordError or TruncatedError, too.
+        NotFoundError: the file does not exist; an ObjectNotFoundError, and so an OSError, too.
     """
     compression = "auto" if options is None else TFRecordOptions.get_compression_type_string(options)
     records = _records(os.fsdecode(path), compression, on_corrupt)

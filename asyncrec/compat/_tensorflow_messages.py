@@ -1,12 +1,12 @@
-"""The messages of ``tf.train``, which go together with TensorFlow's own, in either direction.
+"""The messages of ``tf.train``, which can be combined with TensorFlow's own, in either direction.
 
 asyncrec's messages have a package name of their own, because two packages that register one name cannot be in one
-process. So protobuf takes neither kind as a part of the other, and a script that has some of its features from a
+process. So protobuf accepts neither kind as a part of the other, and a script that gets some of its features from a
 library would fail: with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
 
-What is called here as ``tf.train.Features`` takes parts of both kinds. It makes a message of TensorFlow's once
-TensorFlow is in the process, which can be given to anything of TensorFlow's, and one of asyncrec's before that. To
-`isinstance` both are the same. The bytes are the same, too.
+So ``tf.train.Features`` here accepts parts of both kinds. Once TensorFlow is in the process it makes a message of
+TensorFlow's, which all of TensorFlow accepts, and before that one of asyncrec's. For `isinstance` both are the same.
+The bytes are the same, too.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 
 
 def loaded(part: str) -> Any:
-    """Give ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
     return getattr(sys.modules.get("tensorflow"), part, None)
 
 
 def of_the_process(message: Any) -> Any:
-    """Make a message the kind that this process has: TensorFlow's, if it has been imported."""
+    """Convert a message to the kind that this process uses: TensorFlow's, if it has been imported."""
     kind = getattr(loaded("train") or example_pb2, message.DESCRIPTOR.name)
     return message if isinstance(message, kind) else kind.FromString(message.SerializeToString())
 
 
 def _part(value: Any) -> Any:
-    """What a field is given, with the messages in it."""
+    """Return the value for a field, with its messages converted."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The class of the names below, which have no instances: calling one makes a message."""
+    """The metaclass of the names below, which have no instances: calling one makes a message."""
 
     @property
     def _made(cls) -> Any:

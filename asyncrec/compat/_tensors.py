@@ -1,7 +1,7 @@
-"""TensorFlow where it is installed: three of the older systems give a ``tf.data.Dataset``.
+"""Use TensorFlow if it is installed: three of the older systems return a ``tf.data.Dataset``.
 
-What TensorFlow can read, its own operations read, as the originals had them do. Of another store the records come from
-Python's generators, one for each file, within the same operations: the order is the same, and so are the seeds.
+Files that TensorFlow can read are read by its own operations, as in the originals. Records of other stores come from
+Python generators, one for each file, within the same operations: so order and seeds are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec.storage._local.disk import is_partial
 
 
 def found_tensorflow() -> Any:
-    """Import the module ``tensorflow``; `None` where it is not installed."""
+    """Import the module ``tensorflow``; `None` if it is not installed."""
     if find_spec("tensorflow") is None:
         return None
     import tensorflow
@@ -24,10 +24,10 @@ def found_tensorflow() -> Any:
 
 
 def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
-    """Tell whether TensorFlow has a file system for the path: for local files, ``gs://``, and what plugins registered.
+    """Return whether TensorFlow has a file system for the path: such as a local one, ``gs://``, or a plugin's.
 
-    Such files the older systems had ``tf.data`` read, and a pipeline of its own operations can what one of Python's
-    generators cannot: be dealt to workers by file, saved in a checkpoint, sent to a service.
+    The older systems read such files by ``tf.data``. A pipeline of its own operations, unlike one of Python generators,
+    can be dealt to workers by file, saved in a checkpoint, and sent to a service.
     """
     scheme, colon, _ = os.fspath(path).partition("://")
     return (scheme if colon else "") in tensorflow.io.gfile.get_registered_schemes()
@@ -40,6 +40,6 @@ def read_here(tensorflow: Any, batches: Callable[..., Iterator[list[bytes]]], *a
 
 
 def matching(tensorflow: Any, pattern: str) -> list[str]:
-    """List the files that TensorFlow's glob finds, sorted, without those that a writer of ours has not finished."""
+    """List the files that TensorFlow's glob finds, sorted, without those that an asyncrec writer has not finished."""
     found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
     return [name for name in found if not is_partial(os.path.basename(name))]

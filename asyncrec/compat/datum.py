@@ -1,8 +1,8 @@
 """datum's writer and reader: ``from asyncrec.compat.datum import TFRecordWriter, load``.
 
 `TFRecordWriter` makes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
-``datum_to_type_and_shape_mapping.json``), which datum reads: a split appears whole, with a manifest, and replaces what
-was there. `load` reads them, and what datum wrote.
+``datum_to_type_and_shape_mapping.json``), which datum reads: a split appears whole, with a manifest, and replaces the
+previous one. `load` reads them, and datum's own.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """A key came twice. It is an AssertionError because datum raises that."""
+    """Two records have one key. It is an AssertionError because datum raises that."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
-    """`flush` before `cache_records`; datum's is an AssertionError."""
+    """`flush` was called before `cache_records`; datum raised an AssertionError."""
 
 
 class _NoBytesError(ArgumentTypeError, AssertionError):
-    """What a serializer gave; datum's is an AssertionError."""
+    """A serializer did not return bytes; datum raised an AssertionError."""
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """What no feature holds, given to ``serializer=None``; datum's serializer raised a TypeError."""
+    """A value fits no feature, with ``serializer=None``; datum's serializer raised a TypeError."""
 
 
 class Shuffler(HashShuffler):
@@ -68,14 +68,14 @@ class Shuffler(HashShuffler):
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Take one record; ``features`` are what it was made of, which tell more of them than the record does."""
+        """Add one record; ``features`` are the values it was made of, which have more types than the record."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Take the record that ``serializer=None`` makes of features that `prepare` made ready."""
+        """Add the record that ``serializer=None`` makes of features which `prepare` has converted."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -96,7 +96,7 @@ class Shuffler(HashShuffler):
 
 
 class TFRecordWriter:
-    """A writer of one split of a generator's examples, in the caller's thread. A subclass may override its methods.
+    """A writer of a generator's examples to one split, in the caller's thread. A subclass may override its methods.
 
     `create_records` calls `cache_records` and `flush`; these call `add_shape_fields` for each example,
     `flush_records`, and `save_shard_info`.
@@ -105,18 +105,18 @@ class TFRecordWriter:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
         serializer: makes bytes of the features; `None` for an Example of them, see `asyncrec.DatasetWriter`.
         path: the folder, local or a URL.
-        split: its name.
-        total_examples: for the progress bar.
+        split: the name of the split.
+        total_examples: the total of the progress bar.
         sparse_features: arrays whose shapes differ from example to example.
-        gen_kwargs: all for the generator.
+        gen_kwargs: keyword arguments for the generator.
         writer_options: options of `asyncrec.DatasetWriter`: ``{"compression": "GZIP"}``, ``num_shards`` and the others.
 
     Attributes:
         generator, serializer, total_examples, split, sparse_features: as given.
-        gen_kwargs: with the split.
-        path: of the split: the folder and its name.
-        shuffler: takes the records.
-        current_examples: taken so far.
+        gen_kwargs: as given, with the split.
+        path: the path of the split: the folder and its name.
+        shuffler: the shuffler of the records.
+        current_examples: how many examples were added so far.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class TFRecordWriter:
         self.flush()
 
     def cache_records(self) -> None:
-        """Run the generator, and keep its records. After an exception nothing is kept.
+        """Run the generator, and keep its records. After an exception no record is kept.
 
         Raises:
-            DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
-            SchemaError: a value that no feature holds (a TypeError, too), or examples that contradict each other.
+            DuplicatedKeysError: two records have one key. Raised here if that can be seen, else by `flush_records`.
+            SchemaError: a value fits no feature (then also a TypeError), or examples contradict each other.
             DatasetError: the generator yielded no example.
         """
         if not self.shuffler.added:
@@ -178,7 +178,7 @@ class TFRecordWriter:
             if not self.shuffler.added:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             self._description.see_images(image_shapes(_with_paths(datum)))
-            self._description.schema()  # what it would raise is told before anything is written
+            self._description.schema()  # raises its errors before anything is written
         except BaseException as error:
             error.add_note(
                 f"{self._target}: the error occurred after {self.current_examples:,} examples; nothing was written"
@@ -225,13 +225,13 @@ class TFRecordWriter:
             shard_info.setdefault(split, counts)
 
     def _begin(self) -> None:
-        """Begin with nothing kept."""
+        """Begin with an empty cache."""
         self.shuffler.close()
         self._description = Description(self.sparse_features)
         self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
     def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Show a progress bar; the generator is closed where the loop is left."""
+        """Show a progress bar; the generator is closed if the loop is left."""
         try:
             with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
                 for example in examples:
@@ -258,7 +258,7 @@ def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """The flattened features; text that ends as the name of an image does is its path, as in datum, unless a URL."""
+    """Return the flattened features; text that ends like an image's name is its path, as in datum, unless a URL."""
 
     def is_path(value: Any) -> bool:
         return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value
@@ -273,7 +273,7 @@ def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """What datum's serializer takes beside what ours does: tensors, and lists of integers and floats."""
+    """Convert the values that only datum's serializer takes: tensors, and lists of integers and floats."""
     if isinstance(value, list | tuple):
         return [float(each) for each in value] if set(map(type, value)) == {int, float} else value
     return (

@@ -4,8 +4,8 @@ The names and what they do are those of ``tensorboardX.record_writer``. `install
 tensorboardX, so that its ``SummaryWriter`` writes through them.
 
 Local files grow in place and show what was flushed, so that TensorBoard follows them. They are written without an event
-loop, because tensorboardX closes its writers in exit handlers, when none can run any more. As in tensorboardX, a file
-that is there is emptied; unless another writer has it, which it then shares with, whole record by whole record.
+loop, because tensorboardX closes its writers in exit handlers, when none can run any more. As in tensorboardX, an
+existing file is emptied, unless another writer has it: then both append whole records.
 
 Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
 byte once, and appears when it is flushed or closed; see `asyncrec.compat._remote_file` for what follows a flush.
@@ -56,7 +56,7 @@ Path = str | os.PathLike[str]
 
 
 class File(Protocol):
-    """A file that `open_file` gives, or a registered factory's ``open``."""
+    """A file that `open_file` returns, or a registered factory's ``open``."""
 
     def write(self, data: bytes, /) -> Any: ...
     def flush(self) -> Any: ...
@@ -64,19 +64,19 @@ class File(Protocol):
 
 
 class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
-    """No backend answers; tensorboardX looked for a local folder of that name."""
+    """The path has no backend; tensorboardX looked for a local folder of that name."""
 
 
 class RecordWriter:
     """A writer of records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any URL of a backend.
 
-    Also a context manager: left on an exception, what was not flushed of an object of a store is not published; what a
-    local file has stays. As in tensorboardX, several threads need a lock of their own.
+    Also a context manager: after an exception, unflushed bytes of an object of a store are not published, but the bytes
+    of a local file stay. As in tensorboardX, several threads need a lock of their own.
 
     Raises:
         StorageError: the disk or the store failed; on opening, ``open_writer(mode="a")`` has the local file.
-        UnknownSchemeError: no backend answers to the path; it is a FileNotFoundError, too.
-        Exception: whatever a registered factory or its file raises, as it is.
+        UnknownSchemeError: the path has no backend; it is a FileNotFoundError, too.
+        Exception: whatever a registered factory or its file raises, unchanged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,14 +85,14 @@ class RecordWriter:
         self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
-        """Write one record. Others can read it after `flush` or `close`. Raises TypeError for what is not bytes."""
+        """Write one record. Others can read it after `flush` or `close`. Raise TypeError if it is not bytes."""
         if type(data) is not bytes:
             buffer_size(data)  # raises; `bytes` would make something of a number
             data = bytes(data)
         self._writer.write(b"".join(encode_frames([data])))
 
     def flush(self) -> None:
-        """Let others read all that was written: a local file is on disk (fsync), an object of a store is published."""
+        """Make all that was written visible: a local file is on disk (fsync), an object of a store is published."""
         self._writer.flush()
         fileno = getattr(self._writer, "fileno", None)  # a registered factory's file may be one of Python's
         if fileno is not None:
@@ -100,7 +100,7 @@ class RecordWriter:
                 os.fsync(fileno())
 
     def close(self) -> None:
-        """Write what is left, and publish the object. Called again, it does nothing."""
+        """Write the rest, and publish the object. Idempotent."""
         self._writer.close()
 
     def __enter__(self) -> RecordWriter:
@@ -117,10 +117,10 @@ class RecordWriter:
 
 
 def open_file(path: Path) -> File:
-    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory gives.
+    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory returns.
 
-    A local one is an ordinary file object, its folder made where it is missing. A factory's errors reach the caller as
-    they are.
+    A local file is an ordinary file object; its folder is made if it is missing. A factory's errors reach the caller
+    unchanged.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.open):
@@ -138,15 +138,15 @@ def open_file(path: Path) -> File:
 
 
 def directory_check(path: Path) -> Any:
-    """Make a local folder, or see that a store can be reached. A registered factory is asked itself, and its answer
-    returned.
+    """Make a local folder, or check that a store can be reached. For a registered factory, call and return its own
+    check.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
         return factory.directory_check(os.fspath(path))
     if is_local(path):
         local = local_path(os.fspath(path))
-        if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
+        if not os.path.exists(local):  # a file of that name shows when something is opened in it
             with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
@@ -154,16 +154,16 @@ def directory_check(path: Path) -> Any:
 
 
 def install() -> AbstractContextManager[object]:
-    """Have an installed tensorboardX write through this module: its ``SummaryWriter``, ``FileWriter``, all of it.
+    """Make an installed tensorboardX write through this module: its ``SummaryWriter``, ``FileWriter``, all of it.
 
         asyncrec.compat.tensorboardx.install()
         writer = SummaryWriter("s3://bucket/logs")
 
-    For the rest of the process; or ``with install(): ...``, after which tensorboardX is as it was before. Factories
-    that were registered with tensorboardX are registered here too. Names that another module has imported from
-    tensorboardX before, such as ``RecordWriter``, stay what they were there.
+    This lasts for the rest of the process; or for ``with install(): ...``, which restores tensorboardX. Factories
+    that were registered with tensorboardX are registered here too. Names that another module has already
+    imported from tensorboardX, such as ``RecordWriter``, stay tensorboardX's there.
 
-    A ``SummaryWriter`` on a store that is not closed is closed when the main thread ends, by an exception or not, and
+    A ``SummaryWriter`` on a store that was left open is closed when the main thread ends, by an exception or not, and
     loses no event. A store that does not answer is tried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
@@ -185,9 +185,9 @@ def install() -> AbstractContextManager[object]:
 
 
 def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
-    """Have tensorboardX's queue of events be written before the objects of stores are closed at the end of Python.
+    """Make tensorboardX write its queue of events before the objects of stores are closed at the end of Python.
 
-    Its own exit handler empties the queue, too, but comes when no event loop runs any more.
+    Its own exit handler empties the queue, too, but runs when no event loop runs any more.
     """
 
     @functools.wraps(init)
@@ -200,7 +200,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for any bytes: what `open_file` gives for ``s3://``."""
+    """An object of S3, for any bytes: what `open_file` returns for ``s3://``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -208,7 +208,7 @@ class S3RecordWriter(RemoteFile):
         self.closed = False
 
     def bucket_and_path(self) -> tuple[str, str]:
-        """What the URL names."""
+        """Return the bucket and the path that the URL names."""
         bucket, _, path = self.path.partition("://")[2].partition("/")
         return bucket, path
 
@@ -222,13 +222,13 @@ class GCSRecordWriter(S3RecordWriter):
 
 
 class S3RecordWriterFactory:
-    """tensorboardX's, for ``s3://``; to register it is to have what is there without it."""
+    """tensorboardX's factory for ``s3://``; registering it changes nothing."""
 
     def open(self, path: str) -> S3RecordWriter:
         return S3RecordWriter(path)
 
     def directory_check(self, path: str) -> None:
-        """A store has no folders."""
+        """Do nothing, since a store has no folders."""
 
 
 class GCSRecordWriterFactory(S3RecordWriterFactory):
@@ -239,10 +239,10 @@ class GCSRecordWriterFactory(S3RecordWriterFactory):
 
 
 def register_writer_factory(prefix: str, factory: Any) -> None:
-    """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if it is asked.
+    """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if that is used.
 
-    As `asyncrec.storage.register_writer_factory`, which takes a `StorageFactory` too and looks at what it is given; as
-    in tensorboardX, a missing method is reported only when it is used.
+    Unlike `asyncrec.storage.register_writer_factory`, which also takes a `StorageFactory` and checks its argument, this
+    reports a missing method only when it is used, as in tensorboardX.
 
     Raises:
         ValueError: the prefix contains a colon.
@@ -256,7 +256,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
 
 
 class _Registered(MutableMapping[str, Any]):
-    """tensorboardX's dict of factories: the two that are built in, and what was registered."""
+    """tensorboardX's dict of factories: the two built-in ones, and the registered ones."""
 
     _built_in: dict[str, Any] = {"s3": S3RecordWriterFactory(), "gs": GCSRecordWriterFactory()}  # noqa: RUF012  # constant
 

@@ -1,12 +1,12 @@
 """TensorFlow's record writer and its Examples, without TensorFlow: ``from asyncrec.compat import tensorflow as tf``.
 
-What is here: ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
+It has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
 and the five feature helpers of its tutorials. Each is also a name of this module. Every other name of TensorFlow
 (``tf.constant``, ``tf.data``, ``tf.io.gfile``) is an installed TensorFlow's, which is imported when it is first used.
 
-A file appears when it is flushed or closed, and what was there stays until then. A writer that is not closed is closed
+A file appears when it is flushed or closed; an existing file stays until then. A writer that is not closed is closed
 when it is dropped, or Python ends, as TensorFlow's is. If its context exits with an exception, data that was not
 flushed does not appear.
 """
@@ -77,7 +77,7 @@ __all__ = [
 
 
 def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
-    """``tf.compat.as_bytes``: a str encoded, bytes as they are. Raises TypeError for anything else."""
+    """``tf.compat.as_bytes``: a str encoded, bytes as they are. Raise TypeError for anything else."""
     if isinstance(text, str):
         return text.encode(encoding)
     if isinstance(text, bytes | bytearray):
@@ -86,7 +86,7 @@ def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
 
 
 def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
-    """``tf.compat.as_text``: bytes decoded, a str as it is. Raises TypeError for anything else."""
+    """``tf.compat.as_text``: bytes decoded, a str as it is. Raise TypeError for anything else."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes | bytearray):
@@ -98,7 +98,7 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Give a name of a part of an installed TensorFlow.
+    """Return a name of a part of an installed TensorFlow.
 
     Raises:
         AttributeError: TensorFlow does not have it, or is not installed.
@@ -115,7 +115,7 @@ def _theirs(part: str, name: str) -> Any:
 
 
 class _Names(SimpleNamespace):
-    """A part of TensorFlow: some names are here, the others an installed TensorFlow's."""
+    """A part of TensorFlow: some names are defined here, the others are an installed TensorFlow's."""
 
     def __init__(self, part: str, **names: Any) -> None:
         super().__init__(_part=f"{part}.", **names)
@@ -131,7 +131,7 @@ if not TYPE_CHECKING:  # where a name that is missing is to stay an error
 
 
 class _Errors(_Names):
-    """``tf.errors``: TensorFlow's own once it is in the process, which errors that are raised here are, too."""
+    """``tf.errors``: TensorFlow's own once it is in the process; errors raised here are instances of both."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(loaded("errors") or _tensorflow_errors, name, None)

@@ -1,8 +1,8 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-Shards that TensorFlow reads go through the operations of tf.data that the original is made of, so that it behaves as
-that did in all that becomes of a ``tf.data.Dataset``: several workers, checkpoints, seeds. What tf.data does not do is
-done by `asyncrec.InterleaveSampler`: stores that TensorFlow does not read, and the arguments that are ours.
+Shards that TensorFlow can read go through the same operations of tf.data as in the original, so that the result behaves
+like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` does
+the rest: stores that TensorFlow cannot read, and the arguments that asyncrec adds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
 ) -> Any:
     """A ``tf.data.Dataset`` of batches, ``example_per_class`` records from a shard before the next has its turn.
 
-    tf.data reads the shards where it can, and `asyncrec.InterleaveSampler` where it cannot, or where one of the last
+    tf.data reads the shards if it can, and `asyncrec.InterleaveSampler` if it cannot, or if one of the last
     three arguments is given; then each iteration opens the shards for itself, and closes them when it ends or is
     dropped.
 
@@ -59,13 +59,13 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         num_repeat: passes over the shards; -1 or `None`: for ever.
         class_fn: record -> its class. Then each batch holds exactly ``batch_size // example_per_class`` distinct
             classes, wherever their records lie, and there are no tails of a single class.
-        seed: of the order of the shards, the same in each iteration. `None`: another for each, drawn from
-            ``tf.random.set_seed`` where that was called.
-        storage_options: for the backend.
+        seed: the seed for the order of the shards, the same in each iteration. `None`: another for each, drawn from
+            ``tf.random.set_seed`` if that was called.
+        storage_options: options for the backend.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
-        ValueError, tf.errors.InvalidArgumentError: numbers that cannot be, or no shard where TensorFlow lists them.
+        ValueError, tf.errors.InvalidArgumentError: a number is out of range, or TensorFlow finds no shard.
         tf.errors.DataLossError: while iterating, a shard that TensorFlow reads is damaged.
         tf.errors.OpError: while iterating, whatever `asyncrec.InterleaveSampler` raises; its message says what.
     """
@@ -113,7 +113,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         "class_fn": class_fn,
         "storage_options": storage_options,
     }
-    InterleaveSampler(shard_path, _record, **options)  # what cannot be is told here, not by the first batch
+    InterleaveSampler(shard_path, _record, **options)  # wrong options raise here, not with the first batch
     seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:
@@ -125,7 +125,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
         # Batches as the sampler made them: all of them are full but the last.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes it ends where too few are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes it ends if too few are left
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 
@@ -135,7 +135,7 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """One for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
+    """Return one for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
 
     Workers of one cluster take every n-th batch each, of an order that they must have in common: without any seed they
     have the same ones.

@@ -10,7 +10,7 @@ _declared                          examples are made of the attributes of a clas
 _wire, _varints                    the format is read
 _values                            what a Python value becomes
 _columns, _scan                    many records are read at once
-_found                             the same, where nobody says what they hold
+_found                             the same, without a schema
 _entries, _kinds, _compound, _dtypes    what a schema is made of
 _infer                             a schema is found
 _fields                            what a class declares

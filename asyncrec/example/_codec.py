@@ -50,7 +50,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
         if native is not None:
             data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
             if data is not None:
-                return data  # or something is refused, which is told below
+                return data  # or something is refused, which raises below
     elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)
@@ -99,7 +99,7 @@ def decode_sequence_example(
 
 
 def feature_bytes(raw: Raw) -> bytes:
-    """The serialized Feature of a kind and payload."""
+    """Return the serialized Feature of a kind and payload."""
     kind, payload = raw
     if kind == NONE:
         return b""
@@ -114,7 +114,7 @@ _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # of the lists in a Feature, by kind
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """The Features message of features in the order of their names, as a field with this tag: that of an Example.
+    """Return the Features message of features in the order of their names, as a field with ``tag``, as in an Example.
 
     Each buffer is copied once, by the join.
     """
@@ -137,7 +137,7 @@ def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> by
 
 
 def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
-    """The FeatureLists message of steps that were converted, of one kind in each list: a field of a SequenceExample."""
+    """Return the FeatureLists message of converted steps, of one kind in each list: a field of a SequenceExample."""
     entries = [
         _entry(name, b"".join([_delimited(b"\x0a", feature_bytes(raw)) for raw in lists[name]]))
         for name in sorted(lists)
@@ -146,7 +146,7 @@ def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
 
 
 def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
-    """The Features message of what is yet to be converted."""
+    """Return the Features message of what is yet to be converted."""
     prepared: list[Prepared] = []
     for name in _sorted(features):
         value = features[name]
@@ -179,7 +179,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
-    """The serialized FeatureList of the values of the feature list ``name``."""
+    """Return the serialized FeatureList of the values of the feature list ``name``."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; pass a list with one value per step")
     kinds: set[int] = set()
@@ -200,7 +200,7 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
 
 
 def _sorted(features: Mapping[str, object]) -> list[str]:
-    """The names, ascending by UTF-8: the order of code points is the same, and is how Python orders str."""
+    """Return the names, ascending by UTF-8: the order of code points is the same, and is how Python orders str."""
     try:
         return sorted(features)
     except TypeError:
@@ -221,7 +221,7 @@ def _delimited(tag: bytes, body: bytes) -> bytes:
 
 
 def _serialised(message: Message, name: str) -> bytes:
-    """The bytes of a message called ``name`` in any package: TensorFlow's, ours, a copy of theirs."""
+    """Return the bytes of a message called ``name`` in any package: TensorFlow's, ours, a copy of theirs."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if getattr(descriptor, "name", None) != name:
         raise ArgumentTypeError(

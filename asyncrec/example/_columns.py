@@ -60,7 +60,7 @@ class Column(NamedTuple):
     """One feature of ``n`` records: their values one after the other, and how many each record has.
 
     ``flat`` is an int64 or float32 array, writable, or a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape
-    (n,): -1 where a record does not have the feature, or has it without a kind.
+    (n,): -1 if a record does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -71,12 +71,12 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """The features named in ``wanted``, with the kind each must have, of serialized Examples.
+    """Return the features named in ``wanted``, with the kind each must have, of serialized Examples.
 
     Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
 
-    ``check(features, row)`` is called with what a record of each layout holds. It raises where a feature is missing, or
-    not of the kind wanted, or one too many; where it does not, every record of that layout is taken.
+    ``check(features, row)`` is called with what a record of each layout holds. It raises if a feature is missing, or
+    not of the kind wanted, or one too many; if it does not, every record of that layout is taken.
 
     Raises DecodeError naming the record, counted from 0, when one is not an Example; and what ``check`` raises.
     """
@@ -88,7 +88,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """`read_columns` where there is no compiler."""
+    """`read_columns` if there is no compiler."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:
@@ -97,7 +97,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """The column of features that were parsed one by one; None, or a feature without a kind, is an absent one."""
+    """Return the column of features that were parsed one by one; `None`, or one without a kind, counts as absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:
@@ -116,7 +116,7 @@ def _read_in_c(
 
     def ask(row: int, odd: bool) -> bytes | None:
         nonlocal rewritten
-        if row == rewritten and odd:  # an Example, and its int64 values are none
+        if row == rewritten and odd:  # an Example, but its int64 values are malformed
             raise _culprit(records, range(row, row + 1), wanted)
         features = _parsed(records, row, check)
         if not odd:
@@ -139,7 +139,7 @@ def _read_in_c(
 
 
 def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
-    """The wanted features of a record as an Example in the form every writer writes."""
+    """Return the wanted features of a record as an Example in the form every writer writes."""
     entries: list[bytes] = []
     for name in wanted.keys() & features.keys():
         key, value = name.encode(), feature_bytes(features[name])
@@ -259,7 +259,7 @@ def _spread(counts: Ints, present: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
-    """The bytes of all spans, one after the other."""
+    """Return the bytes of all spans, one after the other."""
     sizes = stops - starts
     if sizes.max(initial=0) > 16:
         return bytearray().join([data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
@@ -269,7 +269,7 @@ def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
 
 
 def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
-    """The numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
+    """Return the numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
     if kind == FLOAT:
         return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
     values = int64_values(payload)
@@ -282,7 +282,7 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
-    """The values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
+    """Return the values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
     scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")
     length, pos = scan.varint(pos)

@@ -17,10 +17,10 @@ from asyncrec.example._wire import INT64
 
 
 class SparseArrays(NamedTuple):
-    """The values that are given of an array, in row-major order; all others are zero.
+    """The stored values of an array, in row-major order; all other values are zero.
 
-    ``indices`` is int64 of shape (count, rank), ``values`` of shape (count,), ``dense_shape`` a tuple of rank sizes. Of
-    a batch the first axis is the record.
+    ``indices`` is int64 of shape (count, rank), ``values`` of shape (count,), ``dense_shape`` a tuple of rank sizes. In
+    a batch, the first axis is the record.
     """
 
     indices: npt.NDArray[np.int64]
@@ -127,7 +127,7 @@ class Sequence(Entry):
 
 
 def from_json(value: Mapping[str, Any]) -> Entry:
-    """The entry that ``to_json`` gave. Raises SchemaError for anything else."""
+    """Return the entry that ``to_json`` returned. Raises SchemaError for anything else."""
     if not isinstance(value, Mapping):
         raise SchemaError(f"{value!r:.80} is not an entry of a schema")
     fields = dict(value)

@@ -27,14 +27,14 @@ class Unfit(Exception):
 
 
 def is_list(value: Any) -> bool:
-    """Whether a value holds others in their order: a list, a tuple or an array, but not one of no dimensions."""
+    """Return whether a value holds others in their order: a list, a tuple or an array, but not one of no dimensions."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, SequenceOf) and not isinstance(value, NO_LIST)
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
-    """What makes the kind and payload of a value that the entry takes. It raises Unfit or SchemaError for another."""
+    """Return the function that makes the kind and payload of an entry's value. It raises Unfit or SchemaError."""
     if isinstance(entry, VarLen):
         return lambda value: _many(value, entry.dtype, None)
     if entry.raw:
@@ -63,7 +63,7 @@ def _single(convert: Convert) -> Convert:
 
 
 def _held(value: Any) -> Any:
-    """What an array of no dimensions holds; `None` where it is no such array, or does not say."""
+    """Return what an array of no dimensions holds; `None` if it is not such an array, or does not say."""
     if isinstance(value, np.generic | np.ma.MaskedArray) or getattr(value, "shape", None) != ():
         return None
     try:
@@ -186,7 +186,7 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """The values as an array of this type; of ``shape``, of one dimension where that is None, or of any."""
+    """Return the values as an array of this type; of ``shape``, of one dimension if that is None, or of any."""
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")
     if isinstance(value, np.ma.MaskedArray):
@@ -229,7 +229,7 @@ def _is_small_float(given: Any, dtype: str) -> bool:
 
 
 def _named(dtype: Any) -> str:
-    """A type as users know it: NumPy calls text of one character str32."""
+    """Return a type as users know it: NumPy calls text of one character str32."""
     name: str = {"U": "text", "T": "text", "S": "bytes"}.get(dtype.kind, dtype.name)
     return name
 
@@ -275,7 +275,7 @@ def default_of(entry: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """What was given: its type, and the value where that is short."""
+    """Return what was given: its type, and the value if that is short."""
     name = type(value).__name__
     if value is None:
         return "None"

@@ -94,12 +94,12 @@ class DeclaredExample:
 
     @classmethod
     def fields(cls) -> dict[str, FieldType]:
-        """The declared fields and their types, in order: a copy."""
+        """Return the declared fields and their types, in order: a copy."""
         return dict(cls._fields)
 
     @classmethod
     def schema(cls) -> Schema:
-        """The schema with which its records are read."""
+        """Return the schema with which its records are read."""
         return cls._schema
 
     @classmethod
@@ -124,7 +124,7 @@ class DeclaredExample:
         return encode_example(values)
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
-        """What is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
+        """Return what is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
@@ -158,12 +158,12 @@ def check_round_trip(
 ) -> None:
     """Check that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
 
-    Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
-    its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
+    Pass a loaded example, or a class and a CSV row, from which an example is made, loaded and split with ``kwargs``.
+    All its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
 
-    Raises SchemaError naming the field and both values when one differs; TypeError if the class declares no field,
-    when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
-    the example).
+    Raises SchemaError naming the field and both values if one differs; TypeError if the class declares no field, if
+    ``from_csv_row`` makes something else, or if a method it needs here is ``async`` (await it yourself, and pass the
+    example).
     """
     if isinstance(example, type):
         if row is None:

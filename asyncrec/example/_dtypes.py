@@ -39,11 +39,11 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """The name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
+    """Return the name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
-        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is no type is the TypeError below
+        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is not a type is the TypeError below
     except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
@@ -52,12 +52,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def kind_of(dtype: str) -> int:
-    """The kind of feature a type is stored as."""
+    """Return the kind of feature a type is stored as."""
     return _KINDS[dtype]
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """The smallest type that holds the values of both, and is stored as both are; None if there is none."""
+    """Return the smallest type that holds the values of both, and is stored as both are; `None` if no type does."""
     if one == other:
         return one
     pair = {one, other}
@@ -70,7 +70,7 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """A column's values as an array of this type; ``counts`` tell a Misfit its row."""
+    """Return a column's values as an array of this type; ``counts`` tell a Misfit its row."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
@@ -90,14 +90,14 @@ def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
 
 
 def raw_array(values: Sequence[bytes], dtype: str) -> Array:
-    """The array whose little-endian bytes these are together: flat, new, writable."""
+    """Return the array whose little-endian bytes these are together: flat, new, writable."""
     little = np.dtype(dtype).newbyteorder("<")
     flat = np.frombuffer(bytearray().join(values), np.uint8 if dtype == "bool" else little)
     return flat.astype(dtype, copy=False)
 
 
 def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
-    """A default as an array of this shape and type; one value serves for all. Raises SchemaError if it does not fit."""
+    """Return a default as an array of this shape and type; one value serves for all. Raises SchemaError otherwise."""
     wanted = {"bytes": bytes, "str": str}.get(dtype)
     try:
         array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)
@@ -119,7 +119,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """A default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
+    """Return a default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Turn back what ``plain`` gave."""
+    """Turn back what ``plain`` returned."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":
@@ -152,5 +152,5 @@ def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
 
 
 def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:
-    """The row of a value, by its place among all values."""
+    """Return the row of a value, by its place among all values."""
     return int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), index, "right"))

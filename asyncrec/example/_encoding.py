@@ -14,7 +14,7 @@
     Sparse(...)                SparseArrays of one record
     Sequence(entry)            a list of what the entry takes
 
-A feature with a default may be left out, and is stored as its default, so that who reads without a schema finds it too;
+A feature with a default may be left out, and is stored as its default, so that readers without a schema find it, too;
 a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. `None` is the same as leaving the
 feature out. Floats are rounded to the 32 bits that the format has, unless the entry is raw.
 """
@@ -37,7 +37,7 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import Raw
 
-# Copying so many bytes takes some tenths of a millisecond.
+# Copying this many bytes takes some tenths of a millisecond.
 _LARGE = 512 << 10
 # What a value in a list takes to be converted, against a byte that is copied.
 _PER_VALUE = 64
@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same for C: the types that are left to it, and what is stored where nothing is given, in order.
+        # The same for C: the types that are left to it, and what is stored if nothing is given, in order.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
@@ -90,7 +90,7 @@ class Encoder:
         self._in_c = _python_only if native is None else native.encode_example
 
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
-        """The record, if each value is of the very type that its feature stores, and copying them takes no time.
+        """Return the record, if each value is of the very type that its feature stores, and copying them takes no time.
 
         `None` says nothing: `encode` is to be asked.
         """
@@ -107,18 +107,18 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """The record that holds these values.
+        """Return the record that holds these values.
 
         Raises:
             SchemaError: a value is missing, is not what its entry takes, or has no entry; the feature is named.
-            TypeError: ``values`` is no mapping.
+            TypeError: ``values`` is not a mapping.
         """
         if type(values) is not dict and not isinstance(values, Mapping):
             raise ArgumentTypeError(f"expected a mapping of names to values, not a {type(values).__name__}")
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
-                return data  # or something is refused, which is told below
+                return data  # or something is refused, which raises below
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
@@ -141,7 +141,7 @@ class Encoder:
         return self._other(raws, values)
 
     def _encoded_in_c(self, values: dict[str, Any]) -> bytes | None:
-        """The record; `None` where a value is refused, is missing or has no entry."""
+        """Return the record; `None` if a value is refused, is missing or has no entry."""
         made = {**self._template, **values}
         if len(made) != len(self._exact):
             return None
@@ -242,7 +242,7 @@ def _exact_type(entry: Entry) -> type | None:
 
 
 def _for_c(entry: Entry, converted: Raw | None) -> Any:
-    """A default, in the form that C is quickest with; `_MISSING` where there is none."""
+    """Return a default, in the form that C is quickest with; `_MISSING` if the entry has no default."""
     if converted is None:
         return _MISSING
     given = default_of(entry) if isinstance(entry, FixedLen) else None
@@ -250,12 +250,12 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """What C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
+    """Return what C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
     return raw
 
 
 def is_large(values: Mapping[str, Any]) -> bool:
-    """Whether encoding these values takes so long that it is the work of a thread."""
+    """Return whether encoding these values takes so long that it is the work of a thread."""
     size = 0
     for value in values.values():
         kind = type(value)
@@ -294,7 +294,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
 
 
 def _shown(entry: Entry) -> str:
-    """An entry as a user writes it, without the fields at their defaults."""
+    """Return an entry as a user writes it, without the fields at their defaults."""
     if isinstance(entry, FixedLen) and not entry.raw:
         default = "" if entry.default is None else f", default={entry.default!r:.60}"
         return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"

@@ -6,7 +6,7 @@ An entry names the features it reads (``stored``) and stacks their columns into 
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
     FixedLen((), t)        one value                                  a Python scalar      array (n,)
       with raw=True        one bytes value: the array, little-endian  the same             the same
-    VarLen(t)              any number of values; absent is none       array (count,)       Ragged
+    VarLen(t)              any number of values; absent: 0            array (count,)       Ragged
     Tensor(t)              values, their shape in ``<name>_shape``    array of that shape  object array of n arrays
     Sparse(t, shape, ...)  index features and a feature of values     SparseArrays         SparseArrays
     Sequence(entry)        a feature list, an entry in each step      as a batch of steps  Ragged of those
@@ -58,29 +58,29 @@ class Entry(ABC):
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """The features of a record that are read for it."""
+        """Return the features of a record that are read for it."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
-        """The value of a batch. Raises Misfit for a record that does not hold what this says."""
+        """Return the value of a batch. Raises Misfit for a record that does not hold what this says."""
 
     @abstractmethod
     def first(self, stacked: Any) -> Any:
-        """The value of the one record of a batch of one."""
+        """Return the value of the one record of a batch of one."""
 
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
-        """The value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
+        """Return the value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
         kinds = self.stored(name)
         columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
         return self.first(self.stack(name, columns))
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """The entry to use if some records lack the feature; no values are made up. None if there is no such entry."""
+        """Return the entry to use if some records lack the feature; no values are made up. `None` without one."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
-        """An entry that reads what either reads, or None."""
+        """Return an entry that reads what either reads, or None."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``from_json`` reads: the class under "kind", and each field that is not at its default."""
@@ -90,7 +90,7 @@ class Entry(ABC):
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """The entry that both are when their types are made one; None when there is none, or they differ in more."""
+    """Return the entry that both are once their types are made one; `None` if no type fits, or they differ in more."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)

@@ -24,30 +24,30 @@ from asyncrec.example.proto.example_pb2 import Feature
 
 
 def int64_feature(value: object) -> Feature:
-    """A Feature of one integer or bool. Raises SchemaError for another value, TypeError for several."""
+    """Return a Feature of one integer or bool. Raises SchemaError for another value, TypeError for several."""
     return _feature(INT64, _one(value, "int64_list_feature"))
 
 
 def bytes_feature(value: object) -> Feature:
-    """A Feature of one bytes or str (as UTF-8). Raises SchemaError for another value, TypeError for several."""
+    """Return a Feature of one bytes or str (as UTF-8). Raises SchemaError for another value, TypeError for several."""
     return _feature(BYTES, _one(value, "bytes_list_feature"))
 
 
 def int64_list_feature(values: object) -> Feature:
-    """A Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for other values."""
+    """Return a Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for others."""
     return _feature(INT64, _several(values))
 
 
 def bytes_list_feature(values: object) -> Feature:
-    """A Feature of bytes or str (as UTF-8): an array or any iterable. Raises SchemaError for other values."""
+    """Return a Feature of bytes or str (as UTF-8): an array or any iterable. Raises SchemaError for other values."""
     return _feature(BYTES, _several(values))
 
 
 def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
-    """A Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
+    """Return a Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
 
-    The caller has said what it is to be, so integers may stand among floats. With ``narrow=False`` an array whose
-    values float32 would change is a SchemaError, as are values that would become infinite, and other values, always.
+    The caller has chosen the type, so integers may be among the floats. With ``narrow=False``, an array whose values
+    float32 would change is a SchemaError. Values that would become infinite, and other values, always are.
     """
     several = _several(values)
     if isinstance(several, list):

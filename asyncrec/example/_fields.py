@@ -84,7 +84,7 @@ def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
 
 
 def stored(value: Any, dtype: FieldType) -> Any:
-    """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
+    """Return what is given to the encoder for a field: one value; of an array its bytes and its shape."""
     if value is None:
         raise SchemaError("the value is None; set it in load()")
     if dtype in ARRAYS:

@@ -1,4 +1,4 @@
-"""Columns of records that nobody described: which features there are is found out from the records themselves."""
+"""Columns of records without a schema: which features there are is found out from the records themselves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOST_FEATURES = 1000
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
     """Decode many Examples together: for each feature all its values, and how many of them each record has.
 
-    A column has ``flat``, an int64 or float32 array or a list of bytes, as `decode_example` gives them, of all records
-    one after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
+    A column has ``flat``, an int64 or float32 array or a list of bytes, as from `decode_example`, of all records one
+    after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
     are in the order in which features were found, as when each record is looked at in turn.
 
     Returns `None` if each record must be decoded by `decode_sequence_example`: one of them is not an Example or has
@@ -40,8 +40,8 @@ class _UnlikeError(Exception):
 class _Found:
     """The features of some records, in the order in which they were found, with the kind of each.
 
-    A feature may be in a record without a kind, and so without values. That is not to be absent, and columns do not
-    tell it: whoever has the record does.
+    A feature may be in a record without a kind, and so without values. Such a feature is not absent. Columns do not
+    show the difference; only the record does.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:
@@ -51,7 +51,7 @@ class _Found:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What to read. Where no record has a kind there is nothing to be read, and any does."""
+        """What to read. If no record has a kind, there is nothing to read, and any kind does."""
         return {name: kind or BYTES for name, kind in self._kinds.items()}
 
     def check(self, features: Mapping[str, Raw], row: int) -> None:
@@ -75,7 +75,7 @@ class _Found:
             raise _UnlikeError
 
     def completed(self, columns: dict[str, Column]) -> dict[str, Column]:
-        """The columns, in which a feature without a kind has no values, and is not absent."""
+        """Return the columns, in which a feature without a kind has no values, and is not absent."""
         rows: set[int] = set()
         for name in self._kindless:
             rows.update(np.flatnonzero(columns[name].counts < 0).tolist())

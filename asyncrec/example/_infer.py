@@ -19,7 +19,7 @@ _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 
 
 def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
-    """The entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
+    """Return the entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
 
     Raises SchemaError if there are no records, when a feature is of two kinds, or a name is that of a feature and of
     a feature list; DecodeError when an int64 feature cannot be read.
@@ -75,7 +75,7 @@ class _Seen:
         self.records += complete
 
     def entry(self, all_records: int) -> FixedLen | VarLen:
-        """The entry that reads all of them."""
+        """Return the entry that reads all of them."""
         dtype = _DTYPES[self.kind]
         if self.records < all_records or len(self.counts) > 1:
             return VarLen(dtype)

@@ -29,7 +29,7 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
 _ABSENT: Raw = (NONE, b"")
 _VALUE_BYTES = 8
-# Of an array that is made where a record has none: as much as a record may hold.
+# Of an array that is made if a record has none: as much as a record may hold.
 _MOST_DEFAULT = 256 << 20
 
 
@@ -50,7 +50,7 @@ class FixedLen(Entry):
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
-        # A schema may come from somebody else's manifest: what it says is not made before a record has it.
+        # A schema may come from another user's manifest: what it says is not made before a record has it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
             raise SchemaError(f"the shape {self.shape} is too large for an array")
@@ -96,7 +96,7 @@ class FixedLen(Entry):
                 if self.dtype == "bytes":
                     return payload[0]
                 if self.dtype == "str":
-                    with suppress(UnicodeDecodeError):  # told below
+                    with suppress(UnicodeDecodeError):  # raised below
                         return payload[0].decode()
         elif kind == NONE and self.default is not None and self.shape == ():
             return self.default
@@ -115,7 +115,7 @@ class FixedLen(Entry):
         return self.ragged() if self.default is None else self
 
     def ragged(self) -> VarLen | None:
-        """A VarLen of the same values, unless that would lose a shape or a default."""
+        """Return a VarLen of the same values, unless that would lose a shape or a default."""
         return None if self.raw or self.default is not None or len(self.shape) > 1 else VarLen(self.dtype)
 
     def merged(self, other: Entry) -> Entry | None:
@@ -170,7 +170,7 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape differs from record to record, and stands in the int64 feature ``<name>_shape`` beside it.
+    """An array whose shape differs from record to record, and is stored in the int64 feature ``<name>_shape``.
 
     ``raw`` as in FixedLen. Without the shape, as older writers left it, the array is one-dimensional.
     """

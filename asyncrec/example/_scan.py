@@ -26,7 +26,7 @@ class Scan:
         self.words = np.ndarray((len(data) - PADDING + 1,), "<u8", data, strides=(1,))
 
     def expect(self, pos: Ints, literal: bytes) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Where ``literal`` stands, and the positions behind it."""
+        """Return where ``literal`` stands, and the positions behind it."""
         if len(literal) == 1:
             return self.bytes.take(pos, mode="clip") == literal[0], pos + 1
         same = np.ones(len(pos), np.bool_)
@@ -37,7 +37,7 @@ class Scan:
         return same, pos + len(literal)
 
     def varint(self, pos: Ints) -> tuple[Ints, Ints]:
-        """The lengths that stand there, and the positions behind them. One of over 35 bits comes out as 1 << 40."""
+        """Return the lengths at ``pos``, and the positions behind them. One of over 35 bits is returned as 1 << 40."""
         byte = self.bytes.take(pos, mode="clip")
         pos = pos + 1
         if byte.max(initial=0) < 0x80:
@@ -57,10 +57,10 @@ class Scan:
 def fit(
     data: bytes, starts: Ints, stops: Ints, layout: Sequence[tuple[str, int]], wanted: Mapping[str, int]
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Ints]]:
-    """Which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and where in them
-    the wanted values are: of numbers the packed payload, of bytes the whole BytesList. As arrays of shape (2, n).
+    """Return which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and where
+    their wanted values are: of numbers the packed payload, of bytes the whole BytesList. As arrays of shape (2, n).
 
-    Positions only grow, and the last must be the record's end, so all of them lie within the record where it fits.
+    Positions only grow, and the last must be the record's end, so all of them lie within the record if it fits.
     """
     scan = Scan(data)
     spans = {}

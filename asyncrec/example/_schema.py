@@ -38,10 +38,10 @@ _VERSION = 1  # of the JSON form
 
 
 class Schema:
-    """The names of features, and what each of them is; immutable.
+    """The names of features, with an entry for each; immutable.
 
     Equal schemas have equal entries in the same order. Raises SchemaError if two entries read one feature as
-    different kinds, TypeError for what is not an entry.
+    different kinds, TypeError if one is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -81,7 +81,7 @@ class Schema:
         """Encode these values as a record, after checking them against the entries.
 
         A feature with a default may be left out or be None, and so may a VarLen. Otherwise
-        ``schema.decode(schema.encode(values))`` gives the values back, with 64-bit floats rounded to 32 bits if the
+        ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits if the
         entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
@@ -118,7 +118,7 @@ class Schema:
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
-        """The features of many Examples as they are stored: for each one all values, and how many each record has.
+        """Return the features of many Examples as they are stored: for each one all values, and each record's count.
 
         For code that builds other kinds of arrays, such as Arrow's: the bytes and text of features that are named in
         ``joined`` are not separate objects, but one buffer. SequenceExamples are not supported. Raises as ``decode``,
@@ -329,7 +329,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """The bytes of what holds some; of a number bytes() would make so many zeros."""
+    """Return the bytes of a bytes-like object. (Of a number, ``bytes`` would make that many zeros.)"""
     try:
         return bytes(memoryview(record))
     except TypeError:

@@ -8,13 +8,12 @@
     what gives an array (a tensor, a column)      as that array
 
 Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
-list become floats. ``narrow=False`` is for who wants to be told: then an array (or NumPy scalar) whose values float32
-would change is refused, and a list that mixes the two. A Python float is rounded either way: Python has no other, so
-its 64 bits were nobody's choice.
+list become floats. With ``narrow=False``, an array (or NumPy scalar) whose values float32 would change is refused, and
+so is a list that mixes the two. A Python float is rounded either way: Python has no other, so 64 bits are not a choice.
 
-What would be no longer the value is refused always, by a SchemaError that says why: an integer beyond int64, a finite
-number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool and int
-do not mix in a list, nor do str and bytes: one would come back as the other.
+A value that would become another one is always refused, by a SchemaError that says why: an integer beyond int64, a
+finite number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool
+and int do not mix in a list, nor do str and bytes: one would come back as the other.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def raw_of(value: object, narrow: bool = True) -> Raw:
-    """The kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
+    """Return the kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
 
     Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
     """
@@ -130,7 +129,7 @@ def _float_of(value: Any) -> float:
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
-    """Which values a list may hold side by side, by the type of one of them."""
+    """Return which values a list may hold side by side, by the type of one of them."""
     for family, members in _FAMILIES:
         if issubclass(kind, members):
             return family
@@ -213,7 +212,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
 
 
 def unreadable(error: Exception) -> str:
-    """What to say of a tensor that gives NumPy no array: its type is unknown there, or it keeps its gradients."""
+    """Return why a tensor gives NumPy no array, for a message: its type is unknown there, or it keeps its gradients."""
     return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 

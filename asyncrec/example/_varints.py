@@ -1,4 +1,4 @@
-"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set where more follow.
+"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set if more follow.
 
 Negative ones are written as 64 bits, in two's complement, so in ten bytes. Packed, they follow one another.
 
@@ -21,7 +21,7 @@ _BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay
 
 
 def varint(value: int) -> bytes:
-    """A number from 0 up to 2**64 - 1, in one to ten bytes."""
+    """Return a number from 0 up to 2**64 - 1, in one to ten bytes."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(array: npt.NDArray[Any]) -> bytes:
-    """The integers of an array that int64 can hold, as packed varints, in C order."""
+    """Return the integers of an array that int64 can hold, as packed varints, in C order."""
     flat = array.reshape(-1)
     if len(flat) <= _LOOP_UP_TO:
         return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
@@ -61,7 +61,7 @@ def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
 
 
 def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
-    """The numbers in packed varints, as a new array. Bits beyond the 64th are dropped, as protobuf drops them.
+    """Return the numbers in packed varints, as a new array. Bits beyond the 64th are dropped, as protobuf drops them.
 
     Raises DecodeError for a varint that is cut short or longer than ten bytes.
     """

@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""Which list a Feature holds, by its field number on the wire; NONE where it holds none."""
+"""Which list a Feature holds, by its field number on the wire; NONE if it holds none."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"
@@ -29,7 +29,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
 def parse_example(data: bytes) -> dict[str, Raw]:
-    """The features of a serialized Example, in the order in which they first appear.
+    """Return the features of a serialized Example, in the order in which they first appear.
 
     Raises DecodeError if ``data`` is not the serialized form of an Example.
     """
@@ -47,7 +47,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 
 
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
-    """The context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
+    """Return the context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
 
     Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
     """
@@ -64,7 +64,7 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
 
 
 def byte_strings(data: bytes, pos: int, end: int) -> list[bytes]:
-    """The values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
+    """Return the values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
     values = []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """The key of a map's entry, and where its value stands: in one piece, unless a writer was odd, or in none."""
+    """Return the key of a map's entry, and the spans of its value: one, or several of an odd writer, or none."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """The one list a Feature holds. Its kinds are a oneof: the last one counts, and pieces of one kind are joined."""
+    """Return the one list that a Feature holds, a oneof: the last kind counts, and pieces of one kind are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -131,7 +131,7 @@ def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
 
 
 def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
-    """The values of a FloatList or an Int64List in packed pieces: a value that was not packed is a piece of its own."""
+    """Return the values of a FloatList or an Int64List in packed pieces; an unpacked value is its own piece."""
     pieces = []
     single = _FIXED32 if kind == FLOAT else _VARINT
     while pos < end:
@@ -145,7 +145,7 @@ def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
 
 
 def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
-    """One field of the message that ends at ``end``: its number and wire type, where its value is, and what is next."""
+    """Return one field of the message that ends at ``end``: number, wire type, value's begin and end, next place."""
     # Tags and most lengths are one byte: reading those here, without a call, halves the time of a whole record.
     at = pos
     if pos < end and data[pos] < 0x80:
@@ -179,7 +179,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which nobody keeps."""
+    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which is dropped."""
     open_groups = [number]  # a list, not recursion: the depth is the writer's, and no deeper than the record is long
     while open_groups:
         at = pos
@@ -195,7 +195,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
 
 
 def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int]:
-    """A number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
+    """Return a number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
     at = pos
     value = 0
     for shift in range(0, 7 * longest, 7):

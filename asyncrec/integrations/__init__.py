@@ -1,1 +1,1 @@
-"""Other people's frameworks: small modules, each imported on demand, with the extra of its name."""
+"""Integrations with other frameworks: small modules, imported on demand, each with the extra of its name."""

@@ -1,4 +1,4 @@
-"""What engines' tasks share: parts to be read are dealt out to them, and they make shards for the driver's job."""
+"""Shared by the tasks of engines: the parts that each reads, and the shards that each makes for the driver's job."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the numb
 
 
 def seen_from_tasks(path: str | os.PathLike[str]) -> str:
-    """The path as a task can use it, which has another working folder."""
+    """Return the path as a task can use it, which has another working folder."""
     where = os.fspath(path)
     return where if "://" in where else os.path.abspath(where)
 
 
 def read_size(part: Part) -> int:
-    """How many bytes of records a part has, about."""
+    """Return about how many bytes of records a part has."""
     return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
 
 
 def groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
-    """At most so many groups of neighbouring parts, each of about as many bytes."""
+    """Return at most ``most`` groups of neighbouring parts, each of about as many bytes."""
     total = sum(map(read_size, parts)) or 1
     before = 0
     numbered = []
@@ -55,7 +55,7 @@ _open_share = as_context(joint_job.open_share, _Share)
 
 
 class DriverJob(Handle[joint_job.JointJob]):
-    """A joint job in the driver, without async."""
+    """A joint job in the driver process, without async."""
 
     @property
     def share(self) -> JobShare:
@@ -85,16 +85,16 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """In a task: the shards of its rows, of which nothing is in the data set until the driver commits them.
+    """Write the shards of a task's rows; none is in the data set until the driver commits them.
 
     Args:
-        share: the job's.
+        share: the job's share for tasks.
         batches: the rows, as Tables or RecordBatches.
-        schema: of the records; that of each batch unless given.
+        schema: the schema of the records; by default, that of each batch.
         part: the number of the task; the shards of the data set are in its order.
         narrow: round float64 to float32.
         limits: ``max_shard_bytes`` and ``max_shard_records``.
-        storage_options: for the backend.
+        storage_options: options for the backend.
     """
     with _open_share(share, part=part, storage_options=storage_options, **limits) as opened:
         for batch in batches:

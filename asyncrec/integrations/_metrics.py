@@ -1,6 +1,6 @@
-"""`METRICS` are the numbers that the integrations with OpenTelemetry and Prometheus give, with their names.
+"""`METRICS` lists the numbers that the integrations with OpenTelemetry and Prometheus report, with their names.
 
-None has a label: a path, a key or a writer's id would be a time series of its own for each, and never end.
+They have no labels: each path, key or writer's id would start a time series of its own, without limit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Metric:
     """One number.
 
     Attributes:
-        name: OpenTelemetry's; Prometheus has ``_`` for ``.``, and the unit at the end.
+        name: its name in OpenTelemetry; Prometheus has ``_`` for ``.``, and the unit at the end.
         kind: a counter only grows, a level goes up and down and adds up over processes, a gauge does not add up.
-        unit: UCUM's, as OpenTelemetry has it.
+        unit: the unit in UCUM, as OpenTelemetry wants it.
         field: its name in `WriterTotals`.
     """
 
@@ -29,7 +29,7 @@ class Metric:
     field: str
 
     def of(self, totals: WriterTotals) -> float:
-        """What a process's writers count."""
+        """Return this number from the totals of a process's writers."""
         value: float = getattr(totals, self.field)
         return value
 

@@ -1,4 +1,4 @@
-"""`needed` is the context in which an integration imports its library: if that is missing, it says what to install."""
+"""`needed` is the context in which an integration imports its library. Its error says what to install."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def needed(integration: str, library: str, package: str, *, install: str | None 
 
     Args:
         integration: the name of the module that needs it; its last part is the name of the extra that brings it.
-        library: what its users call it.
+        library: the name that its users know.
         package: the package that is imported.
-        install: what pip installs, if that is not the extra.
+        install: the requirement for pip, if that is not the extra.
 
     Raises:
         ModuleNotFoundError: the library is not installed.

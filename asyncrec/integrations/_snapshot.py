@@ -76,13 +76,13 @@ class Snapshot:
 
 
 class SnapshotRecords:
-    """The records of a data set as it was when this was made; it goes through pickle, and is opened where it is read.
+    """The records of a data set as it was when this was made; it can be pickled, and each process opens it.
 
-    Whoever reads opens the data set: each process once, whether it was forked or spawned, for all of its threads.
+    Each process that reads opens the data set once, whether it was forked or spawned, for all of its threads.
 
     Args:
-        path: as for `asyncrec.open_dataset`. The snapshot is taken once, and goes along.
-        reading: its other arguments.
+        path: as for `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this.
+        reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:
         manifest: the snapshot.
@@ -117,14 +117,14 @@ class SnapshotRecords:
         return opened[0]
 
     def close(self) -> None:
-        """Close what this process opened; to read opens it again."""
+        """Close what this process opened; reading opens it again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             with suppress(RuntimeError):  # Python ends, and closed it
                 opened[1].close()
 
     def forked(self) -> None:
-        """In a child, which opens its own."""
+        """Forget the opened data set in a child made by fork, which opens its own."""
         self._opened = None
         self._opening = threading.Lock()  # another thread may have held it
 

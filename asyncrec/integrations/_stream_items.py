@@ -15,8 +15,8 @@ Open = Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]]
 class Items(Iterator[Any]):
     """The items of a stream, and its state; closed after the last item, or when it is dropped.
 
-    The stream is opened by the first call, not here: PyTorch hands an error of an item on to the loop, and lets a
-    persistent worker die of one that is raised where an iteration begins.
+    The stream is opened by the first call, not here: PyTorch passes an error of an item on to the loop, but a
+    persistent worker dies of an error that is raised when an iteration begins.
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:

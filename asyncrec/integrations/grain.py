@@ -27,11 +27,10 @@ __all__ = ["RecordDataSource"]
 class RecordDataSource:
     """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
-    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. It
-    is printed by the name and the id of its snapshot, so that a state can be resumed wherever the same snapshot is, and
-    is
-    refused by grain's ``DataLoader`` over another. Files without a manifest are told by their versions, too: there, a
-    state is refused over a copy, unless the store keeps checksums.
+    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. Its
+    repr is the name and the id of its snapshot, by which grain's ``DataLoader`` accepts a state for the same snapshot
+    only, in any process. For files without a manifest their versions count, too: a state is refused for a copy of the
+    files, unless the store keeps checksums.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
@@ -67,7 +66,7 @@ class RecordDataSource:
         """Records, in the order asked for, nearby ones read together."""
         return self._records.get_many(indices)
 
-    # What grain calls it, where it asks for many at once.
+    # What grain calls it, if it asks for many at once.
     _getitems = __getitems__
 
     def __repr__(self) -> str:
@@ -79,5 +78,5 @@ class RecordDataSource:
         return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:
-        """Close what this process opened; to read opens it again. It is closed when it is dropped, too."""
+        """Close what this process opened; reading opens it again. It also closes when it is dropped."""
         self._records.close()

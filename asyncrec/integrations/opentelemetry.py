@@ -1,6 +1,6 @@
 """Sharded writers as OpenTelemetry metrics: call `instrument` once, and an SDK exports what `METRICS` lists.
 
-The API alone is needed. Nothing is done per record: the SDK asks when it collects.
+Only the API is needed. No work is done per record: the SDK reads the numbers when it collects.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["instrument"]
 
 
 def instrument(meter_provider: MeterProvider | None = None) -> None:
-    """Make an instrument of each number that sharded writers count, for all of this process together.
+    """Make an instrument for each number that sharded writers count, summed over this process.
 
-    Once for each provider: an instrument cannot be taken back. Without a provider it is the process's, also one that
+    Call it once for each provider: an instrument cannot be removed. The default provider is the process's, even if that
     is set later.
     """
     meter = get_meter("asyncrec", version("asyncrec"), meter_provider)

@@ -1,6 +1,6 @@
 """Sharded writers as Prometheus metrics: ``REGISTRY.register(Collector())``, and a scrape has what `METRICS` lists.
 
-Nothing is done per record: the registry asks when it is scraped.
+No work is done per record: the registry reads the numbers when it is scraped.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
 class Collector(_Collector):
-    """A collector of what the sharded writers of this process count, all together."""
+    """A collector of the numbers that the sharded writers of this process count together."""
 
     def collect(self) -> Iterator[Family]:
-        """Give each number as it is now. Called by the registry, on its thread."""
+        """Yield each number as it is now. The registry calls this, in its thread."""
         totals = writer_totals()
         for metric in METRICS:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -37,7 +37,7 @@ class Collector(_Collector):
 
 
 def _name(metric: Metric) -> str:
-    """Make the name as Prometheus has it: its unit at the end, once; a counter's ``_total`` is added for us."""
+    """Return the name for Prometheus, with the unit at the end, once; its library adds a counter's ``_total``."""
     name = metric.name.replace(".", "_").removesuffix("_duration")
     unit = _UNITS.get(metric.unit, "")
     return name if name.endswith(unit) else name + unit

@@ -4,7 +4,7 @@
 
     dataset = shuffled("s3://crawl/2026/pages", batch_size=64, seed=0).prefetch(2)
 
-TensorFlow reads TFRecord files itself: this is for stores that it does not read, and for the orders it does not have.
+TensorFlow reads TFRecord files itself. This is for stores that it cannot read, and for orders that it does not offer.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["element_spec", "shuffled"]
 
 
 def element_spec(schema: Schema) -> dict[str, Any]:
-    """Return what TensorFlow sees of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
+    """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
 
     Raises:
-        SchemaError: another kind of feature; leave it out, or read it as bytes, with a schema of your own.
+        SchemaError: a feature is of another kind; leave it out, or read it as bytes, with a schema of your own.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 
@@ -65,7 +65,7 @@ def shuffled(
         shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)`` this is worker i of n.
 
     Raises:
-        SchemaError: there is no schema, or it has a feature that `element_spec` does not support.
+        SchemaError: the data set has no schema, or the schema has a feature that `element_spec` does not support.
     """
     reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
     past_damage = shuffling.get("on_corrupt") == "skip"

@@ -8,15 +8,15 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
-open passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
+Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So no open
+object passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
 worker's share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's
 workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
 along.
 
 `ShuffledDataset.stream_state` is the position of a training loop, from which any number of workers goes on. With
-torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the last batch that the loader gave, with
-the same number of workers.
+torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the loader's last batch, with the same
+number of workers.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def worker_shard() -> tuple[int, int]:
     different numbers of workers one rank may get more batches than another.
 
     Raises:
-        RuntimeError: in a worker that was spawned and not forked, for a dataset that is not of this module: whether
-            there are other ranks is not known there.
+        RuntimeError: this is a worker that was spawned and not forked, and its dataset is not of this module, so that
+            it is unknown whether there are other ranks.
     """
     info = get_worker_info()
     number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
@@ -72,7 +72,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
-    """As `worker_shard`; ``ranks`` is the rank of the process that sent the dataset to this worker, and of how many."""
+    """Do the same as `worker_shard`, with the rank of the process that sent the dataset, and of how many."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
         ranks = _ranks_here()
@@ -90,12 +90,12 @@ def _is_distributed() -> bool:
 
 
 def _ranks_here() -> tuple[int, int]:
-    """The rank of this process and how many there are, as ``torch.distributed`` says it."""
+    """Return the rank of this process and the number of ranks, as ``torch.distributed`` knows them."""
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
 class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
-    """An ``IterableDataset`` of what a stream gives, for ``DataLoader(dataset, batch_size=None)``.
+    """An ``IterableDataset`` of what a stream yields, for ``DataLoader(dataset, batch_size=None)``.
 
         def balanced(worker):
             return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, worker=worker)
@@ -138,7 +138,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         Raises:
             ValueError: the state is of another worker, or was taken with another number of workers, or is of batches of
                 another size.
-            TypeError: it is not what `state_dict` gave.
+            TypeError: ``state`` is not from `state_dict`.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
             raise ArgumentTypeError(f"a state must be the dict that state_dict returned, not {state!r:.80}")
@@ -172,7 +172,7 @@ class ShuffledDataset(StreamDataset):
 
     For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
     workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch. If its last
-    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank none is.
+    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank all are used.
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
@@ -215,7 +215,7 @@ class ShuffledDataset(StreamDataset):
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
-        """The number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
+        """Return the number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
         if self._shuffling["num_repeat"] != 1:
             raise ArgumentTypeError("len() is defined only for one epoch; omit num_repeat=")
         return self._batches(0).rounds
@@ -258,7 +258,7 @@ class ShuffledDataset(StreamDataset):
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
 
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration at a position that `stream_state` gave. Call it before that, in the main process.
+        """Begin the next iteration at a position from `stream_state`. Call it before that, in the main process.
 
         The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before a second iteration
         `set_epoch` has to choose the next epoch: that iteration would begin in the middle again, and is an error.
@@ -272,7 +272,7 @@ class ShuffledDataset(StreamDataset):
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
     def _batches(self, epoch: int | None, *, loaded: bool = False) -> WorkerBatches:
-        """The batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
+        """Return the batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
         rank, ranks = _ranks_here()
         run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
         worker = WorkerOfRank(rank, ranks, ranks=ranks)

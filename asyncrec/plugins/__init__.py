@@ -18,7 +18,7 @@ import what they need themselves. Importing this package, and a plugin's module,
 
     hookspecs   the three hooks
     manager     finds and imports what is installed; one that fails is named, and stops no other
-    kinds       what the hooks give
+    kinds       what the hooks return
 """
 
 from __future__ import annotations

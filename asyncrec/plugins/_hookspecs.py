@@ -21,17 +21,17 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """The storage backends of one plugin: each a `asyncrec.storage.StorageFactory`, which this layer does not know."""
+    """Return the storage backends of one plugin, each a `asyncrec.storage.StorageFactory` (unknown to this layer)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 
 @hookspec
 def asyncrec_commands() -> Iterable[Command]:
-    """The commands of one plugin."""
+    """Return the commands of one plugin."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 
 @hookspec
 def asyncrec_formats() -> Iterable[Format]:
-    """The formats of one plugin, for `asyncrec.tools.convert`."""
+    """Return the formats of one plugin, for `asyncrec.tools.convert`."""
     raise NotImplementedError("this function only specifies a hook and is never called")

@@ -1,4 +1,4 @@
-"""What a plugin gives to the hooks: `Command` and `Format`, and what these work with. Imports nothing heavy."""
+"""What a plugin returns to the hooks: `Command` and `Format`, and what these work with. Imports nothing heavy."""
 
 from __future__ import annotations
 

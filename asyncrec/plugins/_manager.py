@@ -1,9 +1,9 @@
 """The plugins that installed distributions bring.
 
 They are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. One that cannot be used (its
-import fails or ends the program, a hook is misspelt, or gives what it must not) stops no other: its error is kept, and
-shown where what it brings is missed. What is built in uses the same hooks, and is found without looking for anything:
-by the modules that need it, so that it works where no metadata is installed (a zipapp, a checkout on the path).
+import fails or ends the program, a hook is misspelt, or returns what it must not) stops no other: its error is kept,
+and shown where the plugin is missed. What is built in uses the same hooks, and is found by the modules that need it,
+without a search: so it works without installed metadata (a zipapp, a checkout on the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` leaves external ones out; a comma-separated list of entry points' names leaves out those.
 """
@@ -71,10 +71,10 @@ class Plugins:
             self.loaded = True
 
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
-        """What the external ones give to a hook, each with the name of its plugin, as ``check`` makes it.
+        """Return what the external ones return to a hook, each with the name of its plugin, as ``check`` makes it.
 
-        A plugin whose hook fails, or of which ``check`` refuses anything (a PluginError), gives nothing, and is noted
-        as broken; whatever it gives to other hooks stays.
+        A plugin whose hook fails, or of which ``check`` refuses anything (a PluginError), returns nothing, and is noted
+        as broken; whatever it returns to other hooks stays.
         """
         found: list[tuple[str, T]] = []
         for plugin, name in list(self._names.items()):

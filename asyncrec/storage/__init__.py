@@ -6,7 +6,7 @@
     StorageFactory                                    how a plugin comes in, by `asyncrec.plugins.hookimpl`
     register_writer_factory                           the same for one program, as in tensorboardX
     schemes                                           which URLs can be opened here
-    directory_check, make_valid_tf_name               two more that tensorboardX's users know
+    directory_check, make_valid_tf_name               two more, which tensorboardX's users know
     retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
@@ -20,9 +20,9 @@ The names are imported on first use; a plugin's module that takes `StorageFactor
 
 _base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
-_factory          what the hook of a plugin gives
+_factory          what the hook of a plugin returns
 _url              paths and keys, taken apart and put together
-_backends         those that are there, ours and those of plugins; _foreign: simple objects that only write
+_backends         the backends, ours and those of plugins; _foreign: simple objects that only write
 _registry         from a path to its backend
 _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off

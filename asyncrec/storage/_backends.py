@@ -1,7 +1,7 @@
-"""This finds the storage backends there are: ours, and those of the installed plugins.
+"""Find the storage backends: the built-in ones, and those of the installed plugins.
 
-Ours mean the same whatever is installed, and are opened without looking for anything: no plugin can claim their
-schemes.
+The built-in ones mean the same whatever is installed, and are opened without looking for plugins: no plugin can claim
+their schemes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Backends:
     """The backends that were found.
 
     Attributes:
-        plugins: what else is installed; its ``broken`` and ``disabled`` are for messages.
-        by_scheme: the factories that answer to each.
-        built_in: the schemes that ours answer to, and nobody else.
-        loaded: whether those of plugins are among them.
+        plugins: the installed plugins; their ``broken`` and ``disabled`` are for messages.
+        by_scheme: the factories that answer to each scheme.
+        built_in: the schemes of the built-in backends.
+        loaded: whether the factories of plugins are included.
     """
 
     def __init__(self, plugins: Plugins = PLUGINS) -> None:
@@ -43,7 +43,7 @@ class Backends:
         return [f"{scheme}://" for scheme in sorted(self.by_scheme) if scheme]
 
     def load(self) -> None:
-        """Take in those of plugins, once. For a worker thread: their imports take their time."""
+        """Add the factories of plugins, once. For a worker thread: plugins may take long to import."""
         with self._loading:
             if not self.loaded:
                 self.plugins.load()
@@ -56,7 +56,7 @@ class Backends:
                 self.by_scheme.setdefault(scheme, []).append(factory)
 
     def _checked(self, name: str, factory: Any) -> StorageFactory:
-        """Give the factory, if it may be taken in. Raises PluginError for what is none."""
+        """Return the factory; raise PluginError if it is not one, or may not be added."""
         if not isinstance(factory, StorageFactory):
             raise PluginError(f"the plugin {name!r} returned {factory!r} instead of a StorageFactory")
         if not isinstance(factory.name, str):

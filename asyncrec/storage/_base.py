@@ -1,4 +1,4 @@
-"""A storage backend implements these: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
+"""The interface of a storage backend: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
 
 An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
 renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
@@ -6,7 +6,7 @@ renames, no appends. The contract is five methods, and every backend, built in o
 What decides between writers is an exclusive object that is *short*: smaller than one chunk of its sink. Creating it is
 atomic on every store that may be used for exclusive writing; a backend refuses a store that ignores the condition. Of a
 longer object a store may ignore it (Ceph 16 does when a multipart upload is completed), and a look before or after only
-notices what has happened. So whoever needs one winner makes a short object first, and lets it decide.
+notices what has happened. So a program that needs one winner creates a short object first, and lets it decide.
 
 Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
@@ -74,7 +74,7 @@ class ByteSink(ABC):
         and nothing is sent after it. They are never joined for the backend. When this returns, they belong to the
         caller again: a backend that still needs them copies them. This waits while the backend holds as much as it may.
 
-        Cancelled, or after any error, the object can only be abandoned.
+        After a cancellation or any error, the object can only be abandoned.
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
@@ -88,7 +88,7 @@ class ByteSink(ABC):
         """Make the bytes sent so far durable, and as much of ``tail`` as the store can.
 
         ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
-        the next chunk. Returns how many bytes of it have left this process: for a local file all of them, for S3 none,
+        the next chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none,
         for GCS whole multiples of 256 KiB.
 
         If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never taken back:
@@ -201,7 +201,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Delete an object. It is not an error if there is none."""
+        """Delete an object. It is not an error if the object does not exist."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Read the whole content of a small object, from one version, and start again after a transient fault.
@@ -256,14 +256,14 @@ class UnfinishedUploads(Protocol):
 
 @runtime_checkable
 class LocalFiles(Protocol):
-    """A `Storage` offers this, too, where its objects are the files of a folder on a disk of this machine.
+    """A `Storage` offers this, too, if its objects are the files of a folder on a disk of this machine.
 
     Writers then keep their journals in that folder, as in a local data set: what is flushed survives the process, and
     the next writer, or `asyncrec.recover`, commits it. asyncrec reads and writes the files itself, and only if
 
     - the file of the key ``a/b`` is ``a/b`` below the folder, and holds the bytes of the object, no more and no less;
     - a file that is linked or renamed to that name is the object from then on;
-    - files whose names begin with a dot and end in ``.partial`` are no objects, and are never listed;
+    - files whose names begin with a dot and end in ``.partial`` are not objects, and are never listed;
     - the file system has locks (flock) and hard links.
     """
 
@@ -298,10 +298,10 @@ class ReadOnlyStorage(Storage):
         self._refuse(key, "deleted")
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List, if the store can: unless a backend overrides this, it cannot.
+        """List the objects, if the backend overrides this.
 
         Raises:
-            StorageError: it cannot.
+            StorageError: the backend cannot list.
         """
         raise StorageError(f"{redact(join(self.root, prefix))}: its objects cannot be listed: {self.why}")
 

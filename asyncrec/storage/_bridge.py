@@ -1,9 +1,9 @@
-"""This runs a `Storage` whose client knows only asyncio under another event loop, on a portal thread of its own.
+"""Run a `Storage` whose client knows only asyncio under another event loop, on a portal thread of its own.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
 there, and is itself a `Storage` to the loop it is used on. A call costs 0.2 to 0.5 ms, whatever the size of the bytes:
-nothing beside a chunk of 8 MiB. How calls go over and come back is in `_other_loop`. The thread is started and joined
-from a worker thread, and none is left when the context has exited.
+little compared with a chunk of 8 MiB. How calls go over and come back is in `_other_loop`. The thread is started and
+joined from a worker thread, and no longer runs when the context has exited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BridgedStorage(Storage):
     """The storage that ``open_factory`` opens, usable under any event loop. Use it as an async context manager.
 
     Args:
-        open_factory: called on the portal thread; gives the context of the inner storage.
+        open_factory: called on the portal thread; returns the context of the inner storage.
     """
 
     def __init__(self, open_factory: Callable[[], AbstractAsyncContextManager[Storage]]) -> None:

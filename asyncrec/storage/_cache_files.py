@@ -23,9 +23,9 @@ class CachedVersion:
     """One version of an object.
 
     Attributes:
-        path: of the object, for messages.
-        name: of its file.
-        crc32c: what its content is compared with; `None` where nobody says it.
+        path: the object's path, for messages.
+        name: the name of its file.
+        crc32c: the checksum that its content must have; `None` if that is unknown.
     """
 
     path: str
@@ -42,7 +42,7 @@ class CachedVersion:
 
     @property
     def number(self) -> int:
-        """The beginning of its name, for spreading."""
+        """A number made of the beginning of its name, for spreading."""
         return int(self.name[:8], 16)
 
     @property
@@ -50,11 +50,11 @@ class CachedVersion:
         return -(-self.size // PIECE_BYTES)
 
     def piece_of(self, position: int) -> int:
-        """The number of the piece in which a byte lies."""
+        """Return the number of the piece in which a byte lies."""
         return position // PIECE_BYTES
 
     def piece(self, number: int) -> tuple[int, int]:
-        """Where a piece begins and ends."""
+        """Return where a piece begins and ends, in bytes."""
         return number * PIECE_BYTES, min(self.size, (number + 1) * PIECE_BYTES)
 
 
@@ -62,7 +62,7 @@ class Filling:
     """An open file with some pieces of an object.
 
     Attributes:
-        there: a byte for each piece, not 0 once it was seen to be there.
+        there: one byte for each piece, not 0 once the piece was seen in the file.
     """
 
     def __init__(self, version: CachedVersion, fd: int) -> None:
@@ -75,7 +75,7 @@ class Filling:
         return 0 not in self.there
 
     def look(self) -> None:
-        """See which pieces are there."""
+        """Look which pieces are in the file."""
         version = self.version
         if os.fstat(self.fd).st_size == version.size:  # renamed meanwhile
             self.there[:] = b"\1" * version.pieces

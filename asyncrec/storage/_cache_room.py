@@ -1,4 +1,4 @@
-"""`CacheRoom` is the folder of a `DiskCache`: what lies in it, how many bytes, and who may change that. All block."""
+"""`CacheRoom` is the folder of a `DiskCache`: its files, how many bytes they have, and their locks. All block."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST_TRUSTED = 1 << 16
 
 
 class CacheRoom:
-    """A folder whose files, but locks, together have a bound.
+    """A folder whose files, except locks, are bounded in size together.
 
     Args:
-        folder: made when it is not there; nothing else should be kept in it.
-        max_bytes: of all files together, those that are still being filled at their full size.
+        folder: created if it does not exist; nothing else should be kept in it.
+        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
     """
 
     def __init__(self, folder: str, max_bytes: int) -> None:
@@ -35,10 +35,10 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more.
+        """Remove what exceeds ``max_bytes``, left by a process that was allowed more.
 
         Raises:
-            StorageError: the folder is none.
+            StorageError: the folder is not a folder.
         """
         with mapped_errors("opening", self.folder):
             try:
@@ -50,7 +50,7 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Whether a copy is what it should be: in a folder that others can write to it is compared once a process."""
+        """Return whether a copy can be trusted: if other users can write to the folder, each process checks it once."""
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True
@@ -66,7 +66,7 @@ class CacheRoom:
         """Evict until ``size`` more bytes have room; within `evicting`."""
         files: list[tuple[float, int, str]] = []
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
+            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, for that user to remove
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
                     continue
@@ -84,7 +84,7 @@ class CacheRoom:
 
     @contextmanager
     def evicting(self) -> Iterator[None]:
-        """Let no other process evict, begin or rename a file meanwhile."""
+        """Prevent other processes from evicting, beginning or renaming a file meanwhile."""
         lock = FileLock(*self.opened(".lock-evict"), wait=True)
         try:
             yield
@@ -92,7 +92,7 @@ class CacheRoom:
             lock.release()
 
     def opened(self, name: str) -> tuple[int, str]:
-        """A file to lock, open, and its path."""
+        """Return an open file to lock, and its path."""
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)

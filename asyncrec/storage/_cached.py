@@ -1,10 +1,10 @@
 """`CachedStorage` is a storage that is read through a `DiskCache`: what ``cache=`` does, for all readers in one place.
 
-What is known of an object says whether its copy is here: what a caller found, or its manifest says (`by_content`); what
-this storage listed; and of an object of which nothing is known, what the store is asked once, by HEAD. Then its bytes
-come from its copy; or from the pieces that are here, while those that are wanted and not here are brought by one
-process, for all. What the cache does not take, or the disk, is read from the store. There is no task behind it: who
-wants a piece brings it, so that nothing is to be ended at an exit, and nothing is asked for that nobody wants.
+The version of an object determines whether the cache has its copy. The version is known from a caller, from its
+manifest (`by_content`), or from a listing by this storage; otherwise the store is asked once, by HEAD. The bytes then
+come from the copy, or from the pieces that are in the cache. One process fetches a missing piece, for all. What the
+cache or the disk does not take is read from the store. No task runs in the background: a reader that wants a piece
+fetches it. So nothing has to be ended at an exit, and only pieces that a reader wants are fetched.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # How soon, and how seldom at last, a process asks whether another has brought a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# So long it is waited for; one that was stopped holds nobody up for good.
+# The longest wait for it: a process that was stopped does not hold up the others for good.
 _MOST_SECONDS = 60.0
-# What is known of objects; an object of which it was forgotten is asked for once more.
+# What is known of objects; the store is asked once more for an object that was forgotten.
 _MOST_LISTED = 1 << 16
 # The etag of a version that its content stands for.
 _BY_CONTENT = "crc32c:"
 
 
 async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
-    """Make the cache in a folder, which is cut to its bound at once; `None` of none.
+    """Make the cache in a folder, and cut it to its bound at once; return `None` without a folder.
 
     Raises:
         ValueError: ``cache_bytes`` is below 1.
-        StorageError: the folder is none.
+        StorageError: ``folder`` is not a folder.
     """
     if folder is None:
         return None
@@ -58,14 +58,14 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
 
 
 def through(storage: Storage, cache: DiskCache | None) -> Storage:
-    """Give a storage, read through a cache if there is one."""
+    """Return a storage, read through a cache if there is one."""
     return storage if cache is None else CachedStorage(storage, cache)
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Make of what a manifest says of an object the version to read through a cache; `None` where there is none.
+    """Make the version to read through a cache from an object's entry in a manifest; `None` if that is impossible.
 
-    Its etag is none of the store's: for this storage alone, and what it gives.
+    Its etag is not the store's: only this storage, and what it returns, can use it.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -73,17 +73,17 @@ def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> Obje
 
 
 def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
-    """Tell a storage that is read through a cache what a manifest says of a small object, before it is got."""
+    """Tell a storage that is read through a cache what a manifest says of a small object, before `get`."""
     info = by_content(folder, key, size, crc32c)
     if info is not None and isinstance(folder, CachedStorage):
         folder.note(info)
 
 
 class CachedStorage(ReadOnlyStorage):
-    """A storage whose objects are read through a cache. For one event loop; it closes nothing.
+    """A storage whose objects are read through a cache. For one event loop. It does not close the inner storage.
 
     Attributes:
-        cache: the folder.
+        cache: the cache, a folder.
     """
 
     why = "this storage reads through a cache and cannot write"
@@ -132,34 +132,34 @@ class CachedStorage(ReadOnlyStorage):
         return await self._storage.get(key, max_bytes=max_bytes)
 
     def note(self, info: ObjectInfo) -> None:
-        """Remember what is known of an object."""
+        """Remember the version of an object."""
         if len(self._listed) >= _MOST_LISTED:
             self._listed.clear()
         self._listed[info.key] = info
 
     async def known(self, key: str, info: ObjectInfo | None) -> ObjectInfo:
-        """What is known of an object, or what the store says of it."""
+        """Return the remembered version of an object, or the store's description of it."""
         return info or self._listed.get(key) or await self._storage.head(key)
 
     def version_of(self, key: str, info: ObjectInfo) -> CachedVersion:
         return CachedVersion.of(join(self.root, key), info)
 
     def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
-        """Where the copy of a version is, for `OpenFiles.open`."""
+        """Return the path of the copy of a version, for `OpenFiles.open`."""
         version = self.version_of(key, info)
         path = self.cache.path_of(version)
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
 
     def in_store(self, key: str, info: ObjectInfo, start: int, end: int) -> AbstractAsyncContextManager[ByteSource]:
-        """The same version, read from the store."""
+        """Return the same version, read from the store."""
         known = self._stored.get(self.version_of(key, info).name) if info.etag.startswith(_BY_CONTENT) else info
         return self._storage.open_source(key, start=start, end=end, info=known)
 
     def check(self, key: str, info: ObjectInfo, found: ObjectInfo) -> None:
-        """Refuse another object than the one that was expected.
+        """Raise if an object is not the one that was expected.
 
         Raises:
-            ObjectChangedError: it has another size.
+            ObjectChangedError: the object has another size.
             IntegrityError: the store keeps another checksum of it.
         """
         if info.etag == found.etag:
@@ -177,14 +177,14 @@ class CachedStorage(ReadOnlyStorage):
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Whether a damaged record of this version may come right when it is read once more: see `DiskCache`."""
+        """Return whether a damaged record of this version may be intact when read once more: see `DiskCache`."""
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
-        """See to it that a piece is there.
+        """Make sure that a piece is in the cache.
 
         Raises:
-            NotCachedError: the disk takes no more, or whoever brings it is stuck.
+            NotCachedError: the disk takes no more, or the process that fetches the piece is stuck.
         """
         at = filling.version.name, piece
         while not filling.there[piece]:
@@ -199,7 +199,7 @@ class CachedStorage(ReadOnlyStorage):
                 self._coming.pop(at).set()
 
     async def _bring(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
-        """Bring a piece, or wait until another process has brought it."""
+        """Fetch a piece, or wait until another process has fetched it."""
         cache, (pause, longest) = self.cache, _POLL_SECONDS
         at, deadline = (filling.version.name, piece), anyio.current_time() + _MOST_SECONDS
         # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
@@ -214,7 +214,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # Whoever reads has a patience of its own, behind this one, in which a connection breaks and is resumed.
+            # The reader has a patience of its own, behind this one, in which a connection breaks and is resumed.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

@@ -1,4 +1,4 @@
-"""`CachedSource` reads one object through a cache: from its copy, from the pieces that are there, or from the store."""
+"""`CachedSource` reads one object through a cache: from its copy, from the cached pieces, or from the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReadsThrough(Protocol):
 
 
 class _Copy(LocalSource):
-    """The copy of a version, which is open."""
+    """The open copy of a version."""
 
     def __init__(self, cache: DiskCache, version: CachedVersion, start: int, end: int) -> None:
         path = cache.path_of(version)
@@ -50,7 +50,7 @@ class _Copy(LocalSource):
 
 
 class CachedSource(ByteSource):
-    """One object, read from its copy, from the pieces that are there, or from the store."""
+    """One object, read from its copy, from the cached pieces, or from the store."""
 
     def __init__(self, storage: ReadsThrough, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._storage = storage
@@ -77,7 +77,7 @@ class CachedSource(ByteSource):
         return self
 
     async def _find(self, cache: DiskCache, version: CachedVersion) -> None:
-        """Open the copy, or the pieces that are there, or the object in the store."""
+        """Open the copy, or the cached pieces, or the object in the store."""
         while cache.takes(version.size):
             with suppress(ObjectNotFoundError):
                 await self._open(_Copy(cache, version, self._position, self._end))
@@ -114,7 +114,7 @@ class CachedSource(ByteSource):
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """The next bytes; `None` if the cache cannot have them, and they come from the store."""
+        """Return the next bytes; `None` if the cache cannot hold them, and they must come from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)

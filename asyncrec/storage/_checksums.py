@@ -1,5 +1,5 @@
-"""What the store has: compared with what was sent (`check_sent`), or read back and summed up, for stores that keep no
-checksum (`stored_crc32c`; `end_crc32c` for the end alone).
+"""Checksums of what the store has: compared with what was sent (`check_sent`), or computed by reading it back, for
+stores that keep no checksum (`stored_crc32c`; `end_crc32c` for the end alone).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _BLOCK = 1 << 20
 
 
 def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
-    """Hold what a sink says it has published at ``path`` against what went into it; ``then`` says what becomes of it.
+    """Compare what a sink has published at ``path`` with what was sent; ``then`` says what becomes of it.
 
     Raises:
-        IntegrityError: it is something else.
+        IntegrityError: the two differ.
     """
     assert published is not None, "a sink that exits cleanly has published"
     known = published.crc32c is not None and crc32c is not None
@@ -30,10 +30,10 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
-    """The CRC32C of an object's bytes, which are read; of the version ``info`` where it is given.
+    """Read an object, in the version ``info`` if given, and return the CRC32C of its bytes.
 
     Raises:
-        ObjectNotFoundError: there is no such object, or no longer this version of it.
+        ObjectNotFoundError: the object, or this version of it, does not exist.
         StorageError: it cannot be read.
     """
     checksum = 0
@@ -44,10 +44,10 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
 
 async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
-    """The CRC32C of the last `END_BYTES` of this version of an object, which are read; of all where there are fewer.
+    """Read the last `END_BYTES` of a version of an object, or all if it is smaller, and return their CRC32C.
 
     Raises:
-        ObjectNotFoundError, ObjectChangedError: there is no longer this version of it.
+        ObjectNotFoundError, ObjectChangedError: this version no longer exists.
     """
     start = max(0, info.size - END_BYTES)
     async with ResumingSource(storage, info.key, start=start, end=info.size, info=info, read_ahead=0) as source:

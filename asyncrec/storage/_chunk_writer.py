@@ -34,12 +34,12 @@ class ChunkWriter:
     A buffer must not be changed until it was sent; the last of them are kept until the next call, at most
     ``chunk_size`` bytes. Nothing larger is kept alive by them: what is left of a long buffer is copied out of it.
 
-    After an error, or a cancellation, every later call raises it again; the object can only be abandoned.
+    After an error or a cancellation, every later call raises; the object can only be abandoned.
 
     Attributes:
-        size: bytes taken.
-        crc32c: of all of them; without ``checksum``, which is for those whom nobody asks, 0.
-        end: the last `END_BYTES` of them, or all where there are fewer; nothing without ``checksum``.
+        size: how many bytes were accepted.
+        crc32c: the checksum of all of them; 0 without ``checksum``, for callers that do not need it.
+        end: the last `END_BYTES` of them, or all if there are fewer; empty without ``checksum``.
     """
 
     def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
@@ -55,15 +55,15 @@ class ChunkWriter:
 
     @property
     def held(self) -> int:
-        """How many bytes were taken and not sent yet: less than a chunk."""
+        """The number of bytes accepted and not sent yet: less than a chunk."""
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """Give what is held, for whoever puts it where it survives. Nothing may be written meanwhile."""
+        """Return the bytes not sent yet, for a caller that makes them durable. Nothing may be written meanwhile."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:
-        """Take all of them, sending as many chunks as they fill.
+        """Accept the buffers, and send as many chunks as they fill.
 
         Raises:
             ClosedResourceError: after `finish`.
@@ -90,7 +90,7 @@ class ChunkWriter:
         self._error = None
 
     async def flush(self) -> int:
-        """Make what was taken as durable as the sink can; returns how many bytes of it, from the first, now are."""
+        """Make what was accepted as durable as the sink can; return how many bytes, from the first, now are."""
         self._check()
         self._begin()
         try:
@@ -102,7 +102,7 @@ class ChunkWriter:
         return durable
 
     async def finish(self) -> None:
-        """Send what is held, as the last chunk. The object is published when the sink's context exits. Idempotent."""
+        """Send the rest, as the last chunk. The object is published when the sink's context exits. Idempotent."""
         if self._finished and self._error is None:
             return
         self._check()
@@ -117,7 +117,7 @@ class ChunkWriter:
         self._finished = True
 
     def close(self) -> None:
-        """Take nothing more, of an object that is abandoned."""
+        """Refuse further bytes, for an object that is abandoned."""
         self._failed(anyio.ClosedResourceError())
 
     async def _take(self, buffer: Buffer) -> None:
@@ -160,7 +160,7 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Stands while a call is under way: should another come in between, or this one never end, it says so.
+        # Set during a call, so that a later call raises it if this one does not end, and so does one in between.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )
@@ -172,7 +172,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Make its length count bytes, and never give a bytearray: those are slabs of our own."""
+    """Return a buffer whose length counts bytes, and never a bytearray: those are the writer's own slabs."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)
@@ -186,7 +186,7 @@ def _checksum(buffers: Sequence[Buffer], value: int) -> int:
 
 
 def _end_of(before: bytes, buffers: Sequence[Buffer]) -> bytes:
-    """The last bytes of what came before and these."""
+    """Return the last bytes of what came before and these."""
     pieces: list[Buffer] = []
     missing = END_BYTES
     for buffer in chain(reversed(buffers), (before,)):

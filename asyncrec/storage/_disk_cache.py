@@ -1,18 +1,18 @@
-"""`DiskCache` is a local folder that keeps objects of stores for all processes of a machine: its files, and who may.
+"""`DiskCache` is a local folder that keeps copies of stores' objects for all processes of a machine.
 
 *The problem.* Sixteen workers of one machine read the same shards, and each would ask the store for all of them. *The
 naive way* is to download a shard to a file when it is first read. Then the first batch waits for whole shards, those of
-the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and as often as there are
-workers. *What we do:* an object is brought in pieces of 8 MiB, the one that is wanted first. A piece is asked for by
-one process, under a lock, while the others wait for it, and is read by all of them as soon as it is there.
+the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and once for each worker.
+*What we do:* an object is fetched in pieces of 8 MiB, the one that is wanted first. One process fetches a piece, under
+a lock. The others wait for it, and all of them read it as soon as it is there.
 
 Until all pieces are there they lie in one file, at their places, which only processes of this user read. Behind the
-object's bytes it has one more for each piece, set when the piece is whole: a process that is killed leaves the byte
-unset and the lock free. Whoever brings the last piece compares the checksum, cuts these bytes off, and renames the
-file. From then on it is never changed. One file is evicted at a time, the one that was not used for longest (its time
-of modification is that of its last use), under a lock that also covers the beginning of a file and its renaming: so the
-bound holds, and nothing that is incomplete gets a whole object's name. A file that is evicted while it is read stays
-readable until it is closed.
+object's bytes the file has one more byte for each piece, set when the piece is whole: a process that is killed leaves
+the byte unset and the lock free. The process that fetches the last piece compares the checksum, cuts these bytes off,
+and renames the file. From then on the file is never changed. Files are evicted one at a time, the least recently used
+first (a file's time of modification is that of its last use). The lock of that also covers the beginning of a file and
+its renaming: so the bound holds, and no incomplete file gets a whole object's name. A file that is evicted while it is
+read stays readable until it is closed.
 
 A file's name is made of the object's address, its size, and its checksum, or else its etag: another version is another
 file, and what a manifest lists is found without asking the store. All functions block: they are for worker threads.
@@ -37,7 +37,7 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# Locks of pieces: so many files and no more stay in the folder; two pieces that share one wait for each other.
+# Locks of pieces: at most this many files stay in the folder; two pieces that share one wait for each other.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Each time, another task has dropped the file in that moment.
@@ -45,20 +45,20 @@ _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The cache cannot have it: the disk is full, or whoever brings it is stuck. It is read from the store."""
+    """The cache cannot hold it: the disk is full, or its fetcher is stuck. Read it from the store instead."""
 
 
 class DiskCache:
     """A folder that holds copies of objects, used by any number of tasks and processes.
 
     Args:
-        folder: made when it is not there; nothing else should be kept in it.
-        max_bytes: of all files together, those that are still being filled at their full size.
+        folder: created if it does not exist; nothing else should be kept in it.
+        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
 
     Attributes:
         room: the folder.
-        downloads: how many pieces this brought here.
-        full: whether the disk took no more; then nothing is brought.
+        downloads: how many pieces this cache has fetched.
+        full: whether the disk was full; then nothing is fetched any more.
     """
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
@@ -73,7 +73,7 @@ class DiskCache:
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
+        """Return whether an object of this size is kept at all: it must not push out everything else by itself."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
@@ -84,7 +84,7 @@ class DiskCache:
         is compared once a process.
 
         Raises:
-            FileNotFoundError: there is none that is believed.
+            FileNotFoundError: there is no copy, or no trusted one.
         """
         path = self.path_of(version)
         try:
@@ -97,7 +97,7 @@ class DiskCache:
             status = os.fstat(fd)
             if status.st_size != version.size or not self.room.trusts(version, fd, status):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            with suppress(PermissionError):  # another user's, who may see it go earlier than its use deserves
+            with suppress(PermissionError):  # another user's file, which may then be evicted too early
                 os.utime(fd)
         except BaseException:
             os.close(fd)
@@ -105,14 +105,14 @@ class DiskCache:
         return fd
 
     def open_filling(self, version: CachedVersion) -> Filling | None:
-        """Open the file of pieces of an object, which is made if need be; room is made for all of it.
+        """Open an object's file of pieces, created with room for all of it if it does not exist.
 
-        `None` if the copy is there by now.
+        Return `None` if the copy exists by now.
 
         Raises:
             NotCachedError: the disk takes no more.
-            IntegrityError: all pieces are there, and are not what was expected; they are dropped.
-            StorageError: what has its name is no file of this user's.
+            IntegrityError: all pieces are there, but are not what was expected; they are dropped.
+            StorageError: the path is not a file of this user's.
         """
         if self.full:
             raise NotCachedError
@@ -135,7 +135,7 @@ class DiskCache:
                 with mapped_errors("opening", path):
                     os.utime(fd)
                     filling.look()
-                if filling.is_whole:  # whoever brought the last piece was killed
+                if filling.is_whole:  # the process that fetched the last piece was killed
                     self._publish(filling)
             except BaseException:
                 filling.close()
@@ -143,7 +143,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces; `None` if there is none, or if it is not yet as long as it has to be."""
+        """Open a file of pieces; `None` if it does not exist, or is not yet as long as it has to be."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -154,7 +154,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Make a file of pieces. One that is there may be dropped as damaged in the moment in which it is opened."""
+        """Make a file of pieces. An existing one may be dropped as damaged in the moment in which it is opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -171,7 +171,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Take the right to bring a piece; `None` if another has it, or the piece is there by now."""
+        """Claim the fetching of a piece; return `None` if another process has it, or the piece is there by now."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -194,7 +194,7 @@ class DiskCache:
 
         Raises:
             NotCachedError: the disk takes no more.
-            IntegrityError: what came is not what was expected; it is dropped.
+            IntegrityError: the object is not what was expected; it is dropped.
         """
         self.write(filling, b"\1", filling.version.size + piece)
         self.downloads += 1
@@ -210,10 +210,10 @@ class DiskCache:
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """A record read from here is damaged: whether it may come right when it is read once more.
+        """Return whether a damaged record read from the cache may be intact when read once more.
 
-        What is here is dropped, where it is not what came. Where that cannot be told (without a checksum, or while some
-        pieces are not there) it is dropped the first time.
+        A copy that differs from what was fetched is dropped. If that is unknown (without a checksum, or while some
+        pieces are missing), the copy is dropped the first time.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:
@@ -250,7 +250,7 @@ class DiskCache:
         return True
 
     def _publish(self, filling: Filling) -> None:
-        """Make a file whose pieces are all there a copy."""
+        """Turn a file whose pieces are all there into a copy."""
         version, fd = filling.version, filling.fd
         path = self._filling_path(version)
         # One that was cut has been compared.
@@ -260,7 +260,7 @@ class DiskCache:
             if found == version.crc32c and version.pieces == 1:
                 # A long one need not be durable: whatever a crash takes of it, its records tell.
                 os.fsync(fd)
-            # Under the lock: nobody puts another file under this name meanwhile.
+            # Under the lock, so that no other process puts another file under this name meanwhile.
             with self.room.evicting(), suppress(FileNotFoundError):
                 status, named = os.fstat(fd), os.lstat(path)
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
@@ -279,7 +279,7 @@ class DiskCache:
 
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise NotCachedError where the disk is full, and give back what the object's pieces take."""
+        """Raise NotCachedError if the disk is full, and free the space of the object's pieces."""
         try:
             yield
         except StorageError as error:

@@ -1,4 +1,4 @@
-"""A plugin gives a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
+"""A plugin returns a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StorageFactory:
 
     Attributes:
         name: shown to users, e.g. ``"s3"``.
-        schemes: those of the URLs that it serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a scheme.
+        schemes: the schemes of the URLs that it serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a scheme.
         open: ``open(url, **options)`` returns a context in which the `Storage` rooted at ``url`` can be used; heavy
             imports belong inside it. Options are plain values, so that other processes can open their own.
         backends: the event loops it runs on.

@@ -29,7 +29,7 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
     A local folder is created, with its parents. An object store is asked for an object that does not exist: its answer
-    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers who may
+    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers that may
     list, and writing does not need that permission. A factory of `register_writer_factory` is asked itself.
 
     Raises:
@@ -58,10 +58,10 @@ class FileWriter:
         self._chunks = chunks
 
     async def write(self, data: Buffer) -> None:
-        """Take ``data``, which may be changed afterwards.
+        """Write ``data``, which may be changed afterwards.
 
         Raises:
-            TypeError: it is not made of bytes.
+            TypeError: ``data`` is not made of bytes.
             StorageError: writing failed, now or before.
             ClosedResourceError: the context has exited.
         """
@@ -71,7 +71,7 @@ class FileWriter:
         await self._chunks.write([data])
 
     async def flush(self) -> int:
-        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
         return await self._chunks.flush()
 
 

@@ -1,8 +1,8 @@
-"""A simple object with ``open(path)`` and ``directory_check(path)``, somebody else's, is used as a `Storage` here.
+"""Use another program's simple object, with ``open(path)`` and ``directory_check(path)``, as a `Storage`.
 
-That is what tensorboardX calls a writer factory. ``open`` gives a file object with ``write(bytes)``, ``close()`` and,
-if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in worker
-threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
+tensorboardX calls such an object a writer factory. ``open`` returns a file object with ``write(bytes)``, ``close()``
+and, if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
+worker threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
 
 On a clean exit the file is closed. On an exception it is aborted or discarded if it can be, and otherwise never closed:
 whether what was written so far then shows is up to it, the declared exception to "all or nothing". Such a storage only
@@ -38,7 +38,7 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """A factory that `asyncrec.storage.register_writer_factory` takes beside a `StorageFactory`."""
+    """A factory that `asyncrec.storage.register_writer_factory` takes besides a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...

@@ -32,19 +32,19 @@ async def list_some(storage: Storage, prefix: str, start_after: str) -> list[Obj
 
 
 def is_pattern(name: str) -> bool:
-    """Tell whether a name is to be matched, and not to be taken as it stands."""
+    """Return whether a name is a pattern, and not to be taken literally."""
     return _SPECIAL.search(name) is not None
 
 
 def beginning_of(pattern: str) -> str:
-    """What each name begins with that matches."""
+    """Return the literal beginning that every matching name has."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 
 async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
-    """List the objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
+    """List the objects whose keys match; the part before the last slash of ``pattern`` is taken literally.
 
-    Only what begins as the pattern does is listed.
+    Only objects with the pattern's literal beginning are listed.
     """
     folder, slash, name = pattern.rpartition("/")
     prefix = folder + slash

@@ -46,7 +46,7 @@ class _Objects(dict[str, _Object]):
         self._versions = count(1)
 
     def path(self, key: str) -> str:
-        """Give the whole URL of one, for messages."""
+        """Return the whole URL of an object, for messages."""
         return join(self._root, key)
 
     def find(self, key: str) -> _Object:
@@ -56,7 +56,7 @@ class _Objects(dict[str, _Object]):
         return found
 
     def refuse(self, key: str) -> None:
-        """Raise ObjectExistsError where the key is taken."""
+        """Raise ObjectExistsError if the object exists."""
         if key in self:
             raise ObjectExistsError(f"{self.path(key)} exists already").with_remedy("choose another name")
 
@@ -189,7 +189,7 @@ class _MemorySource(ByteSource):
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
         assert self._end is not None, "set on entering"
-        # An empty slice where the position is past the end.
+        # An empty slice if the position is past the end.
         block = self._data[self._position : min(self._position + max_bytes, self._end)]
         self._position += len(block)
         return block
@@ -206,7 +206,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the store that ``memory://name`` means, or what lies below a prefix of it."""
+    """Open the store that ``memory://name`` names, or the part below a prefix of it."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

@@ -1,14 +1,14 @@
-"""Tasks of any loop make calls and enter contexts on an asyncio loop in another thread.
+"""Make calls and enter contexts on an asyncio loop in another thread, from tasks of any loop.
 
-- What is entered there (a storage, a sink, a source) is entered, used and left by one asyncio task, so it may hold task
-  groups and cancel scopes in its contexts as on its own loop.
-- A cancelled call is cancelled over there, waited for in a shielded scope, and then raised again here. If it had
-  succeeded in the meantime its result is returned, nothing is lost, and the cancellation comes with the next await.
-- A context that is left on an exception is cancelled over there; its own clean-up must limit its time, as
-  `Storage.open_sink` demands.
+- A context there (a storage, a sink, a source) is entered, used and left by one asyncio task, so it may hold task
+  groups and cancel scopes as on its own loop.
+- If a call is cancelled, its operation is cancelled on that loop and waited for in a shielded scope; then the
+  cancellation is raised here. If the operation has succeeded meanwhile, its result is returned, and the cancellation
+  comes with the next await.
+- A context that is left on an exception is cancelled there; its clean-up must limit its time, see `Storage.open_sink`.
 - Neither loop ever waits for the other: messages go both ways without blocking.
-- What is not open is never waited for: before it is entered, after it was left, and once the loop's end has begun, a
-  call is a `ClosedResourceError`.
+- A context that is not open is never waited for: before it is entered, after it was left, and once the loop has begun
+  to end, a call raises `ClosedResourceError`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ R = TypeVar("R")
 
 
 def on_asyncio() -> bool:
-    """Tell whether the running event loop is asyncio's; else it is trio's."""
+    """Return whether the running event loop is asyncio's; otherwise it is trio's."""
     return anyio.get_cancelled_exc_class() is asyncio.CancelledError
 
 
 class OtherLoop:
-    """The asyncio loop of the thread it is made in, for other threads."""
+    """The asyncio loop of the thread that made this object, for use from other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -45,17 +45,17 @@ class OtherLoop:
         self._ending = False
 
     def soon(self, func: Callable[..., object], *args: object) -> None:
-        """Call ``func`` on the loop. In order, from the thread that uses it, without waiting.
+        """Call ``func`` on the loop, without waiting. Calls from the thread that uses the loop keep their order.
 
         Raises:
-            ClosedResourceError: `refuse` was called.
+            ClosedResourceError: `refuse` was called before.
         """
         if self._ending:
             raise anyio.ClosedResourceError("the storage is closed and can no longer be used")
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:
-        """Take no more: the loop is about to end. What was handed over before ends by itself, or is cancelled."""
+        """Refuse further calls, because the loop is about to end. Earlier ones end by themselves, or are cancelled."""
         self._ending = True
 
 
@@ -73,11 +73,11 @@ class OtherCall(Generic[T]):
         self.outcome: Future[T] = Future()
 
     def start(self) -> None:
-        """Run as a task of its own. On the asyncio loop."""
+        """Run the operation in a task of its own. On the asyncio loop."""
         self._task = asyncio.create_task(self.run())  # the loop itself keeps no strong reference
 
     async def run(self) -> None:
-        """Run to the end; only `outcome` tells how it ended. On the asyncio loop."""
+        """Run the operation to its end; only `outcome` says how it ended. On the asyncio loop."""
         with self._deadline.applied(), telling_faults(self._listener), anyio.CancelScope() as self._scope:
             if self._cancelled:
                 self._scope.cancel()
@@ -93,7 +93,7 @@ class OtherCall(Generic[T]):
                 self.outcome.set_result(result)
 
     def cancel(self) -> None:
-        """Cancel it, from the caller's thread. It has ended when `outcome` says so."""
+        """Cancel the operation, from the caller's thread. It has ended when `outcome` says so."""
         left = math.inf if self._callers is None else self._callers.at - anyio.current_time()
         with suppress(anyio.ClosedResourceError):  # whatever runs there is being cancelled
             self._loop.soon(self._cancel, left)
@@ -105,10 +105,10 @@ class OtherCall(Generic[T]):
             self._scope.cancel()
 
     async def result(self) -> T:
-        """Wait for the outcome, on the caller's loop; when cancelled, cancel it and wait all the same.
+        """Wait for the outcome, on the caller's loop. If cancelled, cancel the operation, and still wait for its end.
 
         Raises:
-            ClosedResourceError: it was cancelled from within: what it was running in has ended.
+            ClosedResourceError: the operation was cancelled on its loop, because the context it ran in has ended.
         """
         try:
             await _done(self.outcome)
@@ -136,10 +136,10 @@ class OtherContext(Generic[T]):
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context and give what it yields; cancelled, it is left again.
+        """Enter the context and return what it yields. If cancelled, leave it again.
 
         Raises:
-            RuntimeError: it was entered before.
+            RuntimeError: the context was entered before.
         """
         if self._begun:
             raise RuntimeError("it is entered once")
@@ -157,7 +157,7 @@ class OtherContext(Generic[T]):
 
         Raises:
             ClosedResourceError: the context was not entered, or was left.
-            Exception: the context has ended by itself, with this.
+            Exception: the error with which the context has ended by itself.
         """
         if not self._begun or self._left:
             raise anyio.ClosedResourceError("its context is not open")
@@ -174,10 +174,10 @@ class OtherContext(Generic[T]):
             raise
 
     async def leave(self, *, cancel: bool) -> None:
-        """Leave the context, cleanly or by cancelling it; what the latter raises is not the caller's concern.
+        """Leave the context, cleanly or by cancelling it; an error of the latter is not raised.
 
         Raises:
-            RuntimeError: it was not entered.
+            RuntimeError: the context was not entered.
         """
         if not self._begun:
             raise RuntimeError("it was not entered")
@@ -222,7 +222,7 @@ async def _done(future: Future[Any]) -> None:
     soon = run_soon()
 
     def wake(_: object) -> None:
-        with suppress(RuntimeError):  # the caller's loop has ended, and nobody waits
+        with suppress(RuntimeError):  # the caller's loop has ended, and so has the caller
             soon(event.set)
 
     # It is called on the asyncio thread, or on this one if the future is done already: `soon` may be used from both.
@@ -231,9 +231,9 @@ async def _done(future: Future[Any]) -> None:
 
 
 def run_soon() -> Callable[[Callable[[], object]], object]:
-    """Give what runs a function on the current event loop from another thread, without waiting for it.
+    """Return a callable that runs a function on the current event loop from another thread, without waiting for it.
 
-    anyio's own (`anyio.from_thread`) waits, and so would make each loop stand still for the other.
+    `anyio.from_thread` would wait, and so block each loop while the other works.
     """
     if on_asyncio():
         return asyncio.get_running_loop().call_soon_threadsafe

@@ -1,4 +1,4 @@
-"""`PrefixedStorage`: what lies below a prefix of another storage, as a storage of its own."""
+"""`PrefixedStorage`: the part of another storage below a prefix, as a storage of its own."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from asyncrec.storage._url import check_key, join
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
-    """Make what lies below a prefix a storage; that is ``storage`` itself where the prefix is ``""``."""
+    """Return the part of a storage below a prefix as a storage: ``storage`` itself if the prefix is ``""``."""
     return PrefixedStorage(storage, prefix) if prefix else storage
 
 
 class PrefixedStorage(Storage):
-    """A part of a storage: the keys that begin with ``prefix``, without it. It never closes ``storage``.
+    """The part of a storage whose keys begin with ``prefix``, which is left out of them. It never closes ``storage``.
 
     Args:
         prefix: a folder; a slash is added if it has none. It must be a valid key.
 
-    If ``storage`` has `UnfinishedUploads`, so has this one.
+    If ``storage`` offers `UnfinishedUploads`, so does this one.
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
@@ -110,7 +110,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Sink(ByteSink):
-    """A sink of the whole, whose `published` has our key."""
+    """A sink of the whole storage, whose `published` has the key within the part."""
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSink], cut: int) -> None:
         self._opening = opening
@@ -151,7 +151,7 @@ class _Sink(ByteSink):
 
 
 class _Source(ByteSource):
-    """A source of the whole, whose `info` has our key."""
+    """A source of the whole storage, whose `info` has the key within the part."""
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSource], cut: int) -> None:
         self._opening = opening

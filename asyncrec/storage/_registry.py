@@ -1,10 +1,10 @@
-"""This finds the backend that answers to a path.
+"""Find the backend that answers to a path.
 
-Backends come in by the hook ``asyncrec_storage_factories``: those of plugins when the first path is opened that no
-built-in one answers to.
+Plugins provide backends by the hook ``asyncrec_storage_factories``. They are imported when the first path is opened
+that has no built-in backend.
 
-A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` where somebody registered that prefix
-with `register_writer_factory`. Two backends for one scheme are told apart by ``scheme+name://``.
+A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` if that prefix was registered with
+`register_writer_factory`. A URL chooses one of two backends for one scheme by ``scheme+name://``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
-# Where we know the distribution that brings a scheme; "" where we know that there is none.
+# The distribution that provides a scheme; "" if we know that there is no such distribution.
 _PACKAGES = {
     "s3": "asyncrec-s3",
     "s3a": "asyncrec-s3",
@@ -53,13 +53,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
     """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin; registered again, it is replaced.
 
     Args:
-        prefix: what stands before the first colon, as it is written.
-        factory: a `StorageFactory`, or a simple object with ``open(path)``, which gives a file object to write to, and
+        prefix: the text before the first colon, exactly as in paths.
+        factory: a `StorageFactory`, or a simple object with ``open(path)``, which returns a file object to write, and
             ``directory_check(path)``, sync or async; both get the path exactly as the user gave it.
 
     Raises:
         ValueError: the prefix is empty or contains a colon.
-        TypeError: the factory is neither.
+        TypeError: the factory is neither of the two.
     """
     if not isinstance(prefix, str):
         raise ArgumentTypeError(f"a prefix must be a str, not {type(prefix).__name__}")
@@ -76,13 +76,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """Give the simple object that was registered for a path, if one was."""
+    """Return the simple object that was registered for a path, if one was."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
+    """Return whether a path names a local file: ``prefix:name`` does, unless the prefix was registered."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None
@@ -126,10 +126,10 @@ async def located(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds ``path``; gives it and the key in it.
+    """Open the storage that holds ``path``; yield it and the key in it.
 
     With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
-    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
+    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path names only a
     root.
 
     Raises: as `open_storage`; TypeError if both are given.
@@ -159,9 +159,9 @@ async def located_folder(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds the folder ``path``; gives it and what the keys in it begin with.
+    """Open the storage that holds the folder ``path``; yield it and the prefix of the folder's keys.
 
-    That is ``""``, or ends with a slash.
+    The prefix is ``""``, or ends with a slash.
 
     Arguments and errors are those of `located`.
     """
@@ -171,7 +171,7 @@ async def located_folder(
 
 
 def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
-    """Give what was registered for the path's prefix by `register_writer_factory`."""
+    """Return what was registered for the path's prefix by `register_writer_factory`."""
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")
@@ -181,7 +181,7 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
 async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
-    """Find the factory and call it. ``path`` is what the user gave: for messages, and to tell a path from a URL."""
+    """Find the factory and call it. ``path`` is the user's, for messages, and to tell a path from a URL."""
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
@@ -207,7 +207,7 @@ async def _opening(
 
 
 def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
-    """Tell whether the function can be called so."""
+    """Return whether the function can be called with these arguments."""
     try:
         inspect.signature(function).bind(root, **options)
     except TypeError:
@@ -216,7 +216,7 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
 
 
 async def factory_among(backends: Backends, url: str) -> StorageFactory:
-    """Give the one backend among these that answers to a URL; what was registered by hand is none of them.
+    """Return the one backend among these that serves a URL, ignoring what `register_writer_factory` registered.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.

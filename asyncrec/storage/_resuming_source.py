@@ -1,11 +1,11 @@
-"""`ResumingSource`: reads on where a fault stopped it, and ahead of its reader where reading costs waiting.
+"""`ResumingSource` continues after a fault, and reads ahead of its reader if the storage has latency.
 
 Backends simply raise `TransientStorageError`; here the object is opened again at the offset reached, pinned to the
-version it was first found in, after the one back-off of `storage._retry`. Progress makes the next fault a first
-one. A body that ends before the size said is such a fault too.
+version it was first found in, after the one back-off of `storage._retry`. After progress, the
+next fault counts as the first. A body that ends before its declared size is such a fault, too.
 
-A source gives what it has, at least one byte and at most what was asked for. Who needs so many and no less asks by
-`receive_exactly`; who wants to know what an object is, by `read_head`.
+A source returns what it has, at least one byte and at most what was asked for. `receive_exactly` returns an exact
+number of bytes; `read_head` returns the beginning of an object.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from asyncrec.storage._url import join, redact
 _FIRST_AHEAD = 1 << 20
 
 
-# Where bytes come without being asked for, so much is received at a time, and twice as much held: no request is saved
-# by more, and memory that was just used is still in the processor's cache.
+# If bytes come without requests, this much is received at a time, and twice as much held: more saves no request, and
+# memory that was just used is still in the processor's cache.
 _FLOWING = 1 << 20
 
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """A `Storage` has this, too, if what it gives may be a copy that was damaged here."""
+    """A `Storage` also offers this if it may return bytes of a local copy, which can be damaged."""
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Drop the copy of a version of which something proved damaged; whether to read it once more may help."""
+        """Drop the copy of a version that proved damaged; return whether reading it once more may help."""
 
 
 class ResumingSource(ByteSource):
-    """A source that reads on where a connection broke, and its own context.
+    """A source that continues where a connection broke. It is its own context manager.
 
     Args:
         start, end, info: as for `Storage.open_source`.
-        read_ahead: bytes held and on their way at most, kept coming by a task; `None` for what the storage says.
-            With 0 there is no task, and the storage is read when asked.
+        read_ahead: the most bytes held and on their way, fetched by a task; `None` for the storage's own number.
+            With 0 there is no task, and the storage is read on each call.
 
     Attributes:
-        info: of the version being read. Bytes confirm it: until some came it is one answer of the store's.
-        retries: how often reading was taken up again.
+        info: the version being read, as the store described it; confirmed once bytes have come.
+        retries: how often reading was resumed.
 
     Raises (on entering and by `receive`):
         ObjectChangedError: the version is no longer there, or not the one of ``info``.
-        TransientStorageError: patience ran out.
-        StorageError: anything else the storage says, at once.
+        TransientStorageError: the retries were used up.
+        StorageError: any other error of the storage, at once.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ResumingSource(ByteSource):
         return block
 
     async def seek(self, position: int) -> None:
-        """Go on at this byte of the object, the same version. Cancelled, it is to be called again."""
+        """Continue at this byte of the same version. If cancelled, call it again."""
         if self._scope is None:
             await self._reader.close(None)
         else:
@@ -171,13 +171,13 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Tell the storage that what came is damaged; whether it keeps a copy, which it brings again from now on."""
+        """Tell the storage that what came is damaged; return whether it had a copy, and now fetches the bytes anew."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
     async def park(self) -> None:
-        """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
-        a task that reads ahead, nothing happens."""
+        """Close the object, keeping the position; the next `receive` opens the same version again. If a task reads
+        ahead, do nothing."""
         if self._scope is None:
             await self._reader.close(None)
 
@@ -186,7 +186,7 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """Read until there is enough, again and again: the task."""
+        """Run the task that reads ahead: read until enough is held, again and again."""
         try:
             with self._stop:
                 await self._keep_reading()
@@ -196,11 +196,11 @@ class ResumingSource(ByteSource):
 
     @property
     def _most_held(self) -> int:
-        """How much the task holds, and what it asks for."""
+        """The most bytes that the task holds and requests."""
         return min(self._limit, 2 * _FLOWING) if self._reader.flowing else self._limit
 
     async def _keep_reading(self) -> None:
-        """Open, read and close in one task, so that scopes are entered and left in the same."""
+        """Open, read and close in one task, so that scopes are entered and left in the same task."""
         error: BaseException | None = None
         # In two halves: one is worked on while the other comes. Asking for each little room as it gets free would
         # be a request to the store for each.
@@ -231,7 +231,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """Receive the next ``size`` bytes, fewer only where the range ends before; without a copy, if they come in one."""
+    """Receive the next ``size`` bytes, fewer only if the range ends before. One piece is not copied."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -240,7 +240,7 @@ async def receive_exactly(source: ByteSource, size: int) -> bytes:
 
 
 async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
-    """Read the first ``size`` bytes of an object, fewer only where it has no more, and what the store says of it.
+    """Read the first ``size`` bytes of an object, fewer only if it is shorter, and the store's description of it.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
@@ -321,7 +321,7 @@ class _Reader:
         if self.info is None:
             self._end = info.size if self._end is None else min(self._end, info.size)
         elif info.size != self.info.size:
-            # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
+            # Not pinned, since no byte has come yet; but the caller that opened it knows the size.
             raise ObjectChangedError(
                 f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
                 "again and read from the start"

@@ -1,7 +1,7 @@
-"""There is one back-off: how often, how long and how loudly a transient fault is tried again.
+"""The one back-off: how often, how long and how loudly a request is retried after a transient fault.
 
-A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. What is transient is said by
-the type of the error (`TransientStorageError`) and nothing else: all other errors pass through at once.
+A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the
+type of an error says that it is transient (`TransientStorageError`): all other errors pass through at once.
 
 The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
 together must not come back together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
@@ -61,7 +61,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Have what this task asks of a store tried so often, instead of by `DEFAULT`. Never where records are written."""
+    """Retry the requests of this task by ``policy``, not by `DEFAULT`. Never for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -74,9 +74,9 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 
 @contextmanager
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
-    """Have each fault of what this task, and those that it starts, ask of a store told, when it is to be tried again.
+    """Call ``listener`` at each fault of a request of this task, or of a task that it starts, that is tried again.
 
-    ``listener`` is called with the seconds until then, perhaps in another thread.
+    It is called with the seconds until the next attempt, perhaps in another thread.
     """
     token = _on_fault.set(listener)
     try:
@@ -86,7 +86,7 @@ def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
 
 
 def fault_listener() -> Callable[[float], None] | None:
-    """Give what faults of this task are told to."""
+    """Return the ``listener`` of `telling_faults` in this task, or `None`."""
     return _on_fault.get()
 
 
@@ -115,8 +115,8 @@ class Backoff:
 
         Raises:
             TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
-                counts from the first fault of the series. At once, if Python is ending, and gives no thread any more,
-                or the time is over that the exit of a writer has.
+                counts from the first fault of the series. It is raised at once if Python is ending and starts no thread
+                any more, or if the time for the writer's exit is over.
         """
         if is_refused_by_the_end(error):
             raise error
@@ -128,7 +128,7 @@ class Backoff:
         bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
         delay = _jitter.uniform(0.0, bound)
         if error.retry_after is not None:
-            # The jitter comes on top, or all who were told the same time would come back at the same time.
+            # The jitter is added, or all clients that were given the same time would come back at the same time.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
         deadline = current_deadline()
@@ -165,7 +165,7 @@ async def retrying(
     """Call ``operation`` until it returns, raises anything but `TransientStorageError`, or the policy gives up.
 
     ``operation`` must be safe to repeat after a fault whose effect is unknown; if it is not (a Complete, an exclusive
-    put), it settles that itself by looking at what is there. Cancellation is not delayed::
+    put), it settles that itself by looking at the store. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")

@@ -1,4 +1,4 @@
-"""`sheltered`: let a request end whose effect cannot be taken back or told otherwise, in spite of cancellation."""
+"""`sheltered` lets a request end, in spite of cancellation, if its effect cannot be undone or found out otherwise."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
     fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on trio, and
     ``operation`` is a separate task on both.
 
-    A cancellation ends with what asked for it: where this is the last await inside an `anyio.move_on_after` or an
-    `asyncio.timeout`, that is left with the result, in time or not, and nothing is cancelled behind it.
+    A cancellation ends with the scope that requested it. If this is the last await inside an `anyio.move_on_after` or
+    an `asyncio.timeout`, that is left with the result, in time or not, and nothing after it is cancelled.
     """
     if on_asyncio():
         return await _on_asyncio(operation, limit)
@@ -35,7 +35,7 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """asyncio's own cancellation knows no scope and comes once, so that it is taken by hand."""
+    """Shelter an operation on asyncio, whose own cancellation knows no scope and comes once: catch it by hand."""
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
@@ -57,14 +57,14 @@ def _limited(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
-    """Cancel ``task`` where it takes longer."""
+    """Cancel ``task`` if it takes longer."""
     with _limited(seconds):
         await asyncio.wait([task])
     task.cancel()
 
 
 async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
-    """Wait for ``tasks``, whatever asyncio cancels: gives what each such cancellation was told."""
+    """Wait for ``tasks``, whatever asyncio cancels; return the arguments of each such cancellation."""
     taken = []
     with anyio.CancelScope(shield=True):
         while not all(task.done() for task in tasks):
@@ -78,8 +78,8 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
     """Let the caller's next await be cancelled, unless no more than ``settled`` requests are left by then.
 
-    An `asyncio.timeout` or a TaskGroup that is left before takes its own request back, and nobody is left to catch what
-    it asked for. So it is asked for when the caller waits: Pythons before 3.13 do not forget what was asked before.
+    An `asyncio.timeout` or a TaskGroup that is left by then withdraws its own request, and a cancellation would find no
+    scope to catch it. So it is requested when the caller waits: Pythons before 3.13 keep an earlier request.
     """
 
     def ask() -> None:
@@ -91,7 +91,7 @@ def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settl
 
 
 async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
-    """Where every cancellation is a scope's, and comes again at the next checkpoint by itself."""
+    """Shelter an operation if every cancellation is a scope's, which comes again by itself at the next checkpoint."""
     results: list[T] = []
     errors: list[BaseException] = []
     ended = anyio.Event()

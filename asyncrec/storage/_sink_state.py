@@ -1,9 +1,9 @@
-"""`SinkState` says where a sink stands, and what may be done to it next. It is for whoever writes a `ByteSink`.
+"""`SinkState` is the state of a sink, and decides what may be done to it next. It is for authors of a `ByteSink`.
 
-A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be made good, even
-when its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
+A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be repaired, even
+if its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
 only be abandoned. All of this is one table, `TRANSITIONS`: each state, what may happen in it, and
-the state that follows. What the table does not have raises.
+the state that follows. Anything else raises.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SinkState:
 
             async def __aenter__(self):
                 with self._state.entering():
-                    ...  # begin something that nobody sees
+                    ...  # begin something that is not visible
                 return self
 
             async def send(self, buffers):
@@ -143,7 +143,7 @@ class SinkState:
         self._now = following
 
     def _refusal(self, event: Event) -> Exception:
-        """Make the error for what the table does not have."""
+        """Make the error for an event that the table does not allow."""
         if event == "begin" and self._now == "failed":
             failure = StorageError(
                 f"{self._what}: an earlier write failed or was cancelled, so the object can only be abandoned; "

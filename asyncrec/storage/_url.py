@@ -1,11 +1,11 @@
-"""Paths and URLs are taken apart, put together, and shown without secrets. Pure.
+"""Split, join and redact paths and URLs. Pure.
 
 A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
 unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
 URLs alone are decoded, as RFC 8089 says.
 
-A scheme before a single colon (``foo:bar.rec``) counts only where somebody registered ``foo``; these functions only
-parse, and the registry decides.
+A scheme before a single colon (``foo:bar.rec``) counts only if ``foo`` was registered; these functions only parse, and
+the registry decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is somebody's Windows drive.
+# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
@@ -25,7 +25,7 @@ _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
 _PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
-# Parameters whose values let nobody in, and help to find a fault: which version or part of an object was asked for,
+# Parameters whose values grant no access, and help to find a fault: which version or part of an object was asked for,
 # what was listed, and when a signature that is struck out was made and ends.
 _HARMLESS = {
     *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),
@@ -51,7 +51,7 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     - ``"file+aiofiles:///my%20data/x"`` -> ``("file+aiofiles:///my%20data", "x")``: the root still names the driver.
     - ``"s3://bucket/a/b"`` -> ``("s3://bucket", "a/b")``: literal.
 
-    The key is ``""`` where the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
+    The key is ``""`` if the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
     Any other ``scheme:`` without ``//`` is the name of a local file.
 
     Raises:
@@ -141,7 +141,7 @@ def check_key(key: str) -> str:
 def redact(text: str) -> str:
     """Replace the secrets of every URL in ``text``: user-info, and each value of a query or fragment but harmless ones.
 
-    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. Where it is not
+    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. If it is not
     clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@``
     and spaces.
     """
@@ -166,7 +166,7 @@ def redact(text: str) -> str:
 
 
 def _is_told_by(word: str) -> bool:
-    """Whether the word behind this one is a secret: ``Bearer``, or ``x-amz-security-token:``."""
+    """Return whether the word after this one is a secret: after ``Bearer``, or ``x-amz-security-token:``."""
     word = word.lower().rstrip("\"'")
     if word.endswith(":"):
         return any(each in word for each in _SECRET_HEADERS)
@@ -174,7 +174,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Where user-info begins that has a colon and goes on behind the word; 0 where none does."""
+    """Return the start of user-info that has a colon and continues after the word, or 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)
@@ -182,7 +182,7 @@ def _of_open_user(word: str) -> int:
 
 
 def _without_users(text: str) -> str:
-    """Take user-info out of the URLs of a word. Linear: what was looked through is not looked through again."""
+    """Remove user-info from the URLs of a word, in linear time: nothing is searched twice."""
     if "@" not in text:
         return text
     shown: list[str] = []
@@ -210,7 +210,7 @@ def _without_users(text: str) -> str:
 
 
 def _without_values(word: str) -> str:
-    """Strike the values of parameters, and of a web address what has no name, too: it may be a key to what it names."""
+    """Strike the values of parameters, and in a web address also those without a name: they may be keys."""
     begin = word.find("?"), word.find("#")
     first = min((each for each in begin if each >= 0), default=-1)
     if first < 0 and ";" not in word and "&" not in word:

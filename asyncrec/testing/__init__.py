@@ -1,4 +1,4 @@
-"""This is for authors of plugins: what every one must pass, and tools to make one fail.
+"""Tests for authors of plugins: the cases that every plugin must pass, and tools that make stores fail.
 
 - `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest; `replaces_case` marks one that
   the plugin cannot pass.
@@ -9,7 +9,7 @@
 - `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with the records in them.
 
-Resolved on first use, so that only the kits import pytest.
+Names are resolved on first use, so that only the kits import pytest.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from asyncrec.testing._source_checks import check_source as check_source
     from asyncrec.testing._stores import LaxStorage as LaxStorage
 
-# Of an installed module pytest leaves the assertions as they are, and a case that fails says nothing: so it is told to
-# rewrite these, before one of them is imported.
+# pytest leaves the assertions of an installed module as they are, and a case that fails says nothing. So these modules
+# are registered for rewriting, before one of them is imported.
 if (_pytest := sys.modules.get("pytest")) is not None:
     _pytest.register_assert_rewrite(
         *(

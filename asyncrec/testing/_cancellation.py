@@ -1,7 +1,7 @@
 """Cancel a function at its first await, its second, and so on, until it gets through.
 
-What a cancelled call leaves behind is a promise like any other, and one that breaks at a single await out of many. This
-visits every one of them, on asyncio and on trio, without sleeping and without chance::
+What a cancelled call leaves behind is part of its contract, which may break at a single await out of many. This visits
+every await, on asyncio and on trio, without sleeping and without chance::
 
     async def write():
         async with storage.open_sink("key") as sink:
@@ -11,9 +11,9 @@ visits every one of them, on asyncio and on trio, without sleeping and without c
 
     await cancel_at_every_checkpoint(write, after=nothing_left)
 
-A coroutine that waits yields to its event loop; here each yield is counted on its way, and at the n-th the cancel scope
-around the call is cancelled. Tasks that the function starts run as usual and are cancelled with it; only the
-function's own awaits are counted.
+A coroutine that waits yields to its event loop. Each yield is counted, and at the n-th the cancel scope around the call
+is cancelled. Tasks that the function starts run as usual and are cancelled with it; only the function's own awaits are
+counted.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MOST_CHECKPOINTS = 10_000
 
 
 async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], n: int) -> bool:
-    """Run ``func``, cancelling it at its ``n``-th await (counted from 1). `True` if it had that many.
+    """Run ``func``, cancelling it at its ``n``-th await (from 1); return whether it had that many.
 
-    The cancellation comes as its caller's would: from a scope around it, while it waits. It may still finish, if
-    what it waits for is shielded. Its result is dropped; its exceptions are raised, with a note of ``n``.
+    The cancellation comes as from a caller: by a scope around it, while it waits. The function may still finish if it
+    waits for something shielded. Its result is dropped; its exceptions are raised, with a note of ``n``.
     """
     with anyio.CancelScope() as scope:
         try:
@@ -51,13 +51,13 @@ async def cancel_at_every_checkpoint(
 ) -> int:
     """Run ``func`` again and again, cancelled at its 1st, 2nd, ... await, until it ends by itself.
 
-    Returns how many awaits it had: 0 for one that never waits.
+    Return how many awaits it had: 0 if it never waits.
 
-    ``after`` is awaited after each run, the last, uncancelled one too: it looks at what was left behind.
+    ``after`` is awaited after each run, including the last, which is not cancelled. It checks what was left behind.
 
     Raises:
-        AssertionError: still waiting after 10,000 runs.
-        Exception: what ``func`` or ``after`` raised, with a note of the checkpoint.
+        AssertionError: ``func`` was still waiting after 10,000 runs.
+        Exception: the error that ``func`` or ``after`` raised, with a note of the checkpoint.
     """
     for n in range(1, MOST_CHECKPOINTS):
         reached = await cancel_at_checkpoint(func, n)

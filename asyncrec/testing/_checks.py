@@ -1,6 +1,6 @@
-"""The checks of sinks and of sources share these: content to write, ways to send and to receive it, comparisons.
+"""Shared by the checks of sinks and of sources: content to write, ways to send and to receive it, comparisons.
 
-They need no pytest, and raise `AssertionError`, saying what was expected.
+They do not need pytest. They raise `AssertionError`, with what was expected.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Read = Callable[[str], Awaitable[bytes | None]]
 
 
 def content(size: int, seed: int = 0) -> bytes:
-    """Make ``size`` bytes that repeat nowhere, the same for the same ``seed``."""
+    """Make ``size`` bytes without repetition, the same for the same ``seed``."""
     return random.Random(f"{seed}/{size}").randbytes(size)
 
 
 def pieces(chunk: Buffer) -> list[Buffer]:
-    """Cut ``chunk`` into up to three buffers of unequal length and different types: it must be gathered."""
+    """Cut ``chunk`` into up to three buffers of unequal length and different types, which a sink must gather."""
     view = memoryview(chunk)
     cuts = (0, len(view) // 5, len(view) // 2, len(view))
     kinds: Sequence[Callable[[memoryview], Buffer]] = (bytes, bytearray, memoryview)
@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract has it: `chunk_size` bytes at a time, asked for before each, the rest last."""
+    """Send ``data`` as the contract requires: `chunk_size` bytes at a time, read before each, and the rest last."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size
@@ -48,7 +48,7 @@ async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
 
 
 def check_info(info: ObjectInfo, key: str, data: bytes) -> None:
-    """Hold ``info`` against ``data`` under ``key``, which it is to describe."""
+    """Check that ``info`` describes ``data`` under ``key``."""
     assert info.key == key, f"info of {key!r} has the key {info.key!r}"
     assert info.size == len(data), f"{key}: info.size is {info.size}, the object has {len(data)} bytes"
     assert info.etag, f"{key}: the etag is empty"

@@ -1,4 +1,4 @@
-"""A clock that jumps while nothing runs: an hour's timeout passes at once, and tests need not sleep. Both loops.
+"""A clock that jumps while nothing runs: an hour's timeout passes at once, and tests need not sleep. On both loops.
 
 In a test module, or its conftest, in place of the project's fixture::
 
@@ -7,13 +7,13 @@ In a test module, or its conftest, in place of the project's fixture::
         return virtual_backend(request.param)
 
 or without pytest, ``anyio.run(main, backend=name, backend_options=options)`` with ``name, options =
-virtual_backend("trio")``. Time begins at 0 and passes by jumps alone: once every task waits and no I/O is ready, it
-becomes the time of the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and their like follow it;
+virtual_backend("trio")``. Time begins at 0 and passes by jumps alone: once every task waits and no I/O is ready, the
+clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and their like follow it;
 `time.monotonic` does not.
 
 While a worker thread runs (anyio's or an executor's of the loop) the clock stands still, so local files, compression
-and the like need no care. It knows nothing of other processes, nor of servers in threads of their own: where a test
-waits for such, let ``threshold`` be how long all must have been idle, in real seconds, before the clock may jump.
+and the like need no care. It does not know other processes, or servers in threads of their own: if a test
+waits for those, ``threshold`` is how long everything must have been idle, in real seconds, before the clock may jump.
 
 trio's own `MockClock(autojump_threshold=)` does the same for trio, but jumps while a worker thread runs.
 """
@@ -39,14 +39,14 @@ WHILE_THREADS_RUN = 0.05
 
 
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
-    """Give what an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
+    """Return the value of an ``anyio_backend`` fixture: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
-    Each call gives a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
-    a worker thread runs, and knows nothing of other processes or of servers in threads of their own: where a test
-    waits for such, ``threshold`` is how long all must have been idle, in real seconds, before the clock may jump.
+    Each call makes a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
+    a worker thread runs, but does not know other processes, or servers in threads of their own. If a test waits for
+    those, ``threshold`` is how long everything must have been idle, in real seconds, before the clock may jump.
 
     Raises:
-        ValueError: another name.
+        ValueError: ``name`` is not one of these.
     """
     if name == "asyncio":
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
@@ -56,7 +56,7 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Where the loop would wait for I/O up to its next deadline, make that the time instead."""
+    """A selector that advances the clock to the next deadline instead of waiting for I/O."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
@@ -119,11 +119,11 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _trio_options(threshold: float) -> dict[str, Any]:
-    import trio  # only those who test on trio have it
+    import trio  # installed only for tests on trio
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
-        """trio asks how long to sleep when no task can run, then waits that long for I/O, then asks for the time."""
+        """A clock for trio, which asks how long to wait for I/O when no task can run, and then asks for the time."""
 
         def __init__(self) -> None:
             self.now = 0.0

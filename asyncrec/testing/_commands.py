@@ -7,7 +7,7 @@ In a plugin's tests::
         name = "sizes"
         arguments = ("PATH",)            # how it is called; PATH stands for what it reads
 
-It runs in an empty folder, on a data set of 30 records that hold what a terminal would act on; `make_data` writes
+The command runs in an empty folder, on a data set of 30 records with control characters; override `make_data` to write
 another one.
 """
 
@@ -44,8 +44,8 @@ class CommandConformance(PluginKit):
     """The cases that every command passes. Derive from it, and name the module and the command.
 
     Attributes:
-        name: of the command.
-        arguments: a way to call it that ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
+        name: the name of the command.
+        arguments: arguments with which it ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
             reads nothing has none.
     """
 
@@ -53,7 +53,7 @@ class CommandConformance(PluginKit):
     arguments: Sequence[str] = ("PATH",)
 
     async def make_data(self, path: str) -> None:
-        """Write at ``path`` what the command is to read: a data set."""
+        """Write the data set at ``path`` that the command reads."""
         schema = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")})
         async with asyncrec.open_sharded_writer(path, max_shard_records=10, schema=schema) as writer:
             for number in range(30):
@@ -62,7 +62,7 @@ class CommandConformance(PluginKit):
 
     @pytest.fixture(autouse=True)
     def _set_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """Set up this plugin alone, an empty folder, and what is printed."""
+        """Set up this plugin alone, an empty folder, and the capture of its output."""
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(INSTALLED, "_plugins", self.plugins())
         monkeypatch.setattr(INSTALLED, "_of_plugins", None)
@@ -76,7 +76,7 @@ class CommandConformance(PluginKit):
         return _Result(code, captured.out, captured.err)
 
     def called(self, path: str) -> list[str]:
-        """Give the arguments, with ``path`` for PATH."""
+        """Return the arguments, with ``path`` for PATH."""
         return [path if each == "PATH" else each for each in self.arguments]
 
     def function(self) -> Callable[..., int]:
@@ -98,7 +98,7 @@ class CommandConformance(PluginKit):
         assert f"\n  {self.name} " in self._capsys.readouterr().out
 
     def test_it_has_a_help_of_its_own(self) -> None:
-        """The docstring of the function is what is read there: it begins with a sentence."""
+        """The help is the docstring of the function, which begins with a sentence."""
         said = inspect.getdoc(self.function())
         assert said, f"the function of {self.name!r} has no docstring"
         result = self.run("--help")
@@ -111,7 +111,7 @@ class CommandConformance(PluginKit):
         assert "--no-such-flag" in result.err
 
     def test_it_takes_debug(self) -> None:
-        """``--debug`` is taken, as by every command: the traceback of an error is shown."""
+        """It takes ``--debug``, as every command does: the traceback of an error is shown."""
         assert "--debug" in self.run("--help").out
 
     def test_it_does_its_work(self) -> None:
@@ -120,7 +120,7 @@ class CommandConformance(PluginKit):
         assert result.code == 0, result
 
     def test_no_control_character_reaches_the_terminal(self) -> None:
-        """Of records, of names, and in messages: `asyncrec.cli.say`, ``table`` and ``print_json`` see to that."""
+        """Not of a record or a name, nor in a message: `asyncrec.cli.say`, ``table`` and ``print_json`` ensure it."""
         self.make()
         for path in ("data/pages", "nothing\x1b[31m/there"):
             result = self.run(*self.called(path))
@@ -128,7 +128,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """Exit code 3 (1 or 2 where the command says so), a message that names the path, and no traceback."""
+        """Exit code 3 (1 or 2 if the command says so), a message that names the path, and no traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))
@@ -138,7 +138,7 @@ class CommandConformance(PluginKit):
         assert len(result.err.splitlines()) <= 3
 
     def test_json_is_json(self) -> None:
-        """Where it takes ``--json``: each line is one value, in ASCII."""
+        """If it takes ``--json``: each line is one value, in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
             nothing_to_try("the command has no option --json")
         self.make()
@@ -149,6 +149,6 @@ class CommandConformance(PluginKit):
         assert values
 
     def make(self) -> None:
-        """Write what the command is to read, at ``data/pages``."""
+        """Write the data that the command reads, at ``data/pages``."""
         if "PATH" in self.arguments:
             anyio.run(self.make_data, "data/pages")

@@ -10,7 +10,7 @@ A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (
         with pytest.raises(TransientStorageError):
             await job(flaky)
 
-Time is anyio's: under `virtual_backend` slowness costs nothing, and what hangs runs into its timeout at once.
+Time is anyio's: under `virtual_backend` slowness costs no time, and a call that hangs meets its timeout at once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Fault:
         kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
             that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
             operations without parts do as for ``"error"``.
-        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: all is done, only the answer is
-            lost. A receive loses no bytes: the next one gives them.
+        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: only the answer is lost. A
+            receive loses no bytes: the next one returns them.
         error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
         for_good: every later operation fails in the same way: the store is down.
     """
@@ -56,7 +56,7 @@ class Fault:
 
 
 class _Around(Storage):
-    """A storage around another; each operation goes through `perform`."""
+    """A storage around another, which passes each operation through `perform`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -67,10 +67,10 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Await ``call()``, or ``short()`` which does a part of it, or neither."""
+        """Await ``call()``, or ``short()``, which does a part of it, or neither."""
 
     async def moved(self, size: int) -> None:
-        """Let ``size`` bytes go over the wire."""
+        """Wait for the transfer of ``size`` bytes."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -151,7 +151,7 @@ class _SourceAround(ByteSource):
     def __init__(self, storage: _Around, key: str, inner: ByteSource) -> None:
         self._storage, self._key, self._inner = storage, key, inner
         self.info = inner.info
-        self._kept = b""  # received from within, not yet given out
+        self._kept = b""  # received from within, not yet returned
         self._cut = False
 
     async def receive(self, max_bytes: int) -> bytes:
@@ -176,14 +176,14 @@ class FlakyStorage(_Around):
     """A storage that fails as scripted, or by chance.
 
     Args:
-        storage: does the work; its own faults come through as they are.
+        storage: the storage that does the work; its own errors are passed through.
         script: the fault of the k-th operation, counted from 0 over all tasks.
         seed: together with ``rate``: each operation outside the script fails with this probability, by a fault drawn
             from ``faults``. The same operations in the same order fail in the same way.
 
     Attributes:
-        operations: those begun so far, e.g. ``("send", "key")``; a listing's key is its prefix.
-        failed: the positions in it of those that failed.
+        operations: the operations begun so far, e.g. ``("send", "key")``; a listing's key is its prefix.
+        failed: the positions in ``operations`` of those that failed.
     """
 
     def __init__(
@@ -228,11 +228,11 @@ class FlakyStorage(_Around):
 
 
 class SlowStorage(_Around):
-    """A store behind a thin wire, which all its tasks share.
+    """A store behind a slow connection, which all its tasks share.
 
     Args:
-        storage: does the work.
-        bytes_per_second: of sends and receives together.
+        storage: the storage that does the work.
+        bytes_per_second: the speed of sends and receives together.
         latency: seconds before each operation.
     """
 

@@ -35,7 +35,7 @@ class FormatConformance(PluginKit):
     """The cases that every format passes. Derive from it, and fill in `records` and `content`.
 
     Attributes:
-        name: of the format.
+        name: the name of the format.
     """
 
     pytestmark = pytest.mark.anyio
@@ -43,11 +43,11 @@ class FormatConformance(PluginKit):
     name: str
 
     def records(self) -> list[bytes]:
-        """Give three records at least, each a tf.train.Example."""
+        """Return at least three records, each a tf.train.Example."""
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Give a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
+        """Return the content of a file with exactly `records`, made without the plugin; `None` if it is not read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ class FormatConformance(PluginKit):
         self._folder = tmp_path
 
     async def format(self) -> Format:
-        """Give the format, as asyncrec takes it in."""
+        """Return the format, as asyncrec loads it."""
         formats = Formats(self.plugins())
         await formats.look_for(self.name)
         return formats.get(self.name)
@@ -94,7 +94,7 @@ class FormatConformance(PluginKit):
         assert (await self._read(given, b"")).records == []
 
     async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
-        """What is whole may be given, what is bad is told with its place, and nothing is made up."""
+        """Whole records may be returned, damage is reported with its place, and nothing is made up."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -120,7 +120,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
-        """The local copy is given back, however reading ends."""
+        """The local copy is removed, however reading ends."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -151,7 +151,7 @@ class FormatConformance(PluginKit):
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
-        """They are written in one list or in many, and with the schema that the records have."""
+        """Records are written in one list or in many, and with the schema that they have."""
         given = await self.format()
         if given.encoder is None:
             nothing_to_try("the format has no encoder, so it cannot be written")
@@ -166,7 +166,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read all that a file gives, in one."""
+        """Read all records of a file into one list."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -180,7 +180,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that gives as few bytes as it is told to, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes at a time, and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy that is no generator, so that one that is never given back is seen."""
+    """A local copy that is not a generator, so that a copy which is never released is noticed."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """What they hold: two encodings of an Example are the same one."""
+    """Return the decoded records, since an Example has several encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

@@ -1,4 +1,4 @@
-"""The conformance kits share this: a class of cases for pytest, any of which may be replaced, with the reason.
+"""Shared by the conformance kits: a class of cases for pytest, any of which may be replaced, with the reason.
 
 A case that a plugin cannot pass is replaced by one that shows what it does instead::
 
@@ -50,14 +50,14 @@ def replaces_case(reason: str) -> Callable[[F], F]:
 
 
 def nothing_to_try(reason: str) -> NoReturn:
-    """End a case that this plugin gives nothing to try for: pytest shows it as skipped, with the reason."""
+    """Skip a case that cannot be tried with this plugin; pytest shows the reason."""
     import pytest
 
     pytest.skip(reason)
 
 
 def check_import(module: str) -> None:
-    """Import the module of a plugin in a new process, and raise `AssertionError` if that imports what takes long."""
+    """Import the module of a plugin in a new process, and raise `AssertionError` if that imports slow packages."""
     program = f"import sys, {module}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, timeout=_IMPORT_SECONDS
@@ -70,8 +70,8 @@ class Kit:
     """Cases for pytest. A kit derives from it and has the cases; a plugin's tests derive from the kit.
 
     Attributes:
-        case_seconds: that an async case may take, by the clock on the wall; then it is cancelled, and fails. A store
-            far away, or one that writes a thousand objects slowly, may need more.
+        case_seconds: how many seconds of real time an async case may take; then it is cancelled, and fails. A distant
+            store, or one that writes a thousand objects slowly, may need more.
     """
 
     case_seconds: float = 120.0
@@ -108,7 +108,7 @@ class Kit:
 
 
 class PluginKit(Kit):
-    """The cases that every plugin passes, whatever it brings.
+    """The cases that every plugin passes, of any kind.
 
     Attributes:
         plugin: the module that the entry point names.
@@ -117,7 +117,7 @@ class PluginKit(Kit):
     plugin: str
 
     def plugins(self) -> Plugins:
-        """Make a manager that has found this plugin alone."""
+        """Make a plugin manager that has found only this plugin."""
         plugins = Plugins()
         plugins.loaded = True  # nothing else is looked for
         plugins.register(self.plugin, import_module(self.plugin))
@@ -136,7 +136,7 @@ class PluginKit(Kit):
 def _bounded(case: AsyncCase) -> AsyncCase:
     """Cancel the case when its time is over, and let it fail with its name.
 
-    The time is that of a thread: under a virtual clock the loop's would be over as soon as nothing runs.
+    A thread measures the time: under a virtual clock, the loop's would be over as soon as nothing runs.
     """
 
     @wraps(case)

@@ -1,8 +1,8 @@
-"""These check a `ByteSink` and need no pytest; `StorageConformance` runs the same.
+"""Checks of a `ByteSink`, without pytest; `StorageConformance` runs the same.
 
-Each takes a function that opens a sink, and functions that go round it: ``read`` says what the store holds under a key
-(`None` for nothing), ``unfinished`` what was begun there and not ended. Had these gone through the sink's own storage,
-a fault there could hide itself. Each raises `AssertionError`, saying what was expected, or lets through what the sink
+Each takes a function that opens a sink, and functions that bypass it: ``read`` returns what the store holds under a key
+(`None` for no object), ``unfinished`` what was begun there and not ended. If these went through the sink's own storage,
+a fault there could hide itself. Each raises `AssertionError`, with what was expected, or the error that the sink
 raised.
 """
 

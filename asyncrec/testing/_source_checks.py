@@ -1,7 +1,7 @@
-"""These check a `ByteSource` and need no pytest; `StorageConformance` runs the same.
+"""Checks of a `ByteSource`, without pytest; `StorageConformance` runs the same.
 
-Each takes a function that opens a source of one object, and what that object holds. Each raises `AssertionError`,
-saying what was expected, or lets through what the source raised.
+Each takes a function that opens a source of one object, and the content of that object. Each raises `AssertionError`,
+with what was expected, or the error that the source raised.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def check_source(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
-    """Every kind of range gives its bytes: inside, to the end, beyond it, empty; in answers as small as asked for."""
+    """Every kind of range returns its bytes: inside, to the end, beyond it, empty; in answers as small as asked for."""
     size = len(expected)
     assert size >= 1_000, "check_source needs an object of at least 1,000 bytes"
     ranges: list[tuple[int, int | None]] = [
@@ -57,7 +57,7 @@ async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
-    """Asked for more and for less by turns, a source gives every byte once, and nothing only at the end."""
+    """Asked for more and for less by turns, a source returns every byte once, and nothing only at the end."""
     size = len(expected)
     for start, sizes in ((0, (1, 64 << 10, 7, 1 << 20, size // 3 + 1)), (size // 2, (size, 3)), (size - 20, (1,))):
         got = bytearray()
@@ -92,7 +92,7 @@ async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> N
 
 
 async def check_closed_source(open_source: OpenSource) -> None:
-    """Outside its context a source gives nothing: `ClosedResourceError`; leaving it early is clean."""
+    """Outside its context a source returns nothing: `ClosedResourceError`; leaving it early is clean."""
     opening = open_source()
     if isinstance(opening, ByteSource):  # it is its own context
         await _check_refusal(opening, "before the context was entered")

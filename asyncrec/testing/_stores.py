@@ -1,15 +1,15 @@
-"""`LaxStorage`: objects in memory, in a store that keeps the contract as badly as some real stores do.
+"""`LaxStorage` keeps objects in memory, and breaks the contract as some real stores do.
 
 Ceph 16 honours the condition of a put, and ignores that of a multipart completion; some programs that speak S3's
-protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. What
-is built on `Storage` is right only when it is right on these::
+protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. Code
+built on `Storage` is correct only if it is correct on these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
-    store = LaxStorage(honours="nothing")                 # whoever comes last stays, exclusive or not
+    store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
     store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, and their writers get an error
     store = LaxStorage(late=30.0, stale=5.0)              # answers come after 30 s; listings are 5 s old
 
-Time is anyio's: under `virtual_backend` it costs none. `FlakyStorage` around it adds faults by number.
+Time is anyio's: under `virtual_backend` no real time passes. `FlakyStorage` around it adds faults by number.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from asyncrec.storage._url import check_key, join
 
 
 class LaxStorage(Storage):
-    """A storage in memory that keeps the contract badly. Writers that are to meet share one instance.
+    """A storage in memory that breaks the contract. Writers that should meet share one instance.
 
     Args:
         memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.
-        honours: which exclusive publications are refused where an object is there. ``"puts"``: those of a body shorter
+        honours: which exclusive publications are refused if an object is there. ``"puts"``: those of a body shorter
             than a chunk, which go in one request; a longer one looks when its first chunk is full, and replaces what
             has come since. ``"nothing"``: even a short body only looks when it is opened. ``"all"``: each.
-        late: seconds from the effect of a publication or a deletion to its answer. Cancelled meanwhile, it is done.
+        late: seconds from the effect of a publication or a deletion to its answer. Its effect outlives a cancellation.
         lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
             as by a backend that could not find out.
-        stale: how many seconds old what a listing shows is. `head` and reading are never stale, as on every store met.
-        short: a source gives half of what it is asked for, as a server may whose packets are small.
+        stale: the age, in seconds, of what a listing shows. `head` and reads are never stale, as in all known stores.
+        short: whether a source returns half of what is requested, as a server with small packets may.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Small TFRecord files as bytes, written by TensorFlow 2.21.0 (`tf.io.TFRecordWriter`), with the records in them.
 
-`PLAIN` has one form only: what writes `RECORDS` uncompressed must give just these bytes. `GZIP` and `ZLIB` are one form
-of many, as the compressor and its level have it: they are to be decoded, not compared with.
+`PLAIN` has one form only: writing `RECORDS` uncompressed must produce exactly these bytes. `GZIP` and `ZLIB` are one
+form of many, depending on the compressor and its level: decode them, do not compare with them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ report, a dataclass with ``to_json()``. A tool of your own begins with `selected
 reads that with `open_shard`: so does the plugin asyncrec-report.
 
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
-`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. What several of them use is
-beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_read_through`,
+`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. Several of them use the
+modules `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_read_through`,
 `_conditions`, `_keyed_records` (records with their keys, written as something new), `_converted_before`,
 `_identity` (which records are the same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train,
 eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`,

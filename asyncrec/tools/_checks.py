@@ -27,14 +27,14 @@ _MOST_LINE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with a shard.
+    """A problem with a shard.
 
     Attributes:
         kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not what the manifest
             says), ``"index"``, ``"keys"`` (they belong to another version of it), or ``"unreadable"`` (the store did
-            not give it: nothing is known of it).
-        message: a sentence, with offset and record where they are known.
-        offset: in the decompressed stream.
+            not return it, so nothing is known of it).
+        message: a sentence, with offset and record if they are known.
+        offset: the position in the decompressed stream.
         record: how many whole records precede it in the shard.
     """
 
@@ -49,12 +49,12 @@ class Problem:
 
 @dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """What `check_shard` found.
+    """The result of `check_shard`.
 
     Attributes:
-        records: that are whole.
-        bytes: as stored.
-        crc32c: of all of them; `None` where the shard was not read to its end.
+        records: how many whole records it has.
+        bytes: how many bytes, as stored.
+        crc32c: the checksum of all of them; `None` if the shard was not read to its end.
     """
 
     path: str
@@ -79,9 +79,9 @@ class ShardReport:
 async def check_shard(
     storage: Storage, shard: SelectedShard, *, advance: Callable[[int], None] = lambda size: None
 ) -> ShardReport:
-    """Read a shard through, and hold it against all that is said of it.
+    """Read a whole shard, and compare it with everything that its manifest and index say of it.
 
-    ``advance`` is called with the bytes read since the last call. Raises nothing that a shard can be at fault for.
+    ``advance`` is called with the bytes read since the last call. A faulty shard never makes this raise.
     """
     report = ShardReport(path=shard.display_path)
     indexed = shard.entry is not None and shard.entry.index is not None
@@ -159,7 +159,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
-    """The index that the manifest names; one that nobody names is not held against the shard."""
+    """Check the index that the manifest names; any other index is not a problem of the shard."""
     sidecar = shard.entry.index if shard.entry is not None else None
     assert sidecar is not None, "asked for where there is one"
     name = sidecar.path
@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 
 
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
-    """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
+    """Return how an index or keys differ from the manifest, as text; ``""`` if they do not."""
     if sidecar.bytes not in (None, len(content)):
         return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)

@@ -15,11 +15,11 @@ from asyncrec.example._by_name import features_of, unknown_feature
 from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
 
-# Of each shard: so that a look takes a moment, and disturbs nobody.
+# Of each shard: so that a look takes a moment, and does not disturb the writers.
 _RECORDS = 1000
 # At one look: the newest.
 _SHARDS = 4
-# Values told apart; a feature that has more (a URL, say) is no class, and its other values are counted together.
+# Values that are counted; a feature that has more (a URL, say) is not a class, and its other values are one count.
 _VALUES = 1000
 _SHOWN = 20
 _LONGEST = 40
@@ -27,7 +27,7 @@ _OTHERS = "others"
 
 
 class ClassCounts:
-    """The counts of what was looked at so far, by the value of ``feature``."""
+    """The counts of the records read so far, by the value of ``feature``."""
 
     def __init__(self, feature: str) -> None:
         self._feature = feature
@@ -38,7 +38,7 @@ class ClassCounts:
         """Look at the newest shards that are new.
 
         Raises:
-            ValueError: the data set's schema has no such feature.
+            ValueError: the data set's schema does not have the feature.
         """
         known = features_of(manifest.schema)
         if known is not None and self._feature not in known:
@@ -55,7 +55,7 @@ class ClassCounts:
                 continue  # `verify` is for that; or it was replaced meanwhile
 
     def most(self) -> dict[str, int]:
-        """The values that come most often, and how often."""
+        """Return the most frequent values, and how often each occurs."""
         return dict(self._counts.most_common(_SHOWN))
 
     def _new(self, manifest: Manifest) -> list[ShardEntry]:

@@ -1,12 +1,12 @@
 """`convert` turns files of other formats into records, and records into such files.
 
 To records: every source file is a job of its own, whose id is made of the file's name, and is committed whole or not at
-all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once write no file
-twice. Each record has the key that its format gives (a page of a WARC its URL), or ``<file>#<number>``. The data set's
-metadata says which version of a file was converted (size and etag), and what was bad in it; a file that is another by
-now is refused.
+all. So if an interrupted conversion is run again, it skips the files that are done, and two conversions at once write
+no file twice. Each record has the key that its format defines (a page of a WARC its URL), or ``<file>#<number>``. The
+data set's metadata says which version of a file was converted (size and etag), and what was bad in it; a file that has
+changed since is refused.
 
-What is bad in a source is skipped and reported. `asyncrec.tools._formats` says which formats there are.
+Bad parts of a source are skipped and reported. `asyncrec.tools._formats` says which formats there are.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def convert(
 
 
 def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
-    """Whether this may be meant as a file of a format that nobody knows: a data set's name has no suffix."""
+    """Return whether this may be the name of a file in an unknown format: a data set's name has no suffix."""
     name = os.path.basename(os.fspath(target))
     return "." in name and ".tfrec" not in name
 
@@ -173,7 +173,7 @@ def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
 async def _files(
     store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
-    """The source files with the names they are known by, and their format."""
+    """Return the source files with the names they are known by, and their format."""
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
     found: list[ObjectInfo] = []
@@ -224,7 +224,7 @@ class _Importer:
     max_record_bytes: int
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
-        """Convert one file, unless that was done: one job, whose id is the file's."""
+        """Convert one file, unless that was done, as one job, whose id is the file's."""
         if (done := self.before.done(file, info)) is not None:
             return done
         base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
@@ -253,9 +253,9 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
-    """The id for the job of a source file; where one has ended well, what ended it.
+    """Return the id for the job of a source file; if such a job has ended well, return what ended it.
 
-    What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
+    A job for it that died on this machine is given up first: it can commit nothing more, and the next has another id.
 
     Raises:
         ConflictError: another process is converting the file.
@@ -304,7 +304,7 @@ class _Converting:
 async def _reading(
     kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
-    """The records of the version of a file that ``info`` is about."""
+    """Iterate over the records of a file, in the version that ``info`` describes."""
     assert kind.open is not None, "looked at"
     opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:

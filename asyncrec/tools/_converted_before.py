@@ -1,7 +1,7 @@
-"""`ConvertReport` is what `convert` did, and `ConvertedBefore` what earlier ones did, as a data set's metadata says it.
+"""`ConvertReport` is the result of `convert`, and `ConvertedBefore` that of earlier ones, from a data set's metadata.
 
-A file is known by its name. Its version is its size and etag: one that is another by now is refused, and never passed
-over or converted a second time beside its old records.
+A file is known by its name, its version by size and etag. A file whose version has changed is refused: it is neither
+skipped, nor converted a second time in addition to its old records.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ConvertReport:
 
 
 class ConvertedBefore:
-    """What the metadata of a data set says of the files that were converted into it: ``source <id>``, one for each."""
+    """The files that were converted into a data set, from its metadata: ``source <id>``, one entry for each."""
 
     def __init__(self, metadata: Mapping[str, Any], *, source: str, target: str) -> None:
         self.target = target
@@ -72,17 +72,17 @@ class ConvertedBefore:
                 self._versions.setdefault(value["file"], []).append(value)
 
     def check(self, files: Sequence[tuple[str, ObjectInfo]]) -> None:
-        """Refuse files that are others than those which the data set has under their names.
+        """Check that the data set has no other version of these files.
 
         Raises:
-            DatasetError: there are any.
+            DatasetError: it has.
         """
         changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
         if changed:
             raise self._changed(*changed[0], others=len(changed) - 1)
 
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
-        """The report on a file of which this version was converted; `None` where it was not."""
+        """Return the report on a file of which this version was converted; `None` if it was not."""
         for version in self._versions.get(file, ()):
             # What an earlier asyncrec wrote has no etag.
             if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):
@@ -94,10 +94,10 @@ class ConvertedBefore:
         return None
 
     def ended(self, file: str, info: ObjectInfo, metadata: Mapping[str, Any]) -> ConvertReport:
-        """The report on a file whose job another process has ended, with this metadata.
+        """Return the report on a file whose job another process has ended, with this metadata.
 
         Raises:
-            DatasetError: that was another version of it.
+            DatasetError: the job converted another version of the file.
         """
         other = ConvertedBefore(metadata, source=self._source, target=self.target)
         other.check([(file, info)])

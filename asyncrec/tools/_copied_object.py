@@ -1,4 +1,4 @@
-"""`copy_object` copies one object from store to store, verified; `is_there` and `is_same` tell whether it has to be."""
+"""`copy_object` copies one object from store to store, verified; `is_there` and `is_same` decide whether it must be."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Item:
     """One object to copy.
 
     Attributes:
-        source, target: keys in both stores.
-        size, crc32c: where a manifest says them.
-        listed: the manifest at the target names it already.
+        source, target: its keys in the two stores.
+        size, crc32c: from a manifest, or `None`.
+        listed: whether the manifest at the target already names it.
     """
 
     source: str
@@ -33,7 +33,7 @@ class Item:
 
 
 async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same"]:
-    """Whether what a manifest lists is there, as far as the store tells without being read."""
+    """Return whether an object that a manifest lists is there, as far as the store knows without reading it."""
     try:
         there = await store.head(item.target)
     except ObjectNotFoundError:
@@ -46,10 +46,10 @@ async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same
 
 
 async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: bool) -> bool:
-    """Whether the target has the object already.
+    """Return whether the target has the object already.
 
     Raises:
-        ObjectExistsError: it has another one.
+        ObjectExistsError: the target has another object.
     """
     try:
         there = await store.head(item.target)
@@ -73,7 +73,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
 async def copy_object(
     source: Storage, store: Storage, item: Item, advance: Callable[[int], None], *, exclusive: bool
 ) -> int:
-    """Copy one object; returns its bytes."""
+    """Copy one object, and return its size in bytes."""
     async with ResumingSource(source, item.source) as reading:
         async with store.open_sink(item.target, exclusive=exclusive) as sink:
             chunks = ChunkWriter(sink)

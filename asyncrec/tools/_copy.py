@@ -1,8 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
-Of a data set every shard goes with its index and its keys, and its manifest comes last: a copy that was interrupted is
-no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone. What
-the target's manifest names and is no longer there is put back, under that manifest and without a commit.
+Each shard of a data set is copied with its index and its keys, and the manifest comes last: an interrupted copy is not
+a data set yet, and copying again continues it. Identical objects at the target are kept. If an object that the target's
+manifest names is missing, it is put back, under that manifest and without a commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CopyReport:
     Attributes:
         copied: the paths of new objects, without manifests.
         kept: the paths of identical objects that were already there.
-        kept_by_size: those of ``kept`` of which only the size was compared, because the store has no checksums;
+        kept_by_size: those of ``kept`` that were compared only by size, because the store has no checksums;
             `verify` compares their contents.
         bytes: how many bytes were copied.
     """
@@ -103,14 +103,14 @@ async def copy(
         async def one(item: Item, into: Storage = store) -> bool:
             display_path = join(into.root, item.target)
             if item.listed:
-                # Nobody else makes a name that a manifest lists, and nothing but what the manifest says is published.
+                # No other job makes a name that a manifest lists, and nothing but what the manifest says is published.
                 exclusive = False
                 found = await is_there(into, item)
                 there = found != "no"
                 if found == "by size":
                     report.kept_by_size.append(display_path)
             else:
-                # Of a data set nothing is written over: whoever else may make these names is told.
+                # A data set's objects are not overwritten: if another program may make these names, the call raises.
                 exclusive = into is not store
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
@@ -138,7 +138,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Where an object goes: below the target with the part of its key that the selection does not share."""
+    """Return an object's target key: below the target, with the part of its key that the selection does not share."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -151,7 +151,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set; ``alone`` where the target names it, and not a folder for several."""
+    """Copy a data set; ``alone`` if the target names it, and not a folder for several."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)
@@ -203,7 +203,7 @@ def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Whether a data set says of all sources what it would be told."""
+    """Return whether a data set knows the carried progress and releases of all sources, or newer ones."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -216,10 +216,10 @@ async def _heal(
     one: Callable[..., Any],
     parallelism: int,
 ) -> None:
-    """Put back what the manifest at the target lists and is not there.
+    """Put back the objects that the manifest at the target lists, and that are missing.
 
     Raises:
-        ConflictError: the data set was replaced meanwhile, and what was put back was taken away again.
+        ConflictError: the data set was replaced meanwhile, and the restored objects were removed again.
     """
     put_back: list[ShardEntry] = []
 
@@ -231,7 +231,7 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # Who replaces a data set commits first, and deletes then: what it does not list by now, nobody may delete any more.
+    # A replacing job commits and then deletes. A shard put back after that, and unlisted now, is for us to delete.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -241,7 +241,7 @@ async def _heal(
 
 
 def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
-    """The objects of a shard, in the order in which they are published."""
+    """Return the objects of a shard, in the order in which they are published."""
     pairs = ((old.index, entry.index), (old.keys, entry.keys))
     sidecars = [(from_, to) for from_, to in pairs if from_ and to]
     return [
@@ -251,10 +251,10 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Refuse a new data set of a folder's name: whoever says so means one in it. Blocks.
+    """Raise if a new data set would have the name of a folder: the caller means a data set in it. Blocks.
 
     Raises:
-        ObjectExistsError: it is a folder.
+        ObjectExistsError: a folder has the name.
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(
@@ -263,15 +263,15 @@ def _refuse_folder(folder: str, inside: str) -> None:
 
 
 def _stem(name: str, path: str) -> str | None:
-    """Whose an object is: a shard, or an index or keys by the shard's name."""
+    """Return the stem of a shard, or of the shard that an index or keys belong to."""
     return stem_of(name, path.rpartition("/")[2].removesuffix(".index").removesuffix(".keys"))
 
 
 def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:
-    """What the data set at the target lacks.
+    """Return what the data set at the target lacks.
 
     Raises:
-        ObjectExistsError: it is another one.
+        ObjectExistsError: it is another data set.
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:
@@ -280,7 +280,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """The entry with the data set's new name in all of its own."""
+    """Return the entry with the data set's new name in all its names."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

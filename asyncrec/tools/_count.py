@@ -1,4 +1,4 @@
-"""`count` says how many records there are, by manifests, by indexes that fit, or by reading lengths."""
+"""`count` counts records, from manifests, from matching indexes, or by reading lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from asyncrec.tools._counts_by import CountedValue, CountsBy
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-# Shards at once of a store that is far away: of each little is asked, where it has an index.
+# Shards at once of a store that is far away: of each little is asked, if it has an index.
 _FAR = 16
 
 
@@ -73,7 +73,7 @@ async def count(
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
         FormatError: in a file without an index, a length or the compression is damaged.
-        ValueError: ``jobs`` is less than 1; there is no such feature, or ``by`` has more than 10,000 different values.
+        ValueError: ``jobs`` is less than 1; a feature does not exist, or ``by`` has more than 10,000 different values.
     """
     check_jobs(jobs)
     async with selected(
@@ -102,7 +102,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """The records of each shard, in order: as its manifest says, or else as `counted`."""
+    """Return the number of records of each shard, in order: from its manifest, or else from `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)
@@ -113,7 +113,7 @@ async def counts_of(
 
 
 async def counted(selection: Selection, shard: SelectedShard) -> int:
-    """The records of a shard, by its index or by reading it."""
+    """Return the number of records of a shard, by its index or by reading it."""
     folder, entry, index = await _looked_up(selection, shard)
     if index is not None:
         return len(index)
@@ -121,7 +121,7 @@ async def counted(selection: Selection, shard: SelectedShard) -> int:
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:
-    """The records of a shard, without reading it; `None` where it has no index."""
+    """Return the number of records of a shard, from its index; `None` if it has no index."""
     _, _, index = await _looked_up(selection, shard)
     return None if index is None else len(index)
 

@@ -1,4 +1,4 @@
-"""`CountsBy` counts records by what they hold in a feature, exactly, and refuses a feature of too many values."""
+"""`CountsBy` counts records exactly by the values of a feature, and refuses a feature with too many values."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from asyncrec.tools._conditions import Conditions, Where
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 
-# A feature that has more is no class; a URL, say. Some megabytes of short ones.
+# A feature that has more is not a class; a URL, say. Some megabytes of short ones.
 MOST_VALUES = 10_000
 # Names that a message lists, of records without a schema.
 _MOST_NAMED = 30
 
-# `None` where a record has not the feature; of several values their list, as text.
+# `None` if a record has not the feature; of several values their list, as text.
 CountedValue: TypeAlias = int | float | str | None
 
 
 class CountsBy:
-    """The records for which all of ``where`` holds, by the value of ``by``; of all of a selection, in bounded memory.
+    """The counts of a selection's records that meet all of ``where``, by the value of ``by``, in bounded memory.
 
     Attributes:
         side_by_side: whether the order of the shards makes no difference.
 
     Raises:
-        ValueError: the schema knows no such feature.
+        ValueError: the schema does not have the feature.
     """
 
     def __init__(self, selection: Selection, by: str | None, where: Sequence[Where]) -> None:
@@ -45,10 +45,10 @@ class CountsBy:
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
-        """Count a shard; returns the number of its records for which the conditions hold.
+        """Count a shard; return the number of its records that meet the conditions.
 
         Raises:
-            ValueError: there are more values than `MOST_VALUES`, or a condition asks for others than there are.
+            ValueError: there are more values than `MOST_VALUES`, or a condition does not fit the feature's values.
         """
         found = 0
         async with open_shard(self._selection, shard) as reader:
@@ -65,10 +65,10 @@ class CountsBy:
         return found
 
     def end(self) -> Mapping[CountedValue, int] | None:
-        """Return the counts, the most frequent first; `None` where none by a feature were asked for.
+        """Return the counts, the most frequent value first; `None` without ``by``.
 
         Raises:
-            ValueError: there were records, and none of them had the feature.
+            ValueError: there were records, but not one with the feature.
         """
         if self._conditions is not None:
             self._conditions.end()
@@ -79,7 +79,7 @@ class CountsBy:
         return dict(sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0]))))
 
     def _look(self, records: list[bytes]) -> tuple[int, Counter[CountedValue], dict[str, None]]:
-        """Blocks: each record is parsed."""
+        """Parse and count the records. Blocks."""
         if self._conditions is not None:
             records = [records[at] for at in self._conditions.chosen(records)]
         counts: Counter[CountedValue] = Counter()
@@ -101,6 +101,6 @@ def _shown(value: object) -> int | float | str:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, float) and not abs(value) < float("inf"):
-        return str(value)  # one key for all that are no number; and JSON has none of them
+        return str(value)  # one key for all NaNs and one for each infinity, none of which JSON has
     assert isinstance(value, int | float), "a feature has bytes, integers or floats"
     return value

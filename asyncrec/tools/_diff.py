@@ -25,7 +25,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# Numbers that are told, of each kind, and keys: for each of these a record is read.
+# Numbers that are reported, of each kind, and keys: for each of these a record is read.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -35,8 +35,8 @@ class DiffReport:
     """The result of `diff`.
 
     Attributes:
-        by: what records were matched by.
-        first_records, second_records: how many there are.
+        by: how records were matched.
+        first_records, second_records: how many records each path has.
         only_first, only_second: how many of them the other path does not have.
         changed: how many records of the first are in the second with other contents.
         only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand of these, ascending,
@@ -123,9 +123,9 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """What the first of these records are known by, as text: one read for each.
+    """Return the identities of the first of these records as text, with one read for each.
 
-    Of a key the shard has a digest; its text is that of the feature with the same one.
+    A shard has only a key's digest; its text is that of the feature with the same digest.
     """
     if selection.kind != "data set":
         return [""] * len(numbers[:_MOST_SHOWN])
@@ -148,7 +148,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """The text of a feature with one value, of bytes too; "" of others."""
+    """Return the text of a feature with one value, also of bytes; "" for other features."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:
@@ -157,7 +157,7 @@ def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
 
 
 def _compare(identities: Identities, report: DiffReport) -> None:
-    """Count, over all groups. Blocks."""
+    """Compare all groups of rows, and count. Blocks."""
     for rows in identities.groups():
         if len(rows):
             _count(rows, report)
@@ -192,7 +192,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """The lowest numbers of the rows, so many from each beginning on."""
+    """Return the lowest numbers of the rows; ``counts`` says how many rows follow each beginning."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

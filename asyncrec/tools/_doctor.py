@@ -1,11 +1,11 @@
-"""`doctor` finds out whether a store, with the rights at hand, does what asyncrec needs of it.
+"""`doctor` finds out whether a store, with the caller's rights, does what asyncrec needs of it.
 
-It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. From a
-store that only reads it reads the file that the path names.
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. On a
+read-only store it reads the file that the path names.
 
-Of two writers of a small object one has to win: nothing is written exclusively to a store that cannot do that, and the
-check fails. Of two writers of one that is sent in several parts one should; a store that cannot do that is used all the
-same, for data sets are decided by small objects, and the check says so and does not fail.
+If two writers create a small object, one has to win. The check fails if a store cannot do that, and nothing is written
+to it exclusively. If two writers create an object in several parts, one should win. A store that cannot do that is
+still used, since small objects decide in data sets; the check reports it and does not fail.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# Whether anybody answers at all is known after two seconds.
+# Whether the store answers at all is known after two seconds.
 _FIRST = RetryPolicy(attempts=4)
 
 
@@ -84,11 +84,11 @@ async def doctor(
 
 
 class _Enough(Exception):
-    """Abandons a sink."""
+    """An error that makes a sink abandon its object."""
 
 
 class _Doctor:
-    """One check-up: its objects, and what came of it."""
+    """One check-up: its objects, and its results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -103,7 +103,7 @@ class _Doctor:
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
-        """Try all; returns whether the store answers."""
+        """Run all checks; return whether the store answers."""
         async with TaskScope() as scope:
             scope.start_soon(self._loop.watch)
             try:
@@ -146,7 +146,7 @@ class _Doctor:
                         try:
                             await self._folder.delete(key)
                         except StorageError:
-                            break  # it was told by a check
+                            break  # a check has reported it
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         self._loop.trying(name)
@@ -234,7 +234,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the other one had created the object"
-        # One race does not prove it: whoever is later may have looked in time. A store that can be asked is asked.
+        # One race does not prove it: the later writer may have looked in time. A store that can be asked is asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
@@ -254,7 +254,7 @@ class _Doctor:
         )
 
     async def _parts(self) -> int:
-        """The size of the smallest object that is sent in more than one part."""
+        """Return the size of the smallest object that is sent in more than one part."""
         size = 0
         with suppress(_Enough):
             async with self._folder.open_sink(self._key()) as sink:
@@ -303,7 +303,7 @@ async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:
 
 
 async def _reading(store: Storage, key: str) -> Check:
-    """Read the beginning and the end of the object at ``key``, on a store on which nothing can be made to be read."""
+    """Read the beginning and the end of the object at ``key``, on a store that cannot be written."""
     name = "read"
     try:
         info = await store.head(key)
@@ -330,7 +330,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """What a kill -9 takes of a rolling writer here."""
+    """Return what a rolling writer here loses by kill -9."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

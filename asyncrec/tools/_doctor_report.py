@@ -13,7 +13,7 @@ from asyncrec.tools._report_json import json_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was tried. ``ok`` is `None` for what is reported and is neither good nor bad."""
+    """One check. ``ok`` is `None` for a fact that is neither good nor bad."""
 
     name: str
     ok: bool | None
@@ -42,7 +42,7 @@ class DoctorReport:
 
 
 def installed() -> dict[str, str]:
-    """Give the versions of Python, asyncrec and every plugin, and what is in C."""
+    """Return the versions of Python, asyncrec and every plugin, and what is in C."""
     found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
     for entry in entry_points(group="asyncrec"):
         if entry.dist is not None and entry.dist.name != "asyncrec":

@@ -25,11 +25,11 @@ _BATCH_BYTES = 64 << 20
 
 
 async def export(selection: Selection, store: Storage, key: str, to: Format, progress: Progress) -> int:
-    """Write all records to the file ``key``; returns how many.
+    """Write all records to the file ``key``, and return how many.
 
     Raises:
-        ObjectExistsError: there is such a file already.
-        SchemaError, DecodeError: one of them does not fit; nothing is written.
+        ObjectExistsError: the file exists.
+        SchemaError, DecodeError: a record does not fit; nothing is written.
     """
     schema = selection.schema
     if to.needs_schema and schema is None:
@@ -62,10 +62,10 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
 
 
 def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
-    """The bytes of some records. Blocks.
+    """Return the bytes of some records. Blocks.
 
     Raises:
-        SchemaError, DecodeError: one of them does not fit; the message says which, in place of its number among these.
+        SchemaError, DecodeError: a record does not fit; the message names it by its number among all records.
     """
     try:
         return encoder.encode([each.data for each in records])
@@ -79,7 +79,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
 
 
 async def _inferred(selection: Selection) -> Mapping[str, Any]:
-    """The schema of all records, by a pass over them."""
+    """Return the schema of all records, which needs a pass over them."""
     merged: Schema | None = None
     async with AsyncExitStack() as stack:
         async for found in RecordStream(selection, (), stack):

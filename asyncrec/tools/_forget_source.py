@@ -1,12 +1,12 @@
-"""`forget_source`: how far a source of records was stored is forgotten, so that its positions may begin anew.
+"""`forget_source` forgets how far a source of records was stored, so that its positions may begin anew.
 
-A source's topic is deleted, and made anew under its old name: position 0 is a new message, and the data set has it for
-stored. The naive way is to delete what the commits say of the source; but commits are never changed, and a writer that
-lives states its position in the next one.
+*The problem.* A topic is deleted, and made anew under its old name: position 0 is now a new message, but the data set
+counts it as stored. *The naive way* is to delete the source's position from the commits. But commits are never changed,
+and a live writer states its position in the next one.
 
-So this is an owner like any other (`asyncrec._shards.ownership.sources`): it ends the last owner, wins the next turn,
-and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so needs no mark:
-if it dies behind its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
+*What we do:* this becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last owner, wins
+the next turn, and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so
+needs no mark: if it dies after its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ async def forget_source(
         source: the name that writers give as ``source=``.
 
     Raises:
-        TypeError, ValueError: this cannot be the name of a source.
-        ObjectNotFoundError: there is no data set, or nothing of the source is stored in it.
+        TypeError, ValueError: ``source`` cannot be the name of a source.
+        ObjectNotFoundError: the data set does not exist, or has no position of the source.
         ConflictError: a writer that has the source cannot be ended from here; the message says why. Or a writer took
             the source in the same moment.
         ManifestError: the manifest cannot be read.
-        StorageError: whether the source was forgotten is not known; call it again.
+        StorageError: it is unknown whether the source was forgotten; call it again.
     """
     check_source(source)
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):

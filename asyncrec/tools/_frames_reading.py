@@ -1,7 +1,7 @@
-"""`FramedRecords` are all records of a selection in the frames in which they stand, where those can be had.
+"""`FramedRecords` are all records of a selection, in their frames if possible.
 
-They can where a shard is an uncompressed local file and there is C: a block is read and checked in one hop to a worker
-thread, and no record is made. Of other shards, and from damage on, they are what a `RecordReader` gives.
+That is possible if a shard is an uncompressed local file, with the C extension: a block is read and checked in one hop
+to a worker thread, and no record object is made. For other shards, and from damage on, a `RecordReader` returns them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class FramedRecords(ShardsInTurn):
-    """All records, in order, with their keys where any shard has keys."""
+    """All records, in order, with their keys if any shard has keys."""
 
     _reader: _FrameReader
 
@@ -59,7 +59,7 @@ class _FrameReader:
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
     ) -> None:
-        """``file`` is the shard's, where it can be read in frames."""
+        """``file`` is the shard's, if it can be read in frames."""
         self._selection = selection
         self._shard = shard
         self._stack = stack
@@ -73,8 +73,8 @@ class _FrameReader:
         """Return the next records, without keys; `None` at the end.
 
         Raises:
-            FormatError: damage, as a `RecordReader` tells it.
-            ObjectChangedError: it is no longer the file that was opened.
+            FormatError: a record is damaged, as for a `RecordReader`.
+            ObjectChangedError: the file was replaced since it was opened.
         """
         if self._file is not None:
             batch = await in_thread(self._next_frames, self._file)
@@ -98,7 +98,7 @@ class _FrameReader:
         return None if found is None else KeyedBatch(found.records)
 
     def _next_frames(self, file: OpenFile) -> FramedBatch | None:
-        """Read whole frames, in a worker thread; `None` at the end, or where something else than a frame stands."""
+        """Read whole frames, in a worker thread; return `None` at the end, or if no valid frame follows."""
         size = _BLOCK_BYTES
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):
@@ -109,7 +109,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged, or cut: whoever reads records tells how
+            if meter.error is not None or len(block) < size:  # damaged, or cut: the reader of records says how
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None
@@ -120,7 +120,7 @@ async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncItera
     """Open a shard.
 
     Raises:
-        ObjectNotFoundError, StorageError: it cannot be opened.
+        ObjectNotFoundError, StorageError: the shard cannot be opened.
     """
     folder = local_folder(selection.storage) if native is not None else None
     async with AsyncExitStack() as stack:

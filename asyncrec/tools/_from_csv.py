@@ -83,7 +83,7 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Refuse what is no table: some of it could be read as one of a single column, named for the first line.
+    """Raise if the file is not a table: it could be read as one of a single column, named for the first line.
 
     Raises:
         DatasetError: the first line is a JSON object.
@@ -102,7 +102,7 @@ class _Table:
     """A CSV file with a header: its columns by name, with their types. Blocks.
 
     Args:
-        folder: of the file, in whose storage the paths of the columns ``files`` are relative to it.
+        folder: the folder of the file, to which the paths in the columns ``files`` are relative.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class _Table:
         if key is not None:
             self._kinds[key] = "str"
         self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
-        # A column of numbers with a slip in it is text from then on, and nobody would see it.
+        # One mistake makes a column of numbers text, which would go unnoticed.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
@@ -159,7 +159,7 @@ class _Table:
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 
     def _notes_on_labels(self, label: str, column: _Column) -> list[str]:
-        """What is odd about a column of labels, a sentence each."""
+        """Return what is odd about a column of labels, one sentence each."""
         notes = []
         rows, classes = len(self._rows) - 1, len(self.labels)
         if column.empty:
@@ -211,12 +211,12 @@ class _Table:
 
 
 class _Column:
-    """What is known of a column.
+    """The facts known about a column.
 
     Attributes:
         numbers, texts: how many cells are a number, and how many are another text.
-        empty, first_empty: cells without anything, and where the first stands.
-        row, text: where it became text, and what stands there.
+        empty, first_empty: how many cells are empty, and where the first one is.
+        row, text: the row in which the column became text, and its cell there.
     """
 
     def __init__(self) -> None:
@@ -240,13 +240,13 @@ class _Column:
 
     @property
     def kind(self) -> str:
-        """The type that holds all its cells; text if all are empty."""
+        """The type that holds all cells of the column; text if all are empty."""
         return self._kind if self.numbers or self.texts else "str"
 
 
 # Each holds what those before it hold.
 _KINDS = ("int64", "float32", "str")
-# More are no mistake by themselves, and rarely what a label means.
+# More are not a mistake by themselves, and rarely what a label means.
 _MANY_CLASSES = 1000
 # Of the first line, to tell whether it is JSON.
 _MOST_LINE = 1 << 20
@@ -255,7 +255,7 @@ _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """The first type that holds a cell. A number has no underscores, which Python alone reads."""
+    """Return the first type that holds a cell. A number has no underscores, although Python accepts them."""
     if "_" in cell:
         return "str"
     try:

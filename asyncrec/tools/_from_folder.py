@@ -42,8 +42,8 @@ async def from_folder(
     each label.
 
     Raises:
-        ObjectNotFoundError: there is no such folder.
-        DatasetError: there are no files in its folders, or none for a split.
+        ObjectNotFoundError: the folder does not exist.
+        DatasetError: its folders have no files, or a split would get no file.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(

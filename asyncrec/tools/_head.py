@@ -33,7 +33,7 @@ class FoundRecord:
 class RecordStream:
     """A single pass over records, made by `open_records`.
 
-    ``async for records in stream`` gives non-empty lists, each of one shard.
+    ``async for records in stream`` yields non-empty lists, each of one shard.
     """
 
     def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:
@@ -83,7 +83,7 @@ class RecordStream:
                 return found
 
     def _chosen(self, conditions: Conditions, records: list[FoundRecord]) -> list[FoundRecord]:
-        """Those that meet the conditions. Blocks: each is parsed."""
+        """Return the records that meet the conditions. Blocks: each is parsed."""
         return [records[at] for at in conditions.chosen([each.data for each in records])]
 
 
@@ -104,8 +104,8 @@ async def open_records(
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
-        ValueError: no record has the feature of a condition, or the feature cannot have that value: on opening if there
-            is a schema, otherwise while reading.
+        ValueError: no record has the feature of a condition, or the feature cannot have that value. Raised on opening
+            if there is a schema, otherwise while reading.
         FormatError: while reading, after all records before the damage were returned.
     """
     async with selected(

@@ -1,7 +1,7 @@
 """`Identities` say which records are the same, by content, key or a feature, and group them in bounded memory.
 
-Each record is a row of a table: 16 bytes that stand for what it is known by, 8 for its content, its number and which
-side it is of. Beyond the memory limit rows go to files by their first byte, and are grouped file by file.
+Each record is a row of a table: a digest of its identity (16 bytes) and of its content (8), its number, and its
+side. Beyond the memory limit rows go to files by their first byte, and are grouped file by file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
 
 CONTENT, KEY = "content", "key"
-"""What a record is known by, beside the name of a feature."""
+"""What a record is known by, besides the name of a feature."""
 
 Features = Mapping[str, Raw]
 
@@ -35,10 +35,10 @@ _MEMORY = 64 << 20
 
 
 def check_by(by: str) -> None:
-    """Refuse what no record is known by, before anything is opened.
+    """Check ``by`` before any file is opened.
 
     Raises:
-        ValueError: it is not as `Identities` takes it.
+        ValueError: `Identities` does not accept it.
     """
     if by not in (CONTENT, KEY) and not by.startswith("feature:"):
         raise ArgumentValueError(f"by must be 'content', 'key' or 'feature:NAME', not {by!r}")
@@ -49,8 +49,8 @@ class Identities:
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
-        newest_by: the feature that tells the age of a record. Rows then have a member ``age``, which sorts as it does.
-        ignore: features that are no part of a record's content.
+        newest_by: the feature that is the age of a record. Rows then have a member ``age``, in the same order.
+        ignore: features that do not count as part of a record's content.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Identities:
         await self._rows.__aexit__(*error)
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
-        """Take in all records of a selection; returns how many there are.
+        """Add all records of a selection to the table, and return how many there are.
 
         Raises:
-            DatasetError: by key, and it has none.
-            ValueError: by a feature that no record has; or to ``ignore`` one.
+            DatasetError: ``by`` is the key, but the selection has no keys.
+            ValueError: no record has the feature of ``by``, or one of ``ignore``.
         """
         if self._by == KEY and not has_keys(selection):
             raise DatasetError(f"{selection.path}: the records have no keys; compare them by content instead")
@@ -142,19 +142,19 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """What stands for a record's value of the feature; `None` where it has none."""
+        """Return a digest of a record's value of the feature; `None` if it has no value."""
         assert self._feature is not None, "asked for"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
     def _without_ignored(self, features: Features) -> bytes:
-        """What stands for a record's content without the features that are ignored."""
+        """Return bytes that represent a record's content without the ignored features."""
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """The keys of records; `None` where one was written without."""
+    """Return the keys of records; `None` if one was written without a key."""
     return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
 
 

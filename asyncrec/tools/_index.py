@@ -1,4 +1,4 @@
-"""`index` writes where each record begins, where readers look for it.
+"""`index` writes where each record begins, to the file in which readers look for it.
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
@@ -36,7 +36,7 @@ _FAR = 4
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """The result of `index`: the paths of new indexes, and of existing valid ones, and why a shard has none."""
+    """The result of `index`: the paths of new indexes and of existing valid ones, and why a shard has no index."""
 
     path: str
     made: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ async def index(
 
     Raises:
         FormatError: in a shard, a length or the compression is damaged.
-        ValueError: there is no such layout, or ``jobs`` is less than 1.
+        ValueError: the layout is unknown, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)
     if layout not in LAYOUTS:

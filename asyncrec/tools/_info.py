@@ -1,4 +1,4 @@
-"""`info` says what a path holds, from manifests, indexes and the first records, without reading the rest."""
+"""`info` describes what a path holds, from manifests, indexes and the first records, without reading the rest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CONCURRENT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A file that no manifest names. ``records`` is `None` where there is no index and it is too large to count."""
+    """A file that no manifest names. ``records`` is `None` if there is no index and it is too large to count."""
 
     path: str
     bytes: int
@@ -58,10 +58,10 @@ class WriterInfo:
 
     Attributes:
         state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it; ``"died"``,
-            the same, and it left no record; ``"given up"``. Of one that has not ended ``"alive"``, ``"dead"``, or
-            ``"unknown"`` where nobody can tell from here; ``"open"`` where it left nothing that could be asked.
-        shards, records: that it committed.
-        job: what it said as it began, if it has not ended.
+            the same, but it left no record; ``"given up"``. A writer that has not ended is ``"alive"``, ``"dead"``, or
+            ``"unknown"`` if this machine cannot find out; ``"open"`` if it left no trace that could be checked.
+        shards, records: how many it committed.
+        job: its description from when it began, if it has not ended.
     """
 
     id: str
@@ -82,7 +82,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set: its snapshot, who wrote it or is at it, and what lies beside it in no manifest."""
+    """A data set: its snapshot, the writers that wrote it or are at work, and its files that are in no manifest."""
 
     path: str
     manifest: Manifest
@@ -118,7 +118,7 @@ class InfoReport:
 
     Attributes:
         files: the files that are in no data set.
-        content: what the first records are: ``"Example"``, ``"bytes"``, ``"empty"``; `None` if they cannot be read.
+        content: the kind of the first records: ``"Example"``, ``"bytes"``, ``"empty"``; `None` if they cannot be read.
         schema: the schema of the data set, or one inferred from the first records.
         inferred: the number of records from which it was inferred; 0 if it is from a manifest.
         damage: why the first records cannot be read.
@@ -145,7 +145,7 @@ class InfoReport:
 
     @property
     def records(self) -> int | None:
-        """`None` if a file was too large to be counted."""
+        """The number of records; `None` if a file was too large to be counted."""
         counts = [file.records for file in self.files]
         known = [each for each in counts if each is not None]
         if len(known) < len(counts):
@@ -193,7 +193,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """A data set that somebody has begun, and committed nothing of."""
+    """Return a data set that a writer has begun without a commit yet, or `None`."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):
@@ -235,7 +235,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
-    """Those that committed something, or ended; and those that are at work, or died at it."""
+    """Return the writers that committed or ended, and those that are at work or died at it."""
     unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():
@@ -269,7 +269,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
-    """What the first records are, and the schema where no manifest says it."""
+    """Read the first records: their kind, and the schema if no manifest has it."""
     report.schema = selection.schema
     first = next((shard for shard in selection.shards if shard.size), None)
     if first is None:
@@ -291,4 +291,4 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             report.schema = (await in_thread(Schema.infer, records)).to_json()
             report.inferred = len(records)
         except ExampleError:
-            report.content = "bytes"  # some of them are no Examples
+            report.content = "bytes"  # some of them are not Examples

@@ -1,4 +1,4 @@
-"""A record is turned into a JSON value here, and back, without loss. Pure.
+"""Turn a record into a JSON value, and back, without loss. Pure.
 
 An Example is an object: its features by name. A feature with one value is that value, any other a list; a feature that
 the schema says is a list is always one. int64 values are numbers without a fraction, floats numbers with one, in the
@@ -8,10 +8,10 @@ marked:
     {"$base64": "..."}                      bytes that are not UTF-8
     {"$float": "nan"}                       also "inf" and "-inf"
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
-    {"$record": ...}                        a record that is no Example: its bytes
+    {"$record": ...}                        a record that is not an Example: its bytes
 
-``to_json`` and ``from_json`` are inverses, except for what decoding an Example forgets (of which kind an empty list
-was, the order and packing of the features on the wire), and which of the many NaNs one was.
+``to_json`` and ``from_json`` are inverses, except for what decoding an Example loses (the kind of an empty list, the
+order and packing of the features on the wire), and the payload of a NaN.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncrec.example._codec import Decoded, decode_sequence_example, encode_exa
 
 
 def is_example(record: bytes) -> bool:
-    """Whether a record reads as an Example or a SequenceExample that holds something."""
+    """Return whether a record reads as an Example or a SequenceExample that holds something."""
     try:
         context, lists = decode_sequence_example(record)
     except DecodeError:
@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """The features that a schema, as its ``to_json`` gives it, says are lists even where they have one value."""
+    """Return the features that a schema, as its ``to_json`` returns it, says are lists even if they have one value."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()
@@ -46,7 +46,7 @@ def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Any]:
-    """The JSON value of a record.
+    """Return the JSON value of a record.
 
     Args:
         lists: features that are lists whatever their length.
@@ -72,12 +72,12 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """The record of a JSON value, as ``to_json`` gives it or as people write it: ``{"label": 3, "text": "..."}``.
+    """Return the record of a JSON value, from ``to_json`` or as people write it: ``{"label": 3, "text": "..."}``.
 
-    `True` and `False` are int64; `None` is a feature that is absent.
+    `True` and `False` are int64; `None` is an absent feature.
 
     Raises:
-        SchemaError: it is no object, or holds what no feature can be: an object without a mark, a list of kinds mixed.
+        SchemaError: the value is not an object, or a member fits no feature: an unmarked object, a mixed list.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
@@ -106,7 +106,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A feature as the encoder takes it: floats and whole numbers that stand in one list are floats."""
+    """Return a feature as the encoder takes it: in a list of floats and whole numbers, all become floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]

@@ -58,7 +58,7 @@ async def ls(
 
 
 def _entries(selection: Selection) -> list[Listed]:
-    """Blocks: there may be a million."""
+    """List the entries. Blocks: there may be a million."""
     found = []
     for shard in selection.shards:
         if shard.entry is None:

@@ -45,7 +45,7 @@ async def merge(
     changed.
 
     Args:
-        compression: the compression of the new shards; by default the one that most records have.
+        compression: the compression of the new shards; by default, that of most records.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.

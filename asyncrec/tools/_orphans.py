@@ -1,9 +1,9 @@
-"""What `verify` finds that looks like a data set's and is in no manifest, and what of it may be adopted or deleted.
+"""Find the objects that look like a data set's and are in no manifest, for `verify`, and adopt or delete them.
 
-Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
-(`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that job, or to `asyncrec.recover`.
-What is left of a job that has ended may be deleted. If a person took the mark away, only the age speaks: a whole
-rolling shard may be adopted, and what is deleted is deleted behind a tombstone.
+The names of all that a job makes contain the job's name, and its mark stays until it has ended
+(`_shards.ownership.marks`). So the objects of a job that has not ended are left to that job, or to `asyncrec.recover`.
+Those of a job that has ended may be deleted. If a person removed the mark, only the age decides: a whole rolling shard
+may be adopted, and objects are deleted behind a tombstone.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _Found = tuple[ObjectInfo, str, str]  # with its kind, and the name of its shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """One object.
+    """An object that is in no manifest.
 
     Attributes:
-        path: for people.
-        key: in the data set's folder.
-        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that is not there, either; ``"positions"``, of
+        path: its path, for people.
+        key: its key in the data set's folder.
+        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that does not exist, either; ``"positions"``, of
             a shard; or ``"run"``, of keys, which no checkpoint names.
-        refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
+        refused: why it must not be adopted; `None` for a shard that may be adopted if it is whole.
         owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
-        recent: it is younger than the age asked for.
+        recent: whether it is younger than the required age.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Orphan:
 
     @property
     def is_free(self) -> bool:
-        """Nobody's, and old enough."""
+        """Whether the object belongs to no job, and is old enough."""
         return self.owner is None and not self.recent
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """The runs of keys that no checkpoint names. That one was to name them, only their age tells."""
+    """Return the runs of keys that no checkpoint names. Only their age shows whether one is still to name them."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
@@ -142,7 +142,7 @@ async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> 
 
 
 async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """The shards, indexes, keys and positions that are in no manifest."""
+    """Return the shards, indexes, keys and positions that are in no manifest."""
     folder, name = dataset.folder, dataset.name
     listed = dataset.manifest.shards
     shards: set[str] = set()
@@ -169,7 +169,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # In this order: of whoever has no mark by now, the history has all that was committed, also since the manifest was
+    # In this order: if a job has no mark by now, the history has all that it committed, also after the manifest was
     # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
@@ -218,10 +218,10 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Make rolling shards, each whole, part of the data set, by the commits that their writers had not made.
+    """Add whole rolling shards to the data set, by the commits that their writers had not made.
 
     Raises:
-        ConflictError: the writer has committed it, or was abandoned, meanwhile.
+        ConflictError: the writer has committed a shard, or was abandoned, meanwhile.
         StorageError: the manifest could not be written.
     """
     folder, name = dataset.folder, dataset.name
@@ -250,12 +250,12 @@ async def _entry_of(
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
-    """Delete those that are nobody's, with the index and the keys of each shard; returns them.
+    """Delete the objects that belong to no job, with the index and the keys of each shard; return them.
 
-    Their writers are ended first: what was committed until then stays, and nothing more is.
+    Their writers are ended first: what they committed before stays, and they commit nothing more.
 
-    And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
-    may live, and have a shard of such a name on its way.
+    The claims of jobs that have ended are deleted, too, if they are newer than that end. A claim on plain names stays:
+    a job that was given up may be alive, and have a shard of such a name on its way.
     """
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
@@ -288,7 +288,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Those that the data set does not have. Blocks."""
+    """Return the objects that the data set does not have. Blocks."""
     return [
         each
         for each in found
@@ -297,7 +297,7 @@ def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:
-    """By the stems of names: the jobs that have not ended."""
+    """Return the jobs that have not ended, by the stems of their names."""
     headers = [job.header for job in await find_jobs(folder, name)]
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}

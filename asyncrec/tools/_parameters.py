@@ -1,9 +1,9 @@
 """``jobs=`` and ``progress=``, which many tools take.
 
-``jobs=`` is how many pieces of its work, shards or files, a tool has in hand at once.
+``jobs=`` is how many pieces of its work, shards or files, a tool processes at once.
 
-A piece has its heavy work done in worker threads, in C that lets go of the GIL, so that as many run side by side as
-there are processors. What a tool returns, writes and raises does not depend on the number:
+The heavy work of a piece is done in worker threads, in C that releases the GIL, so that one piece can run on each
+processor. What a tool returns, writes and raises does not depend on the number:
 `asyncrec._concurrency.map.side_by_side` keeps the order.
 """
 
@@ -44,11 +44,11 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
 
 
 Progress = Callable[[int, int | None], None]
-"""A function that is called with what is done and what there is in all; `None` where that is not known."""
+"""A function that is called with what is done and what there is in all; `None` if that is not known."""
 
 
 class Advance:
-    """A function that adds to what is done, and says so: ``advance(size)``."""
+    """A function that adds to the work done, and reports it: ``advance(size)``."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress = progress

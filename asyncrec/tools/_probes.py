@@ -1,5 +1,5 @@
-"""What a store does is tried here: `race` (exclusive creation), `HeldLoop` (whether it holds the event loop), and
-`check_locks` (whether locks keep two processes apart in a folder).
+"""Try what a store does: `race` (exclusive creation), `HeldLoop` (whether it blocks the event loop), and `check_locks`
+(whether locks keep two processes apart in a folder).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from asyncrec.tools._doctor_report import Check
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
     """Have exclusive writers of one key send everything before the first of them publishes.
 
-    Returns the numbers of the writers whose creation succeeded: one number, if the store keeps them apart.
+    Return the numbers of the writers whose creation succeeded: one number, if the store keeps them apart.
 
     Raises:
-        StorageError: one of them failed for another reason than that the object is there.
+        StorageError: a writer failed for another reason than that the object exists.
     """
     won: list[int] = []
     failed: list[StorageError] = []
@@ -72,10 +72,10 @@ _TICK = 0.005
 
 
 class HeldLoop:
-    """A watch of the event loop; `watch` is the task that is to run meanwhile.
+    """A watch of the event loop; `watch` is the task to run meanwhile.
 
     Attributes:
-        longest: in seconds, and what was tried meanwhile.
+        longest: the longest block in seconds, and what was tried meanwhile.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class HeldLoop:
 
 
 def check_locks(folder: LocalStorage) -> Check:
-    """Lock a file there, and see that a second descriptor of it is refused the lock. Blocks."""
+    """Lock a file in a folder, and check that a second descriptor of it cannot be locked. Blocks."""
     path = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
     try:
         with mapped_errors("locking", path):

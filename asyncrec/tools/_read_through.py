@@ -1,8 +1,8 @@
-"""`read_through` reads one shard to its end, and says what it is and what is damaged.
+"""`read_through` reads one shard to its end, and returns what it is and what is damaged.
 
-A shard that is whole, as nearly all are, is measured: no record is made. One in which anything is wrong is read again
-by a reader that skips what is damaged and knows what that was; so reports of damage have one source. What it reads
-passes through a `ChecksummedStorage`, which knows the CRC32C of all the bytes afterwards.
+A whole shard, as nearly all are, is only measured: no record object is made. A damaged one is read again by a reader
+that skips and reports the damage, so that reports of damage have one source. The bytes that it reads pass through a
+`ChecksummedStorage`, which computes the CRC32C of all of them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Advance = Callable[[int], None]
 
 @dataclass(slots=True, kw_only=True)
 class ReadThrough:
-    """What a shard was found to be.
+    """The result of `read_through`.
 
     Attributes:
-        records: that are whole.
-        info: what the store says of it.
-        crc32c: of all its bytes; `None` where it was not read to its end.
-        damage: what was skipped.
-        error: what skipping could not pass over.
-        index: makes its index, for a worker thread; only where sizes were asked for.
+        records: how many whole records the shard has.
+        info: the store's description of it.
+        crc32c: the checksum of all its bytes; `None` if it was not read to its end.
+        damage: the damage that was skipped.
+        error: the error that skipping could not pass.
+        index: makes its index, in a worker thread; only if sizes were asked for.
     """
 
     records: int
@@ -52,14 +52,14 @@ class ReadThrough:
 
 
 async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, advance: Advance) -> ReadThrough:
-    """Read a shard, with every checksum.
+    """Read a shard, and check every checksum.
 
     Args:
         sizes: whether the index is wanted.
         advance: called with the bytes read since the last call.
 
     Raises:
-        ObjectNotFoundError, StorageError: the store did not give it.
+        ObjectNotFoundError, StorageError: the store did not return it.
     """
     done = 0
 
@@ -81,7 +81,7 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """As ``advance``, but for what was read before."""
+    """Return a function like ``advance`` that leaves out the first ``done`` bytes."""
     left = done
 
     def on(size: int) -> None:
@@ -129,7 +129,7 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
 
 
 class _Counts:
-    """How many records a reader gives, and with ``sizes`` how long each is."""
+    """The number of records that a reader returns, and with ``sizes`` the length of each."""
 
     def __init__(self, *, sizes: bool) -> None:
         self.records = 0
@@ -151,7 +151,7 @@ class _Counts:
         self.compression = reader.compression
 
     def index(self) -> RecordIndex:
-        """Make the index: where a shard came damaged once, and whole when it was read again."""
+        """Make the index of a shard that came damaged once, and whole when it was read again."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
         if self.compression != "GZIP" or not len(sizes):
             return RecordIndex.of_sizes(sizes)
@@ -166,12 +166,12 @@ _MOST_ON_LOOP = 1 << 20
 class ChecksummedStorage(ReadOnlyStorage):
     """Another storage, for reading one object from its beginning, by one reader at a time.
 
-    A range that is read again counts once: the reader goes back when something came damaged.
+    A range that is read again counts once: the reader goes back if bytes came damaged.
 
     Attributes:
-        crc32c: of the bytes ``[0, position)``.
-        position: how far the object was read.
-        info: what the store said of it; `None` before it was opened.
+        crc32c: the checksum of the bytes ``[0, position)``.
+        position: the number of bytes read so far.
+        info: the store's description of the object; `None` before it was opened.
     """
 
     why = "this storage is only used to compute a checksum"
@@ -198,7 +198,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         return await self._storage.head(key)
 
     async def passed(self, start: int, block: bytes) -> None:
-        """``block`` was read from ``start``."""
+        """Count ``block``, which was read from ``start``."""
         new = self.position - start
         if not 0 <= new < len(block):
             return  # read before; or behind a gap, and then the checksum stays that of what came before it
@@ -215,7 +215,7 @@ class _Source(ByteSource):
         self._storage = storage
         self._source = source
         self._at = start
-        self._block = b""  # received, and not given out yet: cancelled, it can be received again
+        self._block = b""  # received, and not returned yet: cancelled, it can be received again
         self.info = source.info
 
     async def receive(self, max_bytes: int) -> bytes:

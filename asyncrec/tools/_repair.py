@@ -1,6 +1,6 @@
-"""`repair` writes what is whole of a damaged file into a new one.
+"""`repair` writes the intact records of a damaged file into a new file.
 
-The damaged file stays as it is: it is the only one there is.
+It never changes the damaged file, which may be the only copy.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ async def repair(
         progress: called with the number of records saved so far, and `None`.
 
     Raises:
-        ObjectNotFoundError: there is no source.
-        ObjectExistsError: there is a target.
+        ObjectNotFoundError: the source does not exist.
+        ObjectExistsError: the target exists.
         ValueError: target and source are the same.
     """
     max_record_bytes = record_limit(max_record_bytes)
@@ -159,7 +159,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 
 
 async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> Sequence[int]:
-    """Where the file's records began when its index was made; none where there is no index to be used."""
+    """Return where the file's records began when its index was made; empty without a usable index."""
     key = index_key(shard) if entry is None or entry.index is None else entry.index.path
     try:
         text = await folder.get(key, max_bytes=_MOST_INDEX)
@@ -170,7 +170,7 @@ async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> 
 
 
 async def _entry_of(folder: Storage, shard: str) -> ShardEntry | None:
-    """What the manifest of its data set says of a shard; `None` of a file in no manifest that can be read."""
+    """Return a shard's entry in the manifest of its data set; `None` for a file in no readable manifest."""
     name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
     try:
         manifest = await load_manifest(folder, name, path=name) if name != shard else None

@@ -1,4 +1,4 @@
-"""`json_of` makes the JSON of a report: the attributes whose names it gets, in that order."""
+"""`json_of` makes the JSON of a report: the named attributes, in that order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
-    """Return attributes of a report by their names, which spaces separate.
+    """Return the attributes of a report whose names are given, separated by spaces.
 
     A report among them is made into JSON by its own ``to_json``, a time is text (ISO 8601), and a float is rounded to
-    three places, since a report has seconds and rates alone.
+    three places, since a report's floats are seconds and rates.
 
     Args:
-        instead: the values of names that are no attributes, or are shown otherwise.
+        instead: the values of names that are not attributes, or that are shown differently.
     """
     return {name: instead[name] if name in instead else _plain(getattr(report, name)) for name in names.split()}
 

@@ -1,8 +1,7 @@
-"""`SalvagedShard` is a shard that is read past its damage: which record is which, so that each keeps its key, and what
-was lost.
+"""`SalvagedShard` reads a shard past its damage, and reports the loss and the numbers of the records, for their keys.
 
-A key stands in its file by the number of its record, and behind damage nobody knows how many were lost. The index does:
-a record is the one that begins where it does. Whose number is not certain has no key rather than another's.
+A key is stored by the number of its record, and after damage it is unknown how many records were lost. The index says
+where each record begins, and so which one it is. A record whose number is uncertain gets no key, not another's.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from asyncrec.tools._shard_reading import open_shard, shard_index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLoss:
-    """What could not be read of a damaged shard.
+    """The loss of a damaged shard.
 
     Attributes:
         path: the path of the shard.
-        records: how many more records it should have; `None` if no manifest says it.
+        records: how many more records it should have; `None` if no manifest lists it.
         bytes: the size of the lost ranges.
         without_key: records that were read but have lost their key: without an index, or after damage inside a
             compressed stream, it is unknown which keys belong to them.
-        ambiguous_ranges: ranges of records that were read, but may be the contents of a record that was lost.
+        ambiguous_ranges: ranges of records that were read, but may be part of the contents of a lost record.
     """
 
     path: str
@@ -50,7 +49,7 @@ class SalvagedShard:
     """One shard that is being read; made by `open_salvaged`.
 
     Attributes:
-        reader: gives what is whole.
+        reader: returns the whole records.
         without_key: how many records had no certain number.
     """
 
@@ -64,9 +63,9 @@ class SalvagedShard:
         self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
-        """The numbers that a batch's records have in the undamaged shard, ascending; `None` where that is not certain.
+        """Return the numbers of a batch's records in the undamaged shard, ascending; `None` if that is not certain.
 
-        In a thread: there may be many.
+        Runs in a thread, since there may be many.
         """
         sizes = [len(record) + FRAME_OVERHEAD for record in batch.records]
         stats = self.reader.stats()
@@ -82,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Which lines of the index the records are; -1 where that is not known."""
+        """Return the line of the index for each record; -1 if that is not known."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -105,7 +104,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """What was lost, once all was read; `None` where nothing was."""
+        """Return the loss, once the shard was read; `None` if there was no loss."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)

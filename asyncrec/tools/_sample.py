@@ -1,4 +1,4 @@
-"""`sample` draws records by a seed, and gives them or writes them as a new data set."""
+"""`sample` draws records by a seed, and returns them or writes them as a new data set."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def sample(
 
 
 class SampleStream:
-    """The records that were drawn, in stored order: ``async for records in stream`` gives lists.
+    """The records that were drawn, in stored order: ``async for records in stream`` yields lists.
 
     Attributes:
         selection: the selection that they were drawn from.
@@ -145,7 +145,7 @@ async def open_sample(
 async def _draw(
     selection: Selection, records: int | None, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int64], int]:
-    """The numbers of the records, ascending, and how many records there are."""
+    """Return the numbers of the records, ascending, and how many records there are."""
     if (records is None) == (fraction is None):
         raise ArgumentValueError("pass either records (how many to draw) or fraction")
     if records is not None and records < 0:
@@ -164,7 +164,7 @@ async def _draw(
 
 
 def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
-    """Which of ``count`` records from number ``first`` on were drawn."""
+    """Return which of ``count`` records from number ``first`` on were drawn."""
     begin, end = np.searchsorted(drawn, [first, first + count])
     positions: list[int] = (drawn[begin:end] - first).tolist()
     return positions

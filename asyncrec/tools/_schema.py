@@ -1,4 +1,4 @@
-"""`schema` gives the schema that a manifest holds, or one that fits every record."""
+"""`schema` returns the schema that a manifest holds, or one that fits every record."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ async def schema(
 
 
 def inferred(records: Sequence[FoundRecord]) -> Schema:
-    """The schema that reads all of them. Blocks.
+    """Return the schema that reads all of them. Blocks.
 
     Raises:
-        DecodeError: a record is no Example; the message says which.
+        DecodeError: a record is not an Example; the message says which.
     """
     try:
         return Schema.infer([record.data for record in records])

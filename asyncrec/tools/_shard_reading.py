@@ -71,7 +71,7 @@ _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """A context: the keys of a shard, in order; none where it has no file of them."""
+    """The keys of a shard, in order; no key if it has no file of them. It is a context manager."""
 
     def __init__(self, selection: Selection, shard: SelectedShard) -> None:
         self._shard = shard
@@ -95,7 +95,7 @@ class ShardKeys:
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """The keys of records with these numbers in the shard, ascending from call to call; none for `None`."""
+        """Return the keys of the records with these numbers, ascending from call to call; no keys for `None`."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

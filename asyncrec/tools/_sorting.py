@@ -1,4 +1,4 @@
-"""`Sorter` sorts records by a place of their own, with `HashShuffler`; `reshard` shuffles and groups with it.
+"""`Sorter` sorts records by a given place, with `HashShuffler`; `reshard` shuffles and groups with it.
 
 Everything but `Sorted` blocks, and is meant for worker threads.
 """
@@ -21,11 +21,11 @@ _MOST_GROUPS = 0xFF00
 
 
 class Order:
-    """Where a record is to stand: 16 bytes to sort by, no two alike.
+    """The place of each record: 16 bytes to sort by, no two alike.
 
-    What is sorted goes through files by its first byte, and again by the next where a file is too large. So the bytes
-    are spread as evenly as they can be: one byte for each of the first 255 groups, and a record's place among ``total``
-    as a fraction.
+    Records are sorted into files by their first byte, and by the next one if a file is too large. So the bytes are
+    spread as evenly as possible: one byte for each of the first 255 groups, and a record's place among ``total`` as a
+    fraction.
     """
 
     def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
@@ -36,7 +36,7 @@ class Order:
         self._groups: dict[bytes, bytes] = {}
 
     def group(self, record: bytes) -> bytes | None:
-        """A digest of the value of the feature; `None` without the feature."""
+        """Return a digest of the value of the feature; `None` without the feature."""
         if self._group_by is None:
             return None
         try:
@@ -60,7 +60,7 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """The bytes of a group, by the order in which the first of each came; none begins with another's."""
+        """Return the bytes of a group, in the order of the groups' first records. No group's begin with another's."""
         prefix = self._groups.get(group)
         if prefix is None:
             known = len(self._groups)
@@ -75,7 +75,7 @@ class Order:
 
 
 class _Placing(HashShuffler):
-    """Sorts by keys that are digests already."""
+    """A shuffler that sorts by keys which are digests already."""
 
     def digest(self, key: object) -> bytes:
         assert isinstance(key, bytes), "made by Order"
@@ -83,7 +83,7 @@ class _Placing(HashShuffler):
 
 
 class Sorter:
-    """Records, with their keys in front of them where there are keys, sorted by their places. Blocks."""
+    """A sorter of records, each preceded by its key if there are keys, by their places. Blocks."""
 
     def __init__(
         self, order: Order, *, keyed: bool, memory_limit: int, temporary_folder: str | os.PathLike[str] | None

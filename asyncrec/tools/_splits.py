@@ -4,7 +4,7 @@ them.
     target/train-<writer>-000000.tfrecord ...   and _manifest/train/, _index/ beside them: the data set target/train
     target/eval-...   target/test-...
 
-What is there of these names is replaced, by the last step only. The manifest of each holds the schema and, under
+Existing data sets of these names are replaced, by the last step only. The manifest of each holds the schema and, under
 ``labels``, the names of the classes: the label of a record is a number, its place in that list.
 """
 
@@ -40,12 +40,12 @@ _CONCURRENT = 8
 
 @dataclass(slots=True, kw_only=True)
 class SplitsReport:
-    """What was written: records of each split, and the names of the classes in the order of their numbers.
+    """The result: the records of each split, and the names of the classes in the order of their numbers.
 
     Attributes:
-        features: their names, sorted.
-        types: of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
-        notes: what may surprise, a sentence each: a column that is text by a slip.
+        features: the names of the features, sorted.
+        types: the type of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
+        notes: sentences about what may surprise, such as a column that is text because of one mistake.
     """
 
     source: str
@@ -62,21 +62,21 @@ class SplitsReport:
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """An example to be made: what is known of it, and the keys of the files whose bytes belong to it."""
+    """An example to be made: its known features, and the keys of the files whose bytes belong to it."""
 
     features: Mapping[str, Any]
     files: Mapping[str, str]
 
 
 class ExampleSource(Protocol):
-    """Numbered examples, of which only the contents of files are not in memory.
+    """Numbered examples, in memory except for the contents of their files.
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
-        key: the feature that holds the keys of the records, where they have any.
-        notes: for the report.
-        strata: of each example in turn; every split gets its share of each. Asked for in a thread: it may take long.
-        schema: of the records.
+        key: the feature that holds the keys of the records, if they have any.
+        notes: sentences for the report.
+        strata: the stratum of each example in turn, of which every split gets its share. Slow: read in a thread.
+        schema: the schema of the records.
     """
 
     labels: list[str]
@@ -90,11 +90,11 @@ class ExampleSource(Protocol):
     def schema(self) -> Schema: ...
 
     def parts(self, number: int) -> ExampleParts:
-        """What an example is made of."""
+        """Return the parts of an example."""
 
 
 class SplitOptions(NamedTuple):
-    """The parameters that `from_csv` and `from_folder` have in common, and say more of."""
+    """The parameters that `from_csv` and `from_folder` share, and document."""
 
     target: str | os.PathLike[str]
     weights: Mapping[str, float]
@@ -108,11 +108,11 @@ class SplitOptions(NamedTuple):
 async def write_splits(
     source: ExampleSource, files: Storage, options: SplitOptions, report: SplitsReport, progress: Progress
 ) -> None:
-    """Deal the examples of a source, whose files are in ``files``, and write them; fills the report in.
+    """Deal the examples of a source, whose files are in ``files``, write them, and fill in the report.
 
     Raises:
         DatasetError: no example is left for a split.
-        ObjectNotFoundError: a file is not there. Nothing is changed.
+        ObjectNotFoundError: a file does not exist. Nothing is changed.
     """
     report.labels = source.labels
     report.notes = source.notes
@@ -163,6 +163,6 @@ async def write_splits(
 
 
 def _dealt(source: ExampleSource, options: SplitOptions) -> tuple[int, dict[str, list[int]]]:
-    """How many examples there are, and the numbers of those of each split. Blocks."""
+    """Return how many examples there are, and the numbers of those of each split. Blocks."""
     strata = source.strata
     return len(strata), deal(strata, options.weights, seed=options.seed)

@@ -1,10 +1,10 @@
-"""`uploads` lists what was begun to be written and never published, and removes it.
+"""`uploads` lists objects that were begun and never published, and removes them.
 
-S3 keeps (and bills) multipart uploads, a disk the unfinished files of a process that was killed. Other stores have none
-that can be listed.
+S3 keeps (and bills) multipart uploads, a disk the unfinished files of a process that was killed. Other stores cannot
+list unfinished objects.
 
-What belongs to a job is left to it. On a disk, it is kept for `asyncrec.recover` also when the job died: records are in
-it. Of an upload to a store nothing can be read back, so that of a job that is proven dead goes.
+An unfinished file of a job is left to the job, and on a disk also kept for `asyncrec.recover` if the job died, because
+it holds records. An upload to a store cannot be read back, so it is removed if its job is proven dead.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _OLDER_THAN = 86400.0
 
 @dataclass(slots=True, kw_only=True)
 class UploadsReport:
-    """What `uploads` found.
+    """The result of `uploads`.
 
     Attributes:
-        supported: whether the store can say at all.
-        root: of the store; keys are relative to it.
-        found: all of them.
+        supported: whether the store can list unfinished uploads.
+        root: the root of the store; keys are relative to it.
+        found: all unfinished uploads.
         sized: whether the store says how large each is.
-        removed: those that were removed.
-        kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, to a process that is
-            writing them, or to another user of the folder.
-        reasons: why, by the key and the etag of each that was kept.
+        removed: the uploads that were removed.
+        kept: the uploads that are old enough, but in use: by a job, for `asyncrec.recover`, by a process that is
+            writing them, or by another user of the folder.
+        reasons: why each was kept, by its key and etag.
     """
 
     path: str
@@ -87,14 +87,13 @@ async def uploads(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> UploadsReport:
-    """What is unfinished at or below ``path``; with ``remove``, those begun more than ``older_than`` seconds ago go.
+    """Find what is unfinished at or below ``path``; with ``remove``, delete uploads older than ``older_than`` seconds.
 
-    What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
-    that belong to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
-    process
-    holds open (where the file system has no locks, this cannot be known, and the age alone decides). In a store,
-    nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
-    of other machines are given up by `asyncrec.recover`.
+    The uploads of running programs are among them, so the default is a day. On a disk, nothing is removed that belongs
+    to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a process holds
+    open (if the file system has no locks, this cannot be known, and the age alone decides). In a store, nothing is
+    removed that may belong to a job with a mark, unless a lock on this machine proves the job dead; `asyncrec.recover`
+    gives up jobs of other machines.
 
     Raises:
         StorageError: the store failed.
@@ -141,7 +140,7 @@ async def uploads(
 
 
 def _folder_of(key: str) -> tuple[str, str]:
-    """The data set's folder that an unfinished file is in, and its name in it."""
+    """Return the data set's folder that holds an unfinished file, and the file's name in it."""
     parent, _, name = key.rpartition("/")
     if parent.rpartition("/")[2] in ("_index", "_keys"):
         parent = parent.rpartition("/")[0]
@@ -149,9 +148,9 @@ def _folder_of(key: str) -> tuple[str, str]:
 
 
 class _Owners:
-    """The jobs that unfinished files and uploads may belong to, each folder's looked up once: after these were found.
+    """The jobs that unfinished files and uploads may belong to; each folder is looked up once, after these were found.
 
-    A job has its header or its mark before its files. So one that began after the look has none among those found.
+    A job makes its header or its mark before its files. So a job that begins after the look owns no file found before.
     """
 
     def __init__(self, store: Storage, local: LocalStorage | None) -> None:
@@ -160,7 +159,7 @@ class _Owners:
         self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Say whose an unfinished file is, if it is a job's; or an upload, unless its job is proven dead."""
+        """Return the job that owns an unfinished file, or an upload unless its job is proven dead."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)

@@ -23,15 +23,15 @@ from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection,
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-        shards: of all, in order.
+        shards: a report on each shard, in order.
         orphans: objects under a data set's names that no manifest names.
-        conflicts: where a manifest contradicts itself.
+        conflicts: contradictions in the manifests.
         adopted, deleted: paths of the orphans that became part of the data set, or were removed.
-        seconds: that reading took.
-        spool: it is the folder of a spool, where shards wait to be uploaded; only what is whole there is looked at.
+        seconds: how long reading took.
+        spool: whether this is the folder of a spool, in which shards await upload; only whole shards are read there.
     """
 
     path: str
@@ -54,7 +54,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """Shards with a problem other than that the store did not give them."""
+        """The shards with a problem, without those that the store did not return."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property
@@ -63,7 +63,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """All was read, and is whole, and no manifest contradicts itself. Orphans are no damage."""
+        """Whether all shards were read and are intact, and no manifest contradicts itself. Orphans are not damage."""
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
@@ -84,18 +84,18 @@ async def verify(
 ) -> VerifyReport:
     """Read all shards of a file, a folder, a pattern or a data set, and report what is wrong with them.
 
-    Every checksum is checked; of data sets also sizes, counts and checksums against the manifest, every line of the
-    indexes, and the sizes of keys. Nothing found wrong is raised: it is in the report.
+    It checks every checksum, and in data sets also sizes, counts and checksums against the manifest, every line of the
+    indexes, and the sizes of keys. Problems are not raised: they are in the report.
 
     Args:
-        jobs: shards at once, each in a worker thread, and some 16 MiB for each; as many as this process may use
-            processors, and of a store that is far away 8 at least. The report is the same, whatever the number.
-        adopt: whole shards that no manifest names become part of their data set.
-        delete: orphans are deleted instead; those too of a data set to which nothing was ever committed.
-        min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
-            `asyncrec.recover` at any age.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
-        progress: called with bytes done and in all.
+        jobs: how many shards are read at once, each in a worker thread with some 16 MiB; by default the number of
+            processors that this process may use, and at least 8 for a remote store. It does not change the report.
+        adopt: make intact shards that no manifest names part of their data set.
+        delete: delete orphans instead, also those of a data set without a commit.
+        min_age: adopt or delete only orphans of this age, in seconds. Whatever their age, those of a job that has not
+            ended are left to `asyncrec.recover`.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
+        progress: called with the bytes done, and the total.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
@@ -140,7 +140,7 @@ async def _check_all(
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
-    """Check what may be adopted, and adopt what is whole."""
+    """Check the orphans that may be adopted, and adopt the whole ones."""
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:

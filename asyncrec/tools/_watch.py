@@ -1,8 +1,8 @@
-"""`watch` looks at a data set that is being written: what is committed, who is at work, and how each gets on.
+"""`watch` looks at a data set that is being written: what is committed, which jobs are at work, and their progress.
 
-It reads the manifest, the marks of jobs, and on a disk what writers report of themselves
-(`asyncrec._shards.journal.status`), and writes nothing. A writer that has no disk reports nothing: its commits in the
-manifest show how it gets on. Looking again costs what is new: a segment that was read is not read again.
+It reads the manifest, the marks of jobs, and on a disk the status files of writers (`asyncrec._shards.journal.status`),
+and writes nothing. A writer without a disk has no status file: its commits in the manifest show its progress. Looking
+again reads only new segments.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Watch:
         """Look once.
 
         Raises:
-            StorageError: what is there cannot be read or listed.
+            StorageError: the store cannot be read or listed.
             ManifestError: the manifest is damaged.
-            ValueError: the data set has a schema, and no feature ``by`` is in it.
+            ValueError: the data set has a schema without the feature ``by``.
         """
         # The jobs first: one that ends meanwhile is in the manifest then, and not missed.
         found = await self._jobs()
@@ -137,7 +137,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
+        """Return the age of a status, by the clocks of both machines; at least as long as it was seen unchanged."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -153,7 +153,7 @@ async def open_watch(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Watch]:
-    """Open a data set to be watched, also one that is not there yet; or a spool. The context gives a `Watch`.
+    """Open a data set, which need not exist yet, or a spool, to watch it. The context yields a `Watch`.
 
     Args:
         by: a feature, by whose values the first records of each new shard are counted.
@@ -185,8 +185,8 @@ async def watch(
         by: a feature, by whose values the first records of each shard are counted.
 
     Raises:
-        ObjectNotFoundError: there is neither a data set nor a job that makes one.
-        ValueError: the data set has a schema, and no feature ``by`` is in it.
+        ObjectNotFoundError: neither a data set nor a job that makes one exists.
+        ValueError: the data set has a schema without the feature ``by``.
     """
     async with open_watch(path, by=by, storage=storage, storage_options=storage_options) as watched:
         report = await watched.look()
@@ -199,17 +199,17 @@ async def watch(
 
 
 def _is_late(header: JobHeader, now: datetime) -> bool:
-    """Whether a job that has not reported ought to have; one that makes its data set whole, as a copy, never does."""
+    """Return whether a job should have reported by now; one that commits all at once, such as a copy, never does."""
     return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:
-    """How many seconds ago something was, by the clocks of both machines; infinitely many where it is not known."""
+    """Return how many seconds ago ``time`` was, by the clocks of both machines; infinitely many if it is unknown."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 
 def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
-    """Count the records and bytes of a manifest, and find its last commit: some time for each shard."""
+    """Count the records and bytes of a manifest, and find its last commit. Slow for many shards."""
     if manifest is None:
         return 0, 0, None
     last = max((each.last_commit for each in manifest.writers.values()), default=None)

@@ -25,13 +25,13 @@ class WatchedWriter:
         state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
             has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive,
             and is stopped or held up; on another one it may be dead. If it does not report (without a disk), a lock
-            says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
-            it, and `asyncrec.recover` sees to what it left.
-        status: what it reported last, on its disk; `None` if it has not.
-        quiet: seconds since that report; if there is none, since its last commit, or else since it began.
-        records: of it in the manifest.
-        last_commit: when it committed last, by its machine's clock; `None` if it has not.
-        recover: for a dead writer, the command that sees to what it left, in quotation marks; ``SPOOL`` in it stands
+            says ``"alive"``; ``"unknown"`` if this machine cannot find out. ``"dead"``: a lock proves
+            it, and `asyncrec.recover` deals with what it left.
+        status: its last report, on its disk; `None` before the first.
+        quiet: seconds since that report, or else since its last commit, or else since it began.
+        records: its records in the manifest.
+        last_commit: when it committed last, by its machine's clock; `None` before its first commit.
+        recover: for a dead writer, the command that deals with what it left, in quotation marks; ``SPOOL`` in it stands
             for a folder that is not known here.
     """
 
@@ -50,32 +50,32 @@ class WatchedWriter:
 
     @property
     def uncommitted_records(self) -> int:
-        """Taken, and not in the manifest."""
+        """The number of records it has accepted that are not in the manifest."""
         status = self.status
         return 0 if status is None else max(0, status.taken_records - max(status.committed_records, self.records))
 
     @property
     def at_risk(self) -> float:
-        """How many seconds ago the oldest record was taken that a kill would lose; 0 where there is none."""
+        """The age, in seconds, of the oldest record that a kill would lose; 0 if no record would be lost."""
         if self.status is None or not self.status.oldest_buffered_seconds:
             return 0.0
         return self.status.oldest_buffered_seconds + self.quiet
 
     @property
     def idle(self) -> float:
-        """For how many seconds it took no record, as far as it reports; if it does not, since its last commit."""
+        """The seconds since it last accepted a record; if it does not report, since its last commit."""
         return self.quiet if self.status is None else self.status.idle_seconds + self.quiet
 
     @property
     def tells(self) -> JobStatus | None:
-        """Its status, where it still holds."""
+        """Its status, if that is still valid."""
         return self.status if self.state in ("at work", "ending") else None
 
     @property
     def records_per_second(self) -> float | None:
-        """As it reports; of a writer that reports nothing, what it committed from its beginning to its last commit.
+        """Its speed as it reports; otherwise that of its commits, from its beginning to the last one.
 
-        `None` if that is not known, and of a dead writer.
+        `None` if that is unknown, and for a dead writer.
         """
         if self.tells is not None:
             return self.tells.records_per_second
@@ -107,14 +107,14 @@ class WatchedWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReport:
-    """What `watch` saw at one moment.
+    """The result of `watch`, at one moment.
 
     Attributes:
-        time: of the look, with a time zone.
-        there: whether there is a data set, or a job that makes one.
+        time: the time of the look, with a time zone.
+        there: whether a data set exists, or a job that makes one.
         writers: the jobs that have not ended.
         last_commit: the time of the newest segment.
-        classes: of the records that were looked at, how many have which value of the feature asked for; most first.
+        classes: how many of the records that were read have each value of the feature, the most frequent first.
     """
 
     path: str
@@ -129,34 +129,34 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """Taken by writers that are not dead, and not in the manifest."""
+        """The number of records accepted by writers that are not dead, and not in the manifest."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
     def records_per_second(self) -> float | None:
-        """Of all writers of which it is known; `None` if it is known of none of those that are not dead."""
+        """The speed of all writers for which it is known; `None` if it is unknown for each that is not dead."""
         return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
     def bytes_per_second(self) -> float | None:
-        """As `records_per_second`, of the writers that report."""
+        """The same as `records_per_second`, in bytes, of the writers that report."""
         told = [writer.tells for writer in self.writers if writer.state != "dead"]
         return self._speed([None if status is None else status.bytes_per_second for status in told])
 
     @property
     def at_risk(self) -> float:
-        """How many seconds ago the oldest record of all was taken that a kill would lose."""
+        """The age, in seconds, of the oldest record of all writers that a kill would lose."""
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """The writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
+        """Return the writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
 
-        Dead ones, too. A writer without a disk is quiet from one commit to the next.
+        Dead writers are among them. A writer without a disk is quiet from one commit to the next.
         """
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
     def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """The writers that took no record for longer, though they may live and report; not those that are ending."""
+        """Return the writers that accepted no record for longer, alive or not, without those that are ending."""
         return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Data sets are made of the rows of a CSV file, split into train, eval and test."""
+"""Make data sets from the rows of a CSV file, split into train, eval and test."""

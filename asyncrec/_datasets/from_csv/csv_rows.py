@@ -1,8 +1,8 @@
-"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never loses one
-in silence. Pure.
+"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never drops a row
+silently. Pure.
 
-The text is held once, with the places where rows begin and end, and a row is parsed when it is asked for: lists of
-strings would take some ten times the memory.
+The text is held once, with the places where rows begin and end, and a row is parsed on demand: lists of strings would
+take some ten times the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SHOWN_ROW = 200
 
 
 class CsvRows:
-    """The rows of ``content``; lines without anything are no rows. There is no header: every row counts.
+    """The rows of ``content``; lines without anything are not rows. There is no header: every row counts.
 
-    ``path`` is what errors call the file.
+    ``path`` is the file's name in errors.
 
     Raises:
         DatasetError: the content is not of this encoding, a quote is not closed, or there is no row.
@@ -60,11 +60,11 @@ class CsvRows:
         return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
 
     def line(self, row: int) -> int:
-        """The line, from 1, where a row begins."""
+        """Return the line, from 1, where a row begins."""
         return self._lines[row]
 
     def where(self, row: int) -> str:
-        """File, line (from 1; where the row begins) and row, for an error."""
+        """Return file, line (from 1; where the row begins) and row, for an error."""
         return f"{self._path}, line {self.line(row)}, row {repr(self[row])[:_SHOWN_ROW]}"
 
     def _each_line(self) -> Iterator[str]:
@@ -74,7 +74,7 @@ class CsvRows:
 
 
 def csv_line(row: object) -> str:
-    """A row as a line of CSV, to be read back as the same strings. Raises TypeError for what is no list of cells."""
+    """Return a row as a line of CSV, which reads back as the same strings. Raises TypeError without a list of cells."""
     if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
         raise ArgumentTypeError(f"a row must be a list of at least one cell, not {row!r:.80}")
     written: list[str] = []
@@ -83,7 +83,7 @@ def csv_line(row: object) -> str:
 
 
 class _Into:
-    """As much of a file as csv.writer asks for."""
+    """The part of a file's interface that csv.writer needs."""
 
     def __init__(self, parts: list[str]) -> None:
         self.write = parts.append

@@ -1,8 +1,8 @@
 """`make` turns what describes an example into its records, by the methods of its class.
 
 For each example: ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each part.
-All of that runs in one hop to a worker thread; what a method gives that is awaitable is awaited on the event loop, and
-a thread goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
+All of that runs in one hop to a worker thread. If a method returns an awaitable, the event loop awaits it, and a thread
+goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class Origin(Protocol):
     """What an example is made of."""
 
     def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """The example, not loaded."""
+        """Return the example, not loaded."""
 
     def row(self) -> list[str] | None:
-        """The CSV row that describes it, where there is one."""
+        """Return the CSV row that describes it, if there is one."""
 
     def where(self) -> str:
-        """Where it stands, for an error."""
+        """Return the example's place, for an error."""
 
     def guess(self) -> str:
-        """What may be the reason where ``from_csv_row`` raises: a sentence, or nothing."""
+        """Return a sentence about the likely reason if ``from_csv_row`` raises, or an empty string."""
 
 
 @dataclass(slots=True)
 class Made:
-    """What became of one example: its records and its line for ``examples.csv``; or why it was left out."""
+    """The outcome for one example: its records and its line for ``examples.csv``; or why it was left out."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -55,10 +55,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """The records of one example. Cancelled, it ends when the method at work ends.
+    """Return the records of one example. If this is cancelled, it ends when the current method ends.
 
     Raises:
-        DatasetError: a method raised; chained, and it says which, and where the example stands.
+        DatasetError: a method raised; chained. The message says which method, and which example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None
@@ -83,7 +83,7 @@ def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool,
 
 
 def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
-    """What is done for an example; yields what is to be awaited."""
+    """Process an example; yield what has to be awaited."""
     made = Made()
     doing = "from_csv_row"
     try:

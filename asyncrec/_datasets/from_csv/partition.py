@@ -17,7 +17,7 @@ _ROUNDING = 1e-6
 
 
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
-    """The splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
+    """Return the splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
 
     Of three, that of eval or of test may be 0: this split is not made. Raises ValueError unless all others are greater
     than 0, and the sum is 1, apart from rounding.
@@ -36,7 +36,7 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
 
 
 def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:
-    """The rows of each split, in shuffled order; every row is in one. ``strata[i]`` is that of row ``i``.
+    """Return the rows of each split, in shuffled order; every row is in one. ``strata[i]`` is that of row ``i``.
 
     All rows of one stratum are dealt before the next one's, each to the split that lacks most: so each split has its
     share of every stratum and of the whole, to within two rows, however small the strata.

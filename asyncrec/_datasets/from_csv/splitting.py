@@ -1,8 +1,8 @@
 """`open_splits` writes several splits as one: shards and ``examples.csv`` in a folder each, all committed at the end.
 
-What is there already is replaced, and only by the last step: nothing of it changes before everything has been handed to
-the store. Then the splits are committed one by one. A store that fails between two of those commits leaves some splits
-new and some old, each whole, and the error's note says which are new.
+Existing splits are replaced, and only by the last step: they do not change before everything has been handed to the
+store. Then the splits are committed one by one. A store that fails between two of those commits leaves some splits new
+and some old, each intact, and the error's note says which are new.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class SplitPlan:
     Attributes:
         folder: a key; ``""`` is the storage's root.
         name: of the data set in it.
-        schema: of its records, where there is one.
+        schema: of its records, if there is one.
         metadata: for its manifest.
-        key_feature: of the schema, which holds the keys of the records, where they have any.
+        key_feature: of the schema, which holds the keys of the records, if they have any.
     """
 
     folder: str
@@ -57,7 +57,7 @@ class SplitWriter:
 
     Attributes:
         examples, records: taken so far.
-        manifest: of the split; there when all splits were committed.
+        manifest: that of the split, once all splits are committed.
     """
 
     manifest: Manifest
@@ -72,7 +72,7 @@ class SplitWriter:
         self._size = 0
 
     async def take(self, records: Sequence[bytes], line: str) -> None:
-        """The records of one example, and its line of CSV."""
+        """Take the records of one example, and its line of CSV."""
         await self._writer.write_many(records)
         self.examples += 1
         self.records += len(records)
@@ -82,7 +82,7 @@ class SplitWriter:
             await self._hand_on()
 
     async def send(self) -> None:
-        """Hand all of it to the store: a disk that is full says so before anything is committed."""
+        """Hand everything to the store, so that a full disk shows before anything is committed."""
         await self._hand_on(final=True)
         if self._csv is not None:
             await self._csv.finish()
@@ -106,10 +106,10 @@ async def open_splits(
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:
-    """A writer for each plan, in their order. On a clean exit all are committed, on another none.
+    """Yield a writer for each plan, in their order. On a clean exit all splits are committed, otherwise none.
 
-    ``path`` is what the manifests call the store. Without ``csv`` there is no ``examples.csv``: one that is there
-    already stays.
+    ``path`` is the store's name in the manifests. Without ``csv`` there is no ``examples.csv``, and an existing one
+    stays.
 
     Raises:
         StorageError: a store failed. Nothing is changed, unless a note says otherwise.
@@ -150,7 +150,7 @@ async def open_splits(
 async def _open_split(
     store: Storage, plan: SplitPlan, encoding: str | None, committed: list[str], **options: Any
 ) -> AsyncIterator[SplitWriter]:
-    """On a clean exit the split is committed, and then its ``examples.csv`` published."""
+    """On a clean exit, commit the split and then publish its ``examples.csv``."""
     async with AsyncExitStack() as stack:
         csv = None
         if encoding is not None:

@@ -1,10 +1,10 @@
-"""Rows of a CSV file, or examples by the dict, become train, eval and test splits: TFRecorder's factory.
+"""Write rows of a CSV file, or examples in a dict, as train, eval and test splits: TFRecorder's factory.
 
     save_directory_path/train/train-<writer>-000000.tfrecord ...    and _manifest/, _index/ beside them
     save_directory_path/train/examples.csv                          a row for each example in it
     save_directory_path/eval/...  save_directory_path/test/...
 
-All are committed when all is written, and replace what was there (`asyncrec._datasets.from_csv.splitting`).
+All are committed when everything is written, and replace existing splits (`asyncrec._datasets.from_csv.splitting`).
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ async def write_splits_from_csv(
 
     Raises:
         DatasetError: a method raised (chained; the message names the file, the line and the row); or the file has
-            another encoding or no rows, or there are none for a split; or a split of an earlier run would stay beside
-            these.
+            another encoding or no rows, or a split has no rows; or a split of an earlier run would stay beside these.
         StorageError: a store failed. Nothing was changed, unless a note says otherwise.
         ValueError: ratios that do not sum to 1, or another option that is out of range.
         TypeError: ``example_class`` declares no field.
@@ -171,7 +170,7 @@ async def write_folds(
     Each split keeps the order given. Otherwise this works as `write_splits_from_csv`; the class needs a ``to_csv_row``.
 
     Raises:
-        DatasetError: as there; a method that raises is told with the name of the fold and the example's number in it.
+        DatasetError: as there; if a method raises, the message names the fold and the example's number in it.
         ValueError: no folds, or a name that no folder can have.
         TypeError: the examples are of different classes, or their class declares no field.
     """
@@ -198,7 +197,7 @@ async def write_folds(
 
 
 class _Writing(NamedTuple):
-    """Where splits are written, and how."""
+    """The place to which splits are written, and the options."""
 
     path: Path
     max_shard_bytes: Size
@@ -209,7 +208,7 @@ class _Writing(NamedTuple):
 
 
 class _Making(NamedTuple):
-    """How records are made of examples: their class, the arguments of its methods, and how many are in work."""
+    """How records are made of examples: their class, the arguments of its methods, and how many at once."""
 
     kind: type[DeclaredExample]
     kwargs: Mapping[str, Any]
@@ -268,7 +267,7 @@ async def _write(
     other_splits: set[str],
     metadata: Mapping[str, Any],
 ) -> WrittenSplits:
-    """Make the examples of all splits, and write them; ``other_splits`` must not be there."""
+    """Make the examples of all splits, and write them; ``other_splits`` must not exist."""
     kind, encoding = making.kind, making.encoding
     if not kind.fields():
         raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")
@@ -323,7 +322,7 @@ async def _write(
 
 
 async def _refuse_others(folder: Storage, names: set[str]) -> None:
-    """A test split of an earlier partition holds examples that this one may train on."""
+    """Raise if another split exists: an earlier test split holds examples that this one may train on."""
     for name in sorted(names):
         manifest = await load_manifest(folder_at(folder, name), name, path=name)
         if manifest is not None and manifest.shards:

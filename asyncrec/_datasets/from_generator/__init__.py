@@ -1,1 +1,1 @@
-"""Data sets are made of the examples that a generator yields: shuffled, sharded and described."""
+"""Make data sets from the examples that a generator yields: shuffled, sharded and described."""

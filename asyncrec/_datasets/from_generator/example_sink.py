@@ -19,16 +19,16 @@ from asyncrec.errors import ArgumentTypeError
 
 
 class ExampleSink:
-    """What takes the examples of one split, each as it comes.
+    """The receiver of the examples of one split, each as it comes.
 
     Args:
-        sparse_features: get their shapes beside them.
-        flattens: features are made ready for an Example; otherwise the serializer has them as they are.
-        own_serializer: it is the user's: what records hold is read from them.
+        sparse_features: the features that get their shapes beside them.
+        flattens: whether features are prepared for an Example; otherwise the serializer gets them as they are.
+        own_serializer: whether it is the user's: then what records hold is read from them.
         max_record_bytes: a longer record is refused.
 
     Attributes:
-        taken: examples so far.
+        taken: how many examples were taken so far.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ExampleSink:
         return self._shuffler.size
 
     def prepare(self, item: Example) -> Example:
-        """Raises TypeError for what is no pair of a key and a dict, and as `examples.prepare`."""
+        """Return the prepared features. Raises TypeError unless it is a pair of a key and a dict; see `prepare`."""
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
             raise ArgumentTypeError(
                 f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must yield "
@@ -72,7 +72,7 @@ class ExampleSink:
         return key, prepare(features) if self._flattens else features
 
     def take(self, example: Example, record: bytes) -> None:
-        """Raises TypeError when ``record`` is not bytes, ValueError for one that is too long, and SchemaError,
+        """Take a record. Raises TypeError if it is not bytes, ValueError if it is too long, and SchemaError,
         DuplicateKeyError."""
         key, features = example
         if not isinstance(record, bytes):
@@ -91,5 +91,5 @@ class ExampleSink:
         self._progress.advance()
 
     def finish(self) -> None:
-        """No more come: the shapes of images are those of the last example's, as in datum. Reads their headers."""
+        """Finish: the shapes of images are those of the last example's, as in datum. Reads their headers."""
         self._description.see_images(image_shapes(flatten(self._last)))

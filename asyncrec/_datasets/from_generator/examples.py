@@ -1,10 +1,10 @@
-"""What a generator yields is made ready for an Example: nested dicts flattened, nested lists made arrays, files read.
+"""Prepare what a generator yields for an Example: flatten nested dicts, make arrays of nested lists, read files.
 
     {"image": Path("cat.png"), "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}
 
-A path is a `pathlib.Path`, which the generator's program made. Text is text, whatever it looks like: datum opens what
-ends in .png, and in a data set of texts that others wrote, it would open the files that they name.
+A path is a `pathlib.Path`, which the generator's program made. Text is always text: datum opens a text that ends in
+.png, and in a data set of other people's texts, it would open the files that they name.
 
 Reading files blocks: for worker threads.
 """
@@ -25,21 +25,21 @@ _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of one example, by name; see the module.
+    """Return the features of one example, by name; see the module.
 
     Raises:
         SchemaError: two features have one name, or a nested list is ragged.
-        ObjectNotFoundError, StorageError: a file is not there, or cannot be read.
+        ObjectNotFoundError, StorageError: a file does not exist, or cannot be read.
     """
     return {name: _value(name, value) for name, value in flatten(datum).items()}
 
 
 def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Without nesting: what is ``b`` in the dict ``a`` is called ``a/b``.
+    """Return the features without nesting: ``b`` in the dict ``a`` becomes ``a/b``.
 
     Raises:
-        SchemaError: two features have one name then.
-        TypeError: a name is no str.
+        SchemaError: two features then have one name.
+        TypeError: a name is not a str.
     """
     flat: dict[str, Any] = {}
     for name, value in datum.items():
@@ -60,7 +60,7 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_shapes(datum: Mapping[str, Any], sparse_features: tuple[str, ...]) -> dict[str, Any]:
-    """With ``<name>_shape`` for each sparse feature of two axes or more, so that its shape can be restored.
+    """Return the features with ``<name>_shape`` for each sparse one of two axes or more, to restore its shape.
 
     A name may lead into nested dicts, as in ``flatten``: ``a/b``; its shape is then ``a/b_shape``.
 
@@ -95,7 +95,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _as_array(name: str, value: Any) -> Any:
-    """A nested list as an array; all else as it is."""
+    """Return a nested list as an array; other values unchanged."""
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], list | tuple | np.ndarray):
         return value
     try:
@@ -106,7 +106,7 @@ def _as_array(name: str, value: Any) -> Any:
             "pass a flat list"
         ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
-        return array.astype(np.float32)  # Python floats: nobody chose their 64 bits (as everywhere in encoding)
+        return array.astype(np.float32)  # Python floats: 64 bits are not a choice (as everywhere in encoding)
     if array.dtype.kind in "SU":  # NumPy would cut trailing zero bytes off
         return _objects(value, array.shape)
     return array

@@ -1,6 +1,6 @@
-"""The size of a PNG or JPEG, and how many values a pixel has, are read from the first bytes of its file.
+"""Read the size of a PNG or JPEG, and how many values a pixel has, from the first bytes of its file.
 
-As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes, else a third axis. Blocks.
+As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes, else with a third axis. Blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_SEGMENTS = 10_000
 
 
 def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Of each feature that is a path, as in `_datasets.from_generator.examples`, if there is an image."""
+    """Return the shape of each feature that is a path, as in `_datasets.from_generator.examples`, to an image."""
     shapes = {}
     for name, value in features.items():
         if not isinstance(value, PathLike):
@@ -37,7 +37,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """`None` where it is neither, or ends before it says."""
+    """Return the shape of an image; `None` if it is neither, or ends before its size."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

@@ -1,4 +1,4 @@
-"""`SplitTarget` knows where a split goes, and publishes the records of a shuffler there, whole or not at all."""
+"""`SplitTarget` knows the place of a split, and publishes the records of a shuffler there, all or nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SplitTarget:
     """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
 
     Raises:
-        ValueError: ``split`` is no name of one, or ``num_shards`` is less than 1 or far too large.
+        ValueError: ``split`` is not the name of one, or ``num_shards`` is less than 1 or far too large.
     """
 
     path: str | os.PathLike[str]
@@ -62,8 +62,8 @@ class SplitTarget:
         """Make the shuffler's records the split: ``{split: {file name: records}}``.
 
         Raises:
-            DuplicateKeyError: a key came twice, as only sorting shows.
-            StorageError: a store failed. The split that was there is whole, unless the error's notes say otherwise.
+            DuplicateKeyError: a key came twice, which only sorting shows.
+            StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         await in_thread(shuffler.settle)
         async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (
@@ -73,7 +73,7 @@ class SplitTarget:
             return await self._write(folder, name, shuffler, description)
 
     async def save(self, shard_info: ShardInfo) -> ShardInfo:
-        """Put these counts into ``shard_info.json``; see `asyncrec.DatasetWriter.save_shard_info`. All it then has."""
+        """Put these counts into ``shard_info.json``, and return all of it; see `DatasetWriter.save_shard_info`."""
         async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (folder, _):
             await update(folder, shard_info)
             return await read_shard_info(folder)
@@ -131,7 +131,7 @@ _ROUND = 1024
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
-    """How many shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
+    """Return the number of shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
 
     No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
     """

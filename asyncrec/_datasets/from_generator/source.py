@@ -24,21 +24,21 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) is small beside them.
+# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) costs little.
 _BATCH = 256
-# And the bytes of their records, as far as those before them tell.
+# And the bytes of their records, estimated from the records before them.
 _BATCH_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
-    """What becomes of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
+    """The receiver of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
 
     @property
     def size(self) -> int:
         """The bytes of all records taken."""
 
     def prepare(self, item: Example) -> Example:
-        """The example, checked, as the serializer wants it."""
+        """Return the example, checked, as the serializer wants it."""
 
     def take(self, example: Example, record: bytes) -> None:
         """Keep it."""
@@ -50,10 +50,10 @@ async def run(
     serializer: Serializer,
     sink: Receiver,
 ) -> None:
-    """Have ``sink`` take every example of ``generator(**kwargs)``.
+    """Pass every example of ``generator(**kwargs)`` to ``sink``.
 
-    ``generator`` may be a function or any callable, synchronous or not, that gives an iterable or an asynchronous one.
-    Cancelled, it ends with the example at hand: a synchronous generator is not interrupted while it makes one.
+    ``generator`` may be a function or any callable, synchronous or not, that returns an iterable or an asynchronous
+    one. If cancelled, it ends after the current example: a synchronous generator is not interrupted while it makes one.
     """
     if _is_async(generator):
         examples = generator(**kwargs)
@@ -152,7 +152,7 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
+    """Return whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
     while isinstance(func, partial):
         func = func.func
     return any(

@@ -1,4 +1,4 @@
-"""`DatasetWriter` makes one split of a generator of examples: shuffled, sharded, described, whole or not at all."""
+"""`DatasetWriter` makes one split from a generator of examples: shuffled, sharded, described, all or nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DatasetWriter:
         on_duplicate: what happens when a key comes twice: an error, or the ``"first"`` or ``"last"`` example with it is
             kept (then the order in which they come matters).
         memory_limit: how many bytes of records are held in memory; more are written to disk. 64 MiB.
-        temporary_folder: where that is; the system's by default. It needs room for all records.
+        temporary_folder: the folder for that; the system's by default. It needs room for all records.
         max_record_bytes: a longer record is refused; 256 MiB, as for `asyncrec.open_sharded_writer`.
         progress: show a progress bar; `None` shows one if rich is installed and stderr is a terminal.
         storage: an open `Storage`; it is used, and not closed. ``path`` is then a prefix in it, and may be empty.
@@ -166,7 +166,7 @@ class DatasetWriter:
             if not self.current_examples:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             await in_thread(sink.finish)
-            self._description.schema()  # what it would raise is told before anything is written
+            self._description.schema()  # raises its errors before anything is written
         except BaseException:
             await self._drop()
             raise
@@ -204,7 +204,7 @@ class DatasetWriter:
         await self._target.save(shard_info)
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> dict[str, Any]:
-        """The features, with ``<name>_shape`` for each sparse feature of two axes or more; ``datum`` stays as it is."""
+        """Return the features, with ``<name>_shape`` for each sparse feature of two axes or more, as a new mapping."""
         return with_shapes(datum, self._sparse)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Splits are read back, by asyncrec's description of them or by datum's."""
+"""Read splits back, by asyncrec's description of them or by datum's."""

@@ -30,9 +30,9 @@ from asyncrec.storage._url import join, redact
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some records of one shard: ``take`` behind the first ``skip``.
+    """Some records of one shard: ``take`` records after the first ``skip``.
 
-    ``bytes`` is their share of the shard's; 0 where nothing says how many it has.
+    ``bytes`` is their share of the shard's bytes; 0 if the shard's count is unknown.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an instruction stands for: the records, what decodes them, and datum's table of them."""
+    """What an instruction stands for: the records, the schema that decodes them, and datum's table of them."""
 
     slices: list[Slice]
     schema: Schema | None
@@ -56,7 +56,7 @@ class Found:
 class SplitReader:
     """The records of parts of splits, opened by `open_split`. It is read once, by one task; ``len`` is their number.
 
-    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` gives lists of
+    ``async for features in reader`` yields the decoded features of each record; ``reader.batches()`` yields lists of
     records as they are stored.
 
     Attributes:
@@ -148,7 +148,7 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """What `open_split` would read, for those who read it by other means.
+    """Find what `open_split` would read, for callers that read it by other means.
 
     Raises:
         ValueError, SchemaError, StorageError: as `open_split` on entering.
@@ -162,7 +162,7 @@ async def find_split(
 async def open_folder(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: dict[str, Any] | None
 ) -> AsyncIterator[Storage]:
-    """The folder at a path, as a storage; ``""`` is the one at hand, or the root of ``storage``."""
+    """Open the folder at a path as a storage; ``""`` is the current folder, or the root of ``storage``."""
     async with located_folder(path, storage=storage, storage_options=storage_options) as (store, prefix):
         yield folder_at(store, prefix)
 
@@ -227,12 +227,12 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
 
 
 async def _names(folder: Storage) -> set[str]:
-    """Of all splits there are: for an error."""
+    """List all existing splits, for an error."""
     return {*await dataset_names(folder)} | (await read_shard_info(folder)).keys()
 
 
 def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
-    """The records ``[start, stop)`` of shards that follow each other."""
+    """Return the records ``[start, stop)`` of shards that follow each other."""
     cut = []
     before = 0
     for shard in shards:
@@ -245,7 +245,7 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
 
 
 async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
-    """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+    """Run in a task of its own, which closes what it opens, wherever the reader's caller is."""
     try:
         for each in slices:
             await _feed_slice(folder, each, batches)

@@ -38,7 +38,7 @@ async def get_tfrecord_filepaths(
     are not searched. With ``storage``, they are keys in it.
 
     Raises:
-        ObjectNotFoundError: there are none.
+        ObjectNotFoundError: the folder has no such file.
     """
     text = fspath(dirpath).rstrip("/") or fspath(dirpath)
     async with open_folder(text, storage, storage_options) as folder:
@@ -126,7 +126,7 @@ async def generate_dataset(
     opening = {"max_record_bytes": max_record_bytes, "storage": storage, "storage_options": storage_options}
 
     async def feed() -> None:
-        """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+        """Run in a task of its own, which closes what it opens, wherever the reader's caller is."""
         try:
             for path in paths:
                 await _feed_file(path, decode, batches, opening)
@@ -161,7 +161,7 @@ async def _feed_file(
 def _decoded(
     records: list[bytes], decode: _Decode, where: str, before: int
 ) -> tuple[list[tuple[Any, ...]], Exception | None]:
-    """The tuples of the records, up to one that has none, and why."""
+    """Return the tuples of the records, up to one that does not decode, and its error."""
     tuples: list[tuple[Any, ...]] = []
     for record in records:
         try:
@@ -172,10 +172,10 @@ def _decoded(
 
 
 async def stored_schema(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
-    """The one schema of all files, from the manifests of their folders.
+    """Return the one schema of all files, from the manifests of their folders.
 
     Raises:
-        DatasetError: none is stored with one of them.
+        DatasetError: a manifest has no schema.
         SchemaError: they differ.
     """
     listed: dict[str, dict[str, Manifest]] = {}

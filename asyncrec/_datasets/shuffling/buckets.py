@@ -1,9 +1,9 @@
 """`BucketFiles` are the files of a shuffle: records with their hashes are appended to buckets and read back, checked.
 
-They are TFRecord frames, so that what the disk garbled is found and not written on. They lie in a folder of their own,
-which is made when it is needed, readable by this user alone, and removed with the object, or with the process. What a
-killed process left is removed by the next that shuffles in the same place: a locked file says which folders have an
-owner who lives. One file is open at a time, and only while it is written or read. Everything here blocks.
+They are TFRecord frames, so that data that the disk garbled is found and not passed on. They are in a folder of their
+own, which is made when needed, readable by this user alone, and removed with the object, or with the process. What a
+killed process left is removed by the next process that shuffles in the same place: a locked file says which folders
+have a living owner. One file is open at a time, and only while it is written or read. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BucketFiles:
     """The files of one shuffle, one for each bucket.
 
     Args:
-        parent: where the folder is made; the system's folder for temporary files unless given.
+        parent: the folder in which it is made; by default, the system's folder for temporary files.
 
     Attributes:
         written_bytes: to all files together.
@@ -63,10 +63,10 @@ class BucketFiles:
                     self.written_bytes += len(buffer)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """What was written to a file, in order.
+        """Yield what was written to a file, in order.
 
         Raises:
-            CorruptRecordError, TruncatedError: it did not come back as it was written.
+            CorruptRecordError, TruncatedError: it differs from what was written.
         """
         path = self._path(name)
         decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # a record that was held fits into memory
@@ -129,14 +129,14 @@ def _remove_dead(parent: str) -> None:
 
 
 def pack(digest: bytes, item: Item) -> bytes:
-    """A record as it stands in a bucket."""
+    """Return a record as it is stored in a bucket."""
     number, key_text, record = item
     key = key_text.encode("utf-8", "surrogatepass")
     return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
 
 
 def unpack(data: bytes) -> tuple[bytes, Item]:
-    """The opposite of ``pack``."""
+    """Return the opposite of ``pack``."""
     digest, number, length = _HEAD.unpack_from(data)
     start = _HEAD.size + length
     return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])

@@ -4,10 +4,10 @@ came.
 The hash is ``md5(salt + key)``, 128 bits, the key as text or bytes: datum's and TFDS's scheme, so records come in the
 order that datum gives them. The salt is the split's name, so that equal keys stand at different places in two splits.
 
-Records are held in memory up to a limit. Beyond it all that is held goes to bucket files, by the first byte of the
-hash, one file open at a time; in the end bucket after bucket is read back and sorted. A bucket that exceeds the limit
-itself is split again by the next byte, and so on: any amount is sorted within the limit, and no more than three files
-are open.
+Records are held in memory up to a limit. Beyond it, everything held goes to bucket files, by the first byte of the
+hash, one file open at a time. In the end, one bucket after another is read back and sorted. A bucket that exceeds the
+limit itself is split again by the next byte, and so on: any amount is sorted within the limit, with at most three files
+open.
 
 Everything here blocks: it is meant for worker threads, one at a time.
 """
@@ -25,9 +25,9 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyE
 
 OnDuplicate = Literal["raise", "first", "last"]
 
-# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small beside what training takes.
+# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small compared with what training takes.
 MEMORY_LIMIT = 64 << 20
-# What CPython takes for a held record beside its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
+# What CPython takes for a held record besides its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
 # tracemalloc; the rest is for the dict's growing.
 _OVERHEAD = 340
 # Hashes of spilled records kept to tell a duplicate at once: 16 MiB. Beyond, duplicates show while sorting.
@@ -40,20 +40,20 @@ _SORTED = "sorted"  # no bucket's name, which are hexadecimal
 
 
 class HashShuffler:
-    """Takes records by key, gives them in the order of the keys' hashes; see the module.
+    """Takes records by key, returns them in the order of the keys' hashes; see the module.
 
     Args:
-        salt: goes into every hash.
-        memory_limit: bytes held, bookkeeping included.
-        temporary_folder: where bucket files go, in a folder of their own, made when it is needed and readable by this
-            user alone; the system's folder for temporary files unless given. It needs room for all records.
-        on_duplicate: what a key that came before means: DuplicateKeyError, or that of its records the first or the
-            last one added is kept.
+        salt: a part of every hash.
+        memory_limit: how many bytes are held, bookkeeping included.
+        temporary_folder: the folder for bucket files, in a folder of their own, made when needed and readable by this
+            user alone; by default the system's folder for temporary files. It needs room for all records.
+        on_duplicate: what happens if a key came before: DuplicateKeyError, or the first or the last record added is
+            kept.
 
     Attributes:
         added: how many records came.
-        records, size: how many there are to be written, and their bytes together; exact after `settle`.
-        most_held_bytes: the most that was held at once, beyond the limit by at most the one record that led there.
+        records, size: how many records have to be written, and their bytes together; exact after `settle`.
+        most_held_bytes: the most that was held at once; beyond the limit by at most one record.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class HashShuffler:
         """Take one record.
 
         Raises:
-            DuplicateKeyError: with ``on_duplicate="raise"``, when the key came before and is among those that are
-                known without reading: all in memory, and the first million spilled.
-            TypeError: the key's text would be another in the next run.
+            DuplicateKeyError: with ``on_duplicate="raise"``, the key came before and is among those known without
+                reading: all in memory, and the first million spilled.
+            TypeError: the key's text would differ in the next run.
         """
         digest = self.digest(key)
         key_text = repr(key)[:_SHOWN_KEY]
@@ -101,7 +101,7 @@ class HashShuffler:
         self.size += len(record)
 
     def digest(self, key: object) -> bytes:
-        """The 16 bytes by which a key is ordered."""
+        """Return the 16 bytes by which a key is ordered."""
         if isinstance(key, str):
             data = key.encode("utf-8", "surrogatepass")
         elif isinstance(key, bytes | bytearray | memoryview):
@@ -119,19 +119,19 @@ class HashShuffler:
 
     @property
     def spilled_bytes(self) -> int:
-        """Written to bucket files."""
+        """How many bytes were written to bucket files."""
         return self.files.written_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Held now, while records are added."""
+        """How many bytes are held now, while records are added."""
         return self._window.bytes
 
     def settle(self) -> None:
-        """No more are added; makes `records` and `size` exact.
+        """End the adding of records; makes `records` and `size` exact.
 
-        Only where duplicates are dropped and records were spilled this takes a pass over all of them: what is left is
-        written once more, in order.
+        Only if duplicates are dropped and records were spilled, this takes a pass over all of them, and writes the
+        remaining ones once more, in order.
         """
         if self._on_duplicate == "raise" or self._sorted is not None:
             return
@@ -148,7 +148,7 @@ class HashShuffler:
         self._sorted = _SORTED
 
     def batches(self) -> Iterator[list[bytes]]:
-        """All records in order, once, in lists of about a MiB. After `settle`.
+        """Return all records in order, once, in lists of about a MiB. After `settle`.
 
         Raises:
             DuplicateKeyError: with ``on_duplicate="raise"``, for a duplicate that adding could not see.
@@ -167,7 +167,7 @@ class HashShuffler:
     # -- what windows ask ---------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
-        """These went from memory to disk."""
+        """Note that these went from memory to disk."""
         if self._draining or self._on_duplicate != "raise":
             return
         if self._known is None:
@@ -181,7 +181,7 @@ class HashShuffler:
         return window.bytes > self._limit and len(window.held) > 1
 
     def resolve(self, before: Item, item: Item) -> Item:
-        """Which of two records with one key stays."""
+        """Return the one of two records with one key that stays."""
         if self._on_duplicate == "raise":
             raise _duplicate(before, item)
         return max(before, item) if self._on_duplicate == "last" else min(before, item)
@@ -191,7 +191,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """The record with this hash, from its bucket file."""
+        """Return the record with this hash, from its bucket file."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
@@ -199,9 +199,9 @@ class HashShuffler:
 
 
 class _Window:
-    """What is held of the records whose hashes begin alike, and the bucket files of those that are not held.
+    """The held records whose hashes begin alike, and the bucket files of those that are not held.
 
-    ``prefix`` is what their hashes begin with, in hexadecimal.
+    ``prefix`` is the beginning of their hashes, in hexadecimal.
     """
 
     def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
@@ -225,7 +225,7 @@ class _Window:
         return f"{self._prefix}{digest[len(self._prefix) // 2]:02x}"
 
     def drain(self) -> Iterator[bytes]:
-        """The records in order; afterwards nothing is left."""
+        """Yield the records in order; afterwards nothing is left."""
         if not self.spilled:
             for _, digests in self._grouped():
                 for digest in sorted(digests):
@@ -247,7 +247,7 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """What is held, by bucket, in order. Sorting all at once would keep the event loop's thread waiting for it."""
+        """Return what is held, by bucket, in order. Sorting all at once would hold up the event loop's thread."""
         groups: dict[int, list[bytes]] = {}
         position = len(self._prefix) // 2
         for digest in self.held:
@@ -285,7 +285,7 @@ _HALVES = Struct("<QQ").unpack
 
 
 class Fingerprints:
-    """A table of 64-bit fingerprints of 16-byte hashes, as many as ``capacity``; those beyond are not kept.
+    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes; more are not kept.
 
     False positives have a probability of 2^-60: look the hash up if that matters.
     """

@@ -4,7 +4,7 @@ GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB a
 read members through to the end, and each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
 is one stream, because TensorFlow stops silently after the first. Nothing in the output depends on the clock.
 
-A `Compressor` or `Decompressor` gives up the GIL while it works: it is made for worker threads, and used by one of them
+A `Compressor` or `Decompressor` releases the GIL while it works: it is made for worker threads, and used by one of them
 at a time.
 """
 

@@ -10,7 +10,7 @@ from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import Buffer
 
-# A large buffer goes through in pieces of this, so that one call's output is no second copy of a large record.
+# A large buffer goes through in pieces of this, so that one call's output is not a second copy of a large record.
 _PIECE = 1 << 20
 
 
@@ -30,15 +30,15 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
-        """Take whole frames; return what is ready, which may be nothing. Members are begun here alone."""
+        """Take whole frames; return the output so far, which may be empty. Only this begins members."""
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return what a reader still needs to decompress all that was given. It costs ratio; the member goes on."""
+        """Return what a reader still needs to decompress all frames so far. It costs ratio; the member goes on."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the end of the file; called once, and last. A GZIP file without records is one empty member."""
+        """Return the end of the file. Called once, and last. A GZIP file without records is one empty member."""
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:

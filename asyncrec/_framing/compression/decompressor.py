@@ -16,7 +16,7 @@ _SLICE = 32 * 1024
 
 
 class SlicedInput:
-    """Blocks of compressed bytes that were fed, and are given out in slices.
+    """Blocks of compressed bytes, fed to it and returned in slices.
 
     Attributes:
         consumed: how many bytes were used.
@@ -46,17 +46,17 @@ class SlicedInput:
         return memoryview(self._block)[self._at : self._at + size]
 
     def advance(self, count: int) -> None:
-        """Pass over ``count`` bytes of the slice, which were used."""
+        """Move on by ``count`` bytes of the slice, which were used."""
         self._at += count
         self.consumed += count
 
 
-# A header without optional fields, as most writers make it, needs no reading where it came in one piece.
+# A header without optional fields, as most writers make it, needs no reading if it came in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
-    """Takes the bytes of a compressed file, and gives the byte stream, as much at a time as the reader asks for.
+    """Takes the bytes of a compressed file, and returns the byte stream, as much at a time as the reader asks for.
 
     `feed`, then `read` until it returns ``b""``, then `feed` again; at the end `finish`. A file of no bytes at all
     holds no records, as TensorFlow has it. After an error each further `read` or `finish` raises the same.
@@ -91,7 +91,7 @@ class Decompressor:
 
     @property
     def consumed(self) -> int:
-        """How many compressed bytes were used; after an error, those before the call that failed."""
+        """How many compressed bytes were used; after an error, those used before the call that failed."""
         return self._input.consumed
 
     @property
@@ -111,7 +111,7 @@ class Decompressor:
         Raises:
             CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the bytes read
                 so far). Of the faulty call's own 32 KiB of input nothing comes out, even before the fault, unless
-                it was told of it.
+                it was given as ``fault``.
         """
         if max_bytes < 1:
             raise ArgumentValueError(
@@ -142,11 +142,11 @@ class Decompressor:
         return b""
 
     def finish(self) -> None:
-        """Say that the file has ended; once `read` has returned ``b""``.
+        """Note that the file has ended, once `read` has returned ``b""``.
 
         Raises:
             TruncatedError: inside a member or the stream.
-            CorruptRecordError: the damage an earlier call met.
+            CorruptRecordError: the damage that an earlier call met.
         """
         if self._error is not None:
             raise self._error
@@ -164,7 +164,7 @@ class Decompressor:
         raise self._error
 
     def _next_member(self) -> bool:
-        """Begin the member, or stream, that comes next; `False` when that takes more input."""
+        """Begin the next member or stream; `False` if that takes more input."""
         while piece := self._input.peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
@@ -211,7 +211,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """The error; ``mends``: what is whole can be read."""
+        """Return the error; ``mends``: the intact data before it can be read."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

@@ -1,7 +1,7 @@
-"""The libraries that compress and decompress: isal where it can, zlib where it cannot.
+"""The libraries that compress and decompress: isal if possible, otherwise zlib.
 
 isal (igzip) has a level 2 that reaches zlib's usual ratio at some eight times its speed, and writes what any inflater
-reads. What isal lacks goes to zlib: the levels 0 and 4 to 9, memory levels and strategies; and everything where isal
+reads. What isal lacks goes to zlib: the levels 0 and 4 to 9, memory levels and strategies; and everything if isal
 cannot be imported.
 """
 
@@ -28,7 +28,7 @@ DEFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,) if _isal is None els
 
 
 def compressobj(options: CompressionOptions) -> Any:
-    """A compressor of isal's or zlib's, for one member or stream."""
+    """Return a compressor of isal's or zlib's, for one member or stream."""
     window = (options.window_bits or zlib.MAX_WBITS) + (GZIP_CONTAINER if options.type == "GZIP" else 0)
     default = options.level is None or options.level == -1
     plain = options.mem_level is None and options.strategy is None
@@ -44,5 +44,5 @@ def compressobj(options: CompressionOptions) -> Any:
 
 
 def decompressobj(type: str) -> Any:
-    """A decompressor of isal's or zlib's, for one member of GZIP or one stream of ZLIB."""
+    """Return a decompressor of isal's or zlib's, for one member of GZIP or one stream of ZLIB."""
     return (_isal or zlib).decompressobj(zlib.MAX_WBITS + (GZIP_CONTAINER if type == "GZIP" else 0))

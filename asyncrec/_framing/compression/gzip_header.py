@@ -1,7 +1,7 @@
 """`GzipHeader` reads past the header of a GZIP member (RFC 1952 section 2.3), however it is split.
 
-isal's own parser loses its place where a header with optional fields is split between two calls, which the border of a
-block or of a member may do anywhere. So headers are read here, and the library that decompresses gets a short one.
+isal's own parser loses its place if a header with optional fields is split between two calls, as the border of a block
+may do anywhere. So headers are read here, and the library that decompresses gets a short one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FIXED_BYTES = 10
 
 
 class GzipHeader:
-    """Takes the bytes of a member up to where its data begins. What the fields hold is passed over, without memory.
+    """Takes the bytes of a member up to the beginning of its data. Fields are skipped, without memory for them.
 
     Attributes:
         ended: whether the header is whole, and the data follows.
@@ -63,7 +63,7 @@ class GzipHeader:
         return at
 
     def _next(self, part: str) -> None:
-        """A part is whole: determine what follows it."""
+        """Determine what follows the part that is now whole."""
         field, self._field = self._field, b""
         del self._parts[0]
         if part == "fixed":

@@ -70,14 +70,14 @@ ReadingCompression: TypeAlias = Compression | Literal["auto"]
 
 
 def parse_compression(value: object) -> CompressionOptions:
-    """Make options of what a user passed as ``compression=`` to a writer.
+    """Make options of the value that a user passed as ``compression=`` to a writer.
 
     Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
     of them, as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
     ``TFRecordOptions``.
 
     Raises:
-        ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
+        ValueError: it is not a compression, or is ``"auto"``, which is only for reading, or an option has no meaning.
         TypeError: a value of a type that names no compression.
     """
     if isinstance(value, CompressionOptions):
@@ -88,7 +88,7 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def parse_reading_compression(value: object) -> ReadingType:
-    """Make what readers take of what a user or a manifest gave as ``compression=``; ``"auto"`` stays.
+    """Make the compression for readers from what a user or a manifest gave as ``compression=``; ``"auto"`` stays.
 
     Raises:
         ValueError, TypeError: as `parse_compression`.
@@ -97,9 +97,9 @@ def parse_reading_compression(value: object) -> ReadingType:
 
 
 def detect_compression(head: bytes) -> CompressionType:
-    """Tell how a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
+    """Return how a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
 
-    It is plain when the first length and its checksum agree, which happens by no accident; else the magic of GZIP or
+    It is plain if the first length and its checksum agree, which does not happen by chance; else the magic of GZIP or
     the header of ZLIB decides. Anything else counts as plain, and the decoder then says what is wrong with it.
     """
     if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
@@ -150,7 +150,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` where the user did not set it."""
+    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` if the user did not set it."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

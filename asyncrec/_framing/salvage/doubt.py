@@ -1,9 +1,9 @@
-"""`Doubt`: whether what was found by search is what it seems, or the contents of a record that is lost.
+"""`Doubt`: whether what was found by search is a record, or the contents of a record that is lost.
 
-If it is, something that is no frame follows: at least the rest of that record. So where damage comes twice within the
-size of a record, what was found between is reported as ambiguous; and it is given out, because as often it is what it
-seems. A header that is whole, of a record that is cut or longer than allowed, says how far the contents reach: to the
-stream's end, where that comes before.
+In the second case, something that is not a frame follows: at least the rest of the lost record. So if damage comes
+twice within the size of a record, what was found between is reported as ambiguous; it is returned all the same, because
+as often it is a record. The intact header of a record that is cut or longer than allowed says how far the contents
+reach: to the stream's end, if that comes before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from asyncrec._framing.encoding import FRAME_OVERHEAD
 
 
 class Found(NamedTuple):
-    """What was found by search last.
+    """The place that was found by the last search.
 
     Attributes:
-        place: where it begins.
-        records: how many were given out before it.
-        reach: how far what was lost before it may reach; more damage up to there makes it ambiguous.
-        claim: how far that reaches by its own header, which holds; 0 where there is none. A stream that ends before
-            makes it ambiguous, too.
+        place: where the record there begins.
+        records: how many were returned before it.
+        reach: how far the lost data before it may reach; more damage up to there makes the place ambiguous.
+        claim: where the lost record ends by its own header, which holds; 0 if there is no such header. A stream that
+            ends before makes the place ambiguous, too.
     """
 
     place: int
@@ -33,10 +33,10 @@ class Found(NamedTuple):
 
 
 class Doubt:
-    """What was found by search last, until it is certain whether it is ambiguous.
+    """What was found by the last search, until it is certain whether it is ambiguous.
 
     Attributes:
-        found: that; `None` when nothing is in doubt.
+        found: that; `None` if nothing is in doubt.
     """
 
     def __init__(self, report: Callable[[Damage], None], max_record_bytes: int, found: Found | None) -> None:
@@ -45,10 +45,10 @@ class Doubt:
         self._max_record_bytes = max_record_bytes
 
     def damaged(self, began: int, end: int, reason: DamageReason, records: int, claim: int) -> None:
-        """From ``began`` on there was damage; by search it ends at ``end``, or there the stream does.
+        """Note damage from ``began`` on, which ends by search at ``end``, or there the stream does.
 
         Args:
-            records: how many were given out before.
+            records: how many were returned before.
             claim: where the damaged record ends by its header, or 0.
         """
         found = self.found
@@ -68,7 +68,7 @@ class Doubt:
         self.found = Found(end, records, reach, claimed)
 
     def whole_up_to(self, end: int) -> None:
-        """The stream ends, or is interrupted, behind whole frames: they may be of a record that reaches beyond."""
+        """Note that the stream ends, or is interrupted, behind whole frames: their record may reach beyond that."""
         found, self.found = self.found, None
         if found is not None and found.place < end < found.claim:
             self._report(Damage(found.place, end - found.place, "ambiguous", found.records))

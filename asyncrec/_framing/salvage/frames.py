@@ -1,15 +1,15 @@
 """`FrameSalvager` finds every whole record of a damaged stream.
 
-While records follow each other it is a `FrameDecoder`. Where one does not hold, the place at which the next begins is
+While records follow each other it is a `FrameDecoder`. If a record does not hold, the next one begins
 
-1. where the header says, if another header, or the end, is there. Of a header that does not hold one half still may:
-   its length, or its checksum, from which the length follows. So a record that holds frames of its own is lost whole,
-   and not replaced by them; and one of which only the header is damaged is given out, its data's checksum having held.
-   An index, where there is one, is asked first;
-2. else the next byte at which a whole frame stands (`FrameSearch`).
+1. where the header says, if another header, or the end, is there. One half of a damaged header may still hold: its
+   length, or its checksum, from which the length follows. So a record that contains frames is lost whole, and not
+   replaced by them; and a record of which only the header is damaged is returned if the checksum of its data holds. If
+   there is an index, it is asked first;
+2. else at the next byte at which a whole frame stands (`FrameSearch`).
 
-What is found by (2) may be the contents of a record that is lost: then it is given out, and reported as ambiguous
-(`asyncrec._framing.salvage.doubt`).
+A record that is found by (2) may be the contents of a record that is lost: then it is returned, and reported as
+ambiguous (`asyncrec._framing.salvage.doubt`).
 
 Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
 """
@@ -34,8 +34,8 @@ from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# By half a header a record is believed up to here: a checksum that is garbage gives a length that is, and so much would
-# be waited for. Larger records are searched.
+# A record is believed by half a header up to this size: garbage as a checksum gives a garbage length, and all of that
+# would be waited for. Larger records are searched.
 _HALF_HEADER_BYTES = 16 << 20
 
 
@@ -48,18 +48,18 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """Takes a byte stream in any pieces, and gives runs of whole records.
+    """Takes a byte stream in any pieces, and returns runs of whole records.
 
     Args:
-        report: is called with each damage, in order. Offsets are those of the stream.
+        report: called with each damage, in order. Offsets are those of the stream.
         offset: the byte of the stream that is fed first.
-        records: how many were given out before.
-        max_record_bytes, verify: as for `FrameDecoder`. What is found by search is verified always.
+        records: how many were returned before.
+        max_record_bytes, verify: as for `FrameDecoder`. Records that are found by search are always verified.
         boundaries: where frames begin, ascending, if that is known from an index.
-        found: `found` of the salvager that was left where this one goes on.
+        found: `found` of the salvager that this one continues.
 
     Attributes:
-        records: how many were given out so far, ``records`` among them.
+        records: how many were returned so far, ``records`` among them.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class FrameSalvager:
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
-        # What was fed, from byte `_base` of the stream on, as far as it may be needed again. While records follow each
-        # other the decoder has it up to `_fed`, and after each `feed` all of it: then the buffer is empty.
+        # What was fed, from byte `_base` of the stream on, if it may be needed again. While records follow each other
+        # the decoder has it up to `_fed`, and after each `feed` all of it: then the buffer is empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
@@ -97,7 +97,7 @@ class FrameSalvager:
 
     @property
     def found(self) -> Found | None:
-        """What was found by search last, and may turn out to be ambiguous."""
+        """The last place found by search, if it may turn out to be ambiguous."""
         return self._doubt.found
 
     @property
@@ -107,7 +107,7 @@ class FrameSalvager:
 
     @property
     def settled(self) -> bool:
-        """Whether records follow each other: no damage is being looked into."""
+        """Whether records follow each other, without damage that is being looked into."""
         return self._decoder is not None
 
     @property
@@ -116,7 +116,7 @@ class FrameSalvager:
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes of the stream; return the records that are certain by now."""
+        """Take the next bytes of the stream; return the records that are now certain."""
         runs: list[Run] = []
         if self._decoder is not None and (len(data) <= self._piece or self._decoder.wanted):
             self._fed = self._base = self._base + len(data)
@@ -127,7 +127,7 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """The stream has ended: return what is left to be found in it. Called once, and last."""
+        """Return the records that can still be found at the end of the stream. Called once, and last."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
@@ -142,9 +142,9 @@ class FrameSalvager:
         return runs
 
     def interrupt(self) -> list[Run]:
-        """Bytes are missing here, nobody knows how many: a record that is begun is lost, the next is searched for.
+        """Note that an unknown number of bytes is missing: drop the unfinished record, and search for the next one.
 
-        That so much is missing is for the caller to report. Returns what is left to be found before it.
+        The caller reports the gap. Returns the runs that can still be found before it.
         """
         end = self._base + len(self._buffer)
         runs: list[Run] = []
@@ -164,7 +164,7 @@ class FrameSalvager:
         return runs
 
     def _settle(self, runs: list[Run], *, ended: bool) -> None:
-        """Go as far as the buffer allows."""
+        """Find records as far as the buffer allows."""
         while True:
             if self._decoder is not None:
                 if self._fed == self._base + len(self._buffer):
@@ -217,7 +217,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Records no longer follow each other: note where, why, and where they may do so again."""
+        """Note where and why records no longer follow each other, and where they may do so again."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -256,7 +256,7 @@ class FrameSalvager:
         return ends
 
     def _frame_follows(self, end: int, ended: bool) -> bool | None:
-        """Whether a header, or the end of the stream, stands at ``end``; `None` when that is not there yet."""
+        """Return whether a header, or the end of the stream, stands at ``end``; `None` if that is not there yet."""
         at = end - self._base
         if at + HEADER_BYTES > len(self._buffer):
             return at == len(self._buffer) if ended else None
@@ -264,7 +264,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """Damage ends with the record that it is in; if only its header is damaged, it is given out."""
+        """End damage with the record that it is in; if only the record's header is damaged, the record is returned."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -279,10 +279,10 @@ class FrameSalvager:
         self._go_on_at(ends[0])
 
     def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
-        """The frame up to ``end`` is lost, and a header or the stream's end follows: pass it, and more of its kind.
+        """Skip the lost frame up to ``end``, and more of its kind; a header or the stream's end follows.
 
-        Frames whose data is bad may come one behind the other, and a decoder for each would cost a thousand times what
-        reading does. So the next are looked at together, more of them each time while headers hold.
+        Frames with bad data may come one behind the other, and a decoder for each would cost a thousand times what
+        reading does. So the next ones are looked at together, more of them each time while headers hold.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
@@ -290,7 +290,7 @@ class FrameSalvager:
         self._together = _FIRST_PIECE if decoder.error is not None else min(2 * self._together, _PIECE)
         _, borders = frame_borders(frames, 0)
         holds = data_holds(data, frames, borders)
-        # The last of them, where its data is bad, is one only if a header follows it, too.
+        # The last of them, if its data is bad, is one only if a header follows it, too.
         count = len(frames)
         if count > 1 and not holds[-1] and not self._frame_follows(self._began + int(borders[-1]), ended=False):
             count -= 1
@@ -306,11 +306,11 @@ class FrameSalvager:
         self._go_on_at(self._began + int(borders[count]))
 
     def _end_by_header(self) -> int:
-        """Where the frame that is begun ends, by the length in its header."""
+        """Return where the current frame ends, by the length in its header."""
         return self._began + FRAME_OVERHEAD + int.from_bytes(self._buffer[:8], "little")
 
     def _record_up_to(self, end: int) -> bytes | None:
-        """The data of the frame that ends there, if its checksum holds."""
+        """Return the data of the frame that ends there, if its checksum holds."""
         stop = end - self._base - FOOTER_BYTES
         if stop < HEADER_BYTES:
             return None
@@ -319,7 +319,7 @@ class FrameSalvager:
         return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
-        """By search, damage ends here, or at the stream's end."""
+        """Note that damage, by search, ends here, or at the stream's end."""
         self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:

@@ -20,8 +20,8 @@ class MemberStream:
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
         origin: the byte of the object at which the member begins.
-        fault: the byte at which decompression failed before: what is before it comes out this time.
-        given_before: so many decompressed bytes went on already, and are left out.
+        fault: the byte at which decompression failed before; this time, everything before it is returned.
+        given_before: how many decompressed bytes were returned before; they are left out.
     """
 
     def __init__(self, type: str, origin: int, *, fault: int | None = None, given_before: int = 0) -> None:
@@ -33,7 +33,7 @@ class MemberStream:
 
     @property
     def member(self) -> int:
-        """The byte of the object at which the member begins that was read last, or is at fault."""
+        """The byte of the object at which the last member read, or the one at fault, begins."""
         return self.origin + self._decompressor.member_offset
 
     @property
@@ -47,7 +47,7 @@ class MemberStream:
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Whether this began with that member to read what is before that fault, or one near it."""
+        """Return whether this began with that member to read what is before that fault, or one near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
@@ -55,15 +55,15 @@ class MemberStream:
         self._decompressor.feed(data)
 
     def finish(self) -> None:
-        """The object has ended.
+        """Note that the object has ended.
 
         Raises:
-            TruncatedError: inside a member.
+            TruncatedError: it ended inside a member.
         """
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return what comes out next: near a known fault, where it comes byte by byte, some of it together."""
+        """Return the next output; near a known fault, where it comes byte by byte, some of it together."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -81,7 +81,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """Count what was read, and return it without what went on already; `None` when all of it did."""
+        """Count what was read, and return it without what was returned before; `None` if all of it was."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -111,16 +111,16 @@ class MemberStarts:
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:
-        """Whether the member at that byte of the object has not begun here yet."""
+        """Return whether the member at that byte of the object has not begun here yet."""
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:
-        """The stream goes on with the member at that byte of the object."""
+        """Note that the stream goes on with the member at that byte of the object."""
         self._starts.append((self.passed_on, byte))
         if len(self._starts) > _STARTS:
             del self._starts[: _STARTS // 2]
 
     def begin_with_record(self, record: int, byte: int) -> None:
-        """From the member at that byte on, reading finds the same records again."""
+        """Note that reading from the member at that byte on finds the same records again."""
         self.members.append((record, byte))
         self.whole_from = self.members[-1]

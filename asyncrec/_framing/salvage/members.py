@@ -1,13 +1,13 @@
 """`MemberSalvager` finds every whole record of a damaged compressed object.
 
-A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
-byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
-is whole are found, and those of a damaged one as far as it decompresses, by their own checksums. Of ZLIB, one stream,
-what is before the fault is all there is.
+A GZIP member is checked as a whole, and may be read alone. So behind a damaged member the next is looked for, from the
+byte after its beginning on: a header that makes sense, behind which some KiB decompress. Every record of an intact
+member is found, and of a damaged member those that can be decompressed, by their own checksums. ZLIB is one stream, of
+which only what is before the fault can be found.
 
-Sans I/O: it says from which `position` it is to be fed, and goes back there when what looked like a member was none.
-That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each
-other for long enough it does not go back.
+Sans I/O: it says from which `position` it is to be fed, and goes back there if what looked like a member was not one.
+That costs reading bytes again, and has a budget, in proportion to the bytes read: beyond it, members that lie about
+each other are not gone back to.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Rewinding:
         self._block = (start, b"")  # fed last, and its place
 
     def feed(self, data: bytes) -> None:
-        """Take the bytes at ``position``; none say that the object ends there."""
+        """Take the bytes at ``position``; without any, the object ends there."""
         if data:
             self._block = (self.position, data)
         else:
@@ -57,7 +57,7 @@ class Rewinding:
             self._furthest = self.position
 
     def may_go_back(self, byte: int) -> bool:
-        """Tell whether the budget allows it; if so, it is charged."""
+        """Return whether the budget allows it; if so, it is charged."""
         cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
         if cost > self._budget:
             return False
@@ -65,7 +65,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes from ``byte`` on that are still in memory; if none are, they have to be fed again."""
+        """Return the bytes from ``byte`` on that are still in memory; without any, they have to be fed again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]
@@ -80,26 +80,26 @@ _RESERVED = 0xE0  # flags that no member has (RFC 1952)
 # Three bytes of magic stand in random data every 16 MiB; of what follows such an accident, few go so far.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
-# How an object is compressed is told by records up to this size, from so much of what it decompresses to.
+# The compression of an object is recognised by records up to this size, in this much of what it decompresses to.
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# zlib's words where a stream ended well, and its trailer does not hold: damaged, and a member for certain.
+# zlib's words if a stream ended well, and its trailer does not hold: damaged, and a member for certain.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
 class MemberSalvager:
-    """Takes the bytes of a compressed object, gives runs of whole records, and puts the damage into ``log``.
+    """Takes the bytes of a compressed object, returns runs of whole records, and puts the damage into ``log``.
 
-    Feed it from `position` on, in any pieces, then ``b""`` at the object's end; `read` before each. It may want bytes
-    again: then `position` is not where the last piece ended, not even at the object's end.
+    Feed it from `position` on, in any pieces, then ``b""`` at the object's end; call `read` before each. It may need
+    bytes again: then `position` is not where the last piece ended, not even at the object's end.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
         log: compression damage in bytes of the object, other damage within the member it is in.
         start: the byte of the object at which to begin: of a GZIP member.
         size: of the object, in bytes.
-        records: how many were given out before.
+        records: how many were returned before.
         max_record_bytes, verify: as for `FrameSalvager`.
 
     Attributes:
@@ -145,7 +145,7 @@ class MemberSalvager:
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next; 0 when any piece will do."""
+        """How many bytes to feed next; 0 if any piece will do."""
         return 0
 
     @property
@@ -154,13 +154,13 @@ class MemberSalvager:
         return self._starts.whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
-        """The bytes at `position`; ``b""`` says that the object ends there."""
+        """Take the bytes at `position`; ``b""`` says that the object ends there."""
         self._rewinding.feed(data)
         if data:
             self._pass_on(data)
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Return runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
+        """Return runs from about ``max_bytes`` of decompressed data, and whether more input is needed to go on."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]
@@ -185,7 +185,7 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """Log what the stream of frames reports, placed in its member."""
+        """Log what the stream of frames reports, with its place in the member."""
         begins, byte = self._starts.place(damage.offset)
         self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
@@ -204,7 +204,7 @@ class MemberSalvager:
         runs += frames.feed(new)
 
     def _fail(self, error: FormatError, runs: list[Run]) -> None:
-        """The member at fault is read once more, for what is before the fault; then it is left."""
+        """Read the member at fault once more, for what is before the fault; then leave it."""
         member, fault = self._stream.member, self._stream.fault
         truncated = isinstance(error, TruncatedError)
         # The decompressor keeps its error, whose frames keep the decompressor: it would stay until a collection.
@@ -229,7 +229,7 @@ class MemberSalvager:
             self._pass_on(self._rewinding.go_back(member + 1))
 
     def _find_member(self, runs: list[Run]) -> bool:
-        """Go on with the next member in the window; `False` when that takes more input."""
+        """Go on with the next member in the window; `False` if that takes more input."""
         begin = 0
         while (at := self._window.find(_MAGIC, begin)) >= 0:
             probe = bytes(self._window[at : at + _PROBE])
@@ -268,11 +268,10 @@ class MemberSalvager:
 
 
 def recognise(head: bytes) -> CompressionType | None:
-    """Tell how an object is compressed whose very beginning is damaged, by the first records found in its ``head``.
+    """Return how an object with a damaged beginning is compressed, by the first records found in its ``head``.
 
-    Frames may stand in a GZIP member as they are, where they did not get smaller, and members in a record: so the
-    member or the frame is believed that comes first. `None` where there is neither. ZLIB cannot be told once its
-    beginning is gone.
+    Frames may stand in a GZIP member as they are, if they did not get smaller, and members in a record: so the first
+    member or frame decides. `None` if there is neither. ZLIB cannot be recognised without its beginning.
     """
     ignored = DamageLog()
     frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)
@@ -291,7 +290,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Tell whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to something."""
+    """Return whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to something."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

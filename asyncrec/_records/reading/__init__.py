@@ -1,1 +1,1 @@
-"""Records are read: bytes become frames, frames become batches of records with their positions."""
+"""Read records: bytes become frames, and frames become batches of records with their positions."""

@@ -1,6 +1,6 @@
-"""A `Pipeline` makes whole records of a source's bytes, and says where an error stands.
+"""A `Pipeline` makes whole records of a source's bytes, and says where an error is.
 
-It is pulled: one call reads as little as gives at least one record. A call that is cancelled loses nothing.
+It is pulled: one call reads only as much as at least one record takes. A call that is cancelled loses nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Pipeline:
     """A pass over one object, from a position on.
 
     Attributes:
-        skip: so many records are still read, checked and dropped first.
+        skip: how many records are still to be read, checked and dropped first.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pipeline:
         *,
         frame_bytes: int = 0,
     ) -> None:
-        """``frame_bytes`` are those of the frames that were given out before."""
+        """``frame_bytes`` are those of the frames that were returned before."""
         self._path = path
         self._decoder = FrameDecoder(max_record_bytes=options.max_record_bytes, verify=options.verify)
         self._feed: PlainFeed | InflatingFeed
@@ -51,7 +51,7 @@ class Pipeline:
 
     @property
     def records(self) -> int:
-        """How many records were given out or skipped so far, those before the position included."""
+        """How many records were returned or skipped so far, those before the position included."""
         return self._records_before + self._decoder.records
 
     @property
@@ -61,17 +61,17 @@ class Pipeline:
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of the frames given out so far, and of those before."""
+        """The bytes of the frames returned so far, and of those before."""
         return self._bytes_before + self._decoder.offset
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """The members of a compressed object, as `InflatingFeed.members`; of another, none."""
+        """The members of a compressed object, as `InflatingFeed.members`; empty for an uncompressed one."""
         return list(self._feed.members)
 
     @property
     def position(self) -> Position:
-        """Where the records begin that were not given out yet."""
+        """The position of the first record that was not returned yet."""
         if not self._feed.members:
             return Position(self.offset, self.skip, self.records + self.skip)
         # A record may begin in one member and end in another: from the last that begins with one.
@@ -79,11 +79,11 @@ class Pipeline:
         return Position(byte, self.records - record + self.skip, self.records + self.skip)
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read from the source to look at: too few to hold a record."""
+        """Take bytes that were read to detect the compression: too few to hold a record."""
         self._feed.push(head)
 
     def give_up(self) -> None:
-        """After an error, when somebody else reads on: hold nothing of the record at fault, which is read again."""
+        """After an error, when another pipeline reads on: drop the record at fault, which is read again."""
         for _ in self._decoder.take_remains():
             pass
 
@@ -91,9 +91,9 @@ class Pipeline:
         """Return at least one record, or none at the end.
 
         Raises:
-            FormatError: damage; what came before it was given out.
+            FormatError: damage; what came before it was returned.
         """
-        # A source that has its bytes at hand never waits, and a reader in a loop would keep everybody else waiting.
+        # A source that has its bytes in memory never waits, and a reader in a loop would hold up all other tasks.
         await checkpoint()
         feed = self._feed
         try:
@@ -119,7 +119,7 @@ class Pipeline:
             raise
 
     def _place(self, error: FormatError) -> None:
-        if error is self._placed:  # raised again, since who was to go on behind it was cancelled
+        if error is self._placed:  # raised again, since the caller that was to go on behind it was cancelled
             return
         self._placed = error
         error.path = self._path

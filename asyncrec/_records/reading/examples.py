@@ -1,4 +1,4 @@
-"""Records that are read, decoded one by one as they are asked for."""
+"""Decode records that are read, one by one on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.example._schema import Schema
 class Examples:
     """An async iterator over the examples of ``records``; cancelled, it loses none.
 
-    Raises DecodeError or SchemaError for a record that does not decode, which is named, and goes on behind it.
+    Raises DecodeError or SchemaError for a record that does not decode, which is named, and then goes on.
     """
 
     def __init__(self, path: str, records: AsyncIterator[bytes], schema: Schema | None) -> None:
@@ -47,5 +47,5 @@ class Examples:
 
 
 def decoder(schema: Schema | None) -> Callable[[bytes], dict[str, Any]]:
-    """What decodes one record: by the schema, or without one."""
+    """Return the function that decodes one record: by the schema, or without one."""
     return decode_example if schema is None else schema.decode

@@ -29,7 +29,7 @@ class PlainFeed:
     """Feeds the bytes of an uncompressed object to a decoder.
 
     Attributes:
-        error, members: as of `InflatingFeed`: nothing here.
+        error, members: as of `InflatingFeed`; always empty here.
     """
 
     error: FormatError | None = None
@@ -48,7 +48,7 @@ class PlainFeed:
         return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read to look at: too few to hold a record."""
+        """Take bytes that were read to detect the compression: too few to hold a record."""
         if head:
             self._decoder.feed(head)
 
@@ -76,10 +76,10 @@ class PlainFeed:
         return records
 
     def place(self, error: FormatError) -> None:
-        """Say in an error which member it is in: none here."""
+        """Add to an error the member it is in: no member here."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Add those of what the source has at hand: a step through the layers above costs as much as a block."""
+        """Add records of what the source has in memory: a step through the layers above costs as much as a block."""
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
             while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:
@@ -96,7 +96,7 @@ class InflatingFeed:
     """Feeds what a compressed object decompresses to, in a worker thread, to a decoder.
 
     Attributes:
-        error: what does not decompress, once the records before it were given out.
+        error: why the data does not decompress, once the records before that were returned.
         members: (record that begins a member, compressed byte of that member), for every member that begins with a
             record among those returned last, and the one before them.
     """
@@ -121,7 +121,7 @@ class InflatingFeed:
         return self._inflating.waits
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read to look at: too few to hold a record."""
+        """Take bytes that were read to detect the compression: too few to hold a record."""
         self._decompressor.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
@@ -138,13 +138,13 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Say in an error which member it is in, by its byte of the object."""
+        """Add to an error the member it is in, by its byte of the object."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
 
     def _inflate(self) -> tuple[list[bytes], bool]:
-        """Cut, in a worker thread, records from what the decompressor holds, and tell whether it holds nothing more."""
+        """Cut, in a worker thread, records from the decompressor's data, and return whether it has no more."""
         decompressor, decoder, inflate_bytes = self._decompressor, self._decoder, self._options.inflate_bytes
         records: list[bytes] = []
         produced = 0

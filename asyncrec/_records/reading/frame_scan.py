@@ -1,7 +1,7 @@
 """`FrameScan` measures the records of one object without making them; `scan_object` reads an object through for it.
 
-What it asks of the processor is done in C that lets go of the GIL, in worker threads: several objects are scanned side
-by side, each on a core of its own.
+The work on the processor is done in C that releases the GIL, in worker threads: several objects are scanned side by
+side, each on a core of its own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 Advance = Callable[[int], None]
 
-# Of a local file: what one hop to a thread reads and scans, and in what blocks. Who lets go of the GIL may wait for it,
-# and does so three times for each block.
+# Of a local file: what one hop to a thread reads and scans, and in what blocks. A thread that releases the GIL may wait
+# to get it back, and releases it three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
-# What takes longer, of a slow disk or of data that decompress to a thousand times as much, goes on in another hop:
-# whoever cancels a scan waits no longer.
+# A hop that takes longer, for a slow disk or for data that decompress to a thousand times as much, goes on in another:
+# a scan that is cancelled ends after this time.
 _HOP_SECONDS = 0.05
 # Of another store: of one read, and of the hop after it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
@@ -40,7 +40,7 @@ _INFLATE_STEP = 256 << 10
 
 
 def _nobody(size: int) -> None:
-    """Tell nobody how far it is."""
+    """Ignore how far the scan is."""
 
 
 def _any(info: ObjectInfo) -> None:
@@ -98,7 +98,7 @@ class FrameScan:
             self._measure(output)
 
     def finish(self) -> None:
-        """Say that the object has ended.
+        """Note that the object has ended.
 
         Raises:
             FormatError: it ends inside a record, or inside what is compressed.
@@ -159,10 +159,10 @@ async def scan_object(
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
-    """Read an object from its beginning to its end; also returned is what the store says of it.
+    """Read an object from its beginning to its end; also return what the store says of it.
 
     Args:
-        compression: of the object; `None` to look at it.
+        compression: of the object; `None` to detect it.
         verify, sizes, max_record_bytes: as for `FrameScan`.
         check: called with what the store says of it, before anything is read; it may raise.
         advance: called with the bytes read since the last call.
@@ -201,7 +201,7 @@ async def scan_object(
 
 
 def compression_of(file: OpenFile) -> CompressionType:
-    """Look at how a file is compressed. Blocks.
+    """Detect how a file is compressed. Blocks.
 
     Raises:
         StorageError: it cannot be read.
@@ -211,7 +211,7 @@ def compression_of(file: OpenFile) -> CompressionType:
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
-    """Read on in a file, and scan what is read. Blocks."""
+    """Read on in a file, and scan the data. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
     deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:

@@ -1,6 +1,6 @@
-"""`ObjectRecords` gives the records of one object in lists, and decides what damage does.
+"""`ObjectRecords` returns the records of one object in lists, and decides what damage does.
 
-A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
+An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _path_log = PathLog("asyncrec.records")
 # What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
 _RECOGNISED_BY = 8 << 20
 
-# Behind damage at rest the next is most likely at rest, too: after so much, ranges of a remote store are read once.
+# If damage is at rest, the next is most likely at rest, too: after this many ranges, a remote store's are read once.
 _READ_TWICE = 16
 
 
@@ -36,11 +36,11 @@ class ObjectRecords:
 
     Attributes:
         path: for messages.
-        compression: as it was found, or told.
+        compression: as it was detected, or given.
         source: the object's bytes.
         pipeline: what reads them now.
         damage: what was skipped so far.
-        rereads: how many ranges came damaged, and whole when they were read once more.
+        rereads: how many ranges came damaged, and were intact when they were read once more.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ObjectRecords:
         """``head`` was read from the source to detect the compression.
 
         ``remote``: damage may have come on the way, and is read again. ``recognises``: the compression may be another
-        where the very beginning is damaged.
+        if the very beginning is damaged.
         """
         self.path = path
         self.compression: CompressionType = compression
@@ -125,7 +125,7 @@ class ObjectRecords:
         return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)
 
     async def _salvage(self) -> None:
-        """Have a `SalvagePipeline` read what is whole from here on."""
+        """Let a `SalvagePipeline` read the intact records from here on."""
         self._reading_again = None
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
@@ -145,7 +145,7 @@ class ObjectRecords:
         )
 
     async def _recognised(self) -> CompressionType:
-        """Look once more at how the file is compressed, since its first bytes may be what is damaged."""
+        """Detect once more how the file is compressed, since its first bytes may be damaged."""
         await self.source.seek(0)
         found = await in_thread(recognise, await receive_exactly(self.source, _RECOGNISED_BY))
         return self.compression if found is None else found
@@ -160,7 +160,7 @@ class ObjectRecords:
         self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
     def _note_the_rest(self, error: FormatError) -> None:
-        """Give up everything from the error on. Of a compressed object: the member, and all behind it."""
+        """Give up everything from the error on: in a compressed object the member, and all behind it."""
         offset = self.pipeline.offset
         if self.compression:
             offset = error.member_offset or 0
@@ -174,9 +174,9 @@ class ObjectRecords:
         self.damage.add(Damage(offset, self.source.info.size - offset, reason, self.pipeline.records))
 
     async def _read_again(self, error: CorruptRecordError) -> bool:
-        """Read a damaged range once more if it came from a remote store, and for the first time; tell whether.
+        """Read a damaged range once more if it came from a remote store, the first time; return whether it was.
 
-        The second time the error says what follows: damaged in transit would have come right, so it is so at rest.
+        The second time the error says why not: damage in transit would have gone, so the object itself is damaged.
         """
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False
@@ -201,7 +201,7 @@ async def open_object(
     *,
     remote: bool,
 ) -> ObjectRecords:
-    """Look at how the object is compressed, unless that is told, and make ready to read from the position on."""
+    """Detect how the object is compressed if that is not given, and prepare to read from the position on."""
     recognises = compression == "auto" and position == BEGINNING
     head = b""
     if compression == "auto":

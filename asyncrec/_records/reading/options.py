@@ -28,9 +28,9 @@ class ReadOptions:
         verify: whether to check every payload's checksum.
         max_record_bytes: a longer record is an error before anything is allocated for it.
         chunk_size: bytes of one read.
-        inflate_bytes: bytes of one list of records of a compressed object, about.
+        inflate_bytes: about how many bytes one list of records of a compressed object has.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: whether it is logged, once, that something is skipped; not where the caller reports it himself.
+        warns: whether to log, once, that something is skipped; not if the caller reports it.
     """
 
     on_corrupt: OnCorrupt = "raise"

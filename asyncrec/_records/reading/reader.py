@@ -54,8 +54,8 @@ class ReaderStats:
 class RecordReader:
     """A file or object that is being read, opened by `open_reader`. It is read once, by one task.
 
-    ``async for record in reader`` gives single records; ``async for records in reader.batches()`` gives lists of them,
-    which is the fast way for small records. Each continues where the other stopped.
+    ``async for record in reader`` yields single records; ``async for records in reader.batches()`` yields lists of
+    records, which is the fast way for small records. Each continues where the other stopped.
 
     Attributes:
         path: what is read, as the caller passed it.
@@ -114,7 +114,7 @@ class RecordReader:
         return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
-        """Count what happened so far."""
+        """Return the counts so far."""
         pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
             records=pipeline.records,
@@ -132,7 +132,7 @@ class RecordReader:
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
-        """Return the records that `batches` would give, with where they stand; `None` at the end."""
+        """Return the records that `batches` would return, with their positions; `None` at the end."""
         records = await self._next_batch()
         if not records:
             return None
@@ -142,7 +142,7 @@ class RecordReader:
         return RecordBatch(records, first, pipeline.offset - size, list(pipeline.members), size)
 
     async def park(self) -> None:
-        """Give back the open file or connection until the next read, which pays for opening it again."""
+        """Release the open file or connection until the next read, which pays for opening it again."""
         await self._object.source.park()
 
     async def aclose(self) -> None:
@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """As `open_reader`, of an object in a folder; messages say which folder that is. ``info``: see `open_reader_at`."""
+    """As `open_reader`, of an object in a folder, which messages name. ``info``: see `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
@@ -283,14 +283,14 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """Open a reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
+    """Open a reader from a position on, to be closed with ``aclose``; `open_reader`, for callers that hold many.
 
     Args:
         path: for messages.
         info: of the version to read, if one was read before; another one is an ObjectChangedError.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: log, once, that something is skipped; not for a caller that reports it.
-        inflate_bytes: of one record batch of a compressed object, about.
+        warns: whether to log, once, that something is skipped; not for a caller that reports it.
+        inflate_bytes: about how many bytes one record batch of a compressed object has.
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
     """

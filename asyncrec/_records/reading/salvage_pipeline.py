@@ -23,19 +23,19 @@ from asyncrec.storage._base import ByteSource
 
 
 class SalvagePipeline:
-    """A pass over the rest of one object, from a position on, that gives what is whole in it.
+    """A pass over the rest of one object, from a position on, that returns its intact records.
 
     Args:
         log: takes the damage.
         seek: has the object's source go on at another byte.
         size: of the object, in bytes.
-        position: where to begin; its ``skip`` records were given out already, or are not wanted.
-        frame_bytes: of the frames given out before.
-        found: `FrameSalvager.found` of whoever read before.
+        position: where to begin; its ``skip`` records were returned already, or are not wanted.
+        frame_bytes: of the frames returned before.
+        found: `FrameSalvager.found` of the pass before this one.
 
     Attributes:
         records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
-        frame_bytes: of the frames given out so far.
+        frame_bytes: of the frames returned so far.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SalvagePipeline:
         self._seek = seek
         self._options = options
         self._runs: deque[Run] = deque()
-        self._source_at: int | None = None  # the byte of the object that the source gives next
+        self._source_at: int | None = None  # the byte of the object that the source returns next
         self._salvager: _Plain | MemberSalvager
         if compression:
             self._salvager = MemberSalvager(
@@ -89,7 +89,7 @@ class SalvagePipeline:
 
     @property
     def resumable(self) -> Position | None:
-        """Where `Pipeline` can go on, once the damage is behind, and everything before was given out."""
+        """The position at which `Pipeline` can go on, once the damage is passed, and all before was returned."""
         if self._runs or self._reading.waits or self.skip:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
@@ -101,11 +101,11 @@ class SalvagePipeline:
 
     @property
     def found(self) -> Found | None:
-        """What may turn out to be ambiguous, of an uncompressed object; for whoever reads on."""
+        """What may turn out to be ambiguous, in an uncompressed object; the next pass needs it."""
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """Return at least one record, or none at the end. Cancelled, nothing is lost."""
+        """Return at least one record, or none at the end. If it is cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:

@@ -1,1 +1,1 @@
-"""Records are written: producers fill batches in memory, and one task for each object writes them."""
+"""Write records: producers fill batches in memory, and one task for each object writes them."""

@@ -1,11 +1,11 @@
 """``mode="a"``: a local file that is continued in place, and visible as it grows.
 
-It is what a live TensorBoard event file needs, and the one declared exception to "all or nothing". A crash leaves at
-most one torn record at the end, or a torn GZIP member, and a power cut zeros behind it; opening the file again cuts
-that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error:
-nothing is appended behind it. (`asyncrec._records.torn_end` tells which it is.)
+A live TensorBoard event file needs this. It is the one declared exception to "all or nothing". A crash leaves at most
+one torn record, or a torn GZIP member, at the end, and a power cut may leave zeros there. Opening the file again cuts
+that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error, and
+nothing is appended behind it. (`asyncrec._records.torn_end` distinguishes the two.)
 
-One writer at a time: the file is locked, and the lock dies with its process (`asyncrec.storage._local.lock`).
+There is one writer at a time: the file has a lock that ends with its process (`asyncrec.storage._local.lock`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _AppendSink(ByteSink):
                 position += memoryview(buffer).nbytes
 
     def sync(self) -> None:
-        """Have the disk keep what was written. Blocking."""
+        """Make the disk keep what was written. Blocks."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
             if not leads_to(self._name, self._fd):
@@ -77,9 +77,9 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     """Continue a local file, or begin one.
 
     Raises:
-        ValueError: it is not local; or ZLIB, of which readers stop silently after the first stream; or the file has
+        ValueError: it is not local; or is ZLIB, which readers silently end after the first stream; or the file has
             another compression than asked for.
-        CorruptRecordError: it is damaged elsewhere than at its end, which repairing must come before.
+        CorruptRecordError: it is damaged elsewhere than at its end; repair it first.
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):

@@ -1,7 +1,7 @@
-"""A `FlushTimer` says when an owner task flushes unasked, so that a kill loses no more than so many seconds.
+"""A `FlushTimer` says when an owner task flushes by itself, so that a kill loses only the records of a few seconds.
 
-Nothing is done for a record: what is looked at is the time of the oldest batch that is not on the disk, which `Levels`
-keep anyway, and only when the owner has written something, or has nothing to do.
+Nothing is done per record: the timer looks at the time of the oldest batch that is not on the disk, which `Levels` keep
+anyway, and only when the owner has written something or is idle.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from asyncrec._records.writing.levels import Levels
 
 
 class FlushTimer:
-    """The time of an owner's next flush that nobody asks for.
+    """The time at which an owner flushes by itself.
 
-    It is so many seconds after the oldest record was taken that is not on the disk; and at least so many after the
-    last such flush, for the records of a producer that is faster than the disk are older than that when they are
-    written, and each batch would be flushed alone. Where everything is on the disk there is none.
+    It is ``seconds`` after the oldest record that is not on the disk was taken, and at least ``seconds`` after the last
+    such flush. If a producer is faster than the disk, its records are already that old when they are written, and
+    without the second rule each batch would be flushed alone. If everything is on the disk, no flush is due.
     """
 
     def __init__(self, levels: Levels, seconds: float | None) -> None:
-        """With `None` seconds there is never one."""
+        """With `None` seconds, the owner never flushes by itself."""
         self._levels = levels
         self._seconds = seconds
         self._asked_at = -math.inf
         self._request: FlushRequest | None = None
 
     def due(self) -> float:
-        """When it is, by the event loop's clock; infinite where there is none, or it is under way."""
+        """Return the time of the next flush, by the event loop's clock; infinite if none is due or one is under way."""
         if self._seconds is None or (self._request is not None and not self._request.done.is_set()):
             return math.inf
         oldest = self._levels.oldest_unspooled

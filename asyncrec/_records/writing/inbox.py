@@ -1,4 +1,4 @@
-"""An `Inbox` holds what producers have handed to one owner task, until that takes it."""
+"""An `Inbox` holds what producers have handed to one owner task, until the task takes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FlushRequest:
         self.spooled = False
 
     def finish(self, *, spooled: bool) -> None:
-        """Let go whoever waits for it."""
+        """Wake the callers that wait for this flush."""
         self.spooled = spooled
         self.done.set()
 
@@ -58,7 +58,7 @@ class Inbox:
     """The queue of one owner task: batches, requests to flush, and ends of objects, in order.
 
     Attributes:
-        error: what the owner failed with; what is put in after that is dropped, and its room given back.
+        error: the error of the owner; what is put in after that is dropped, and its room given back.
     """
 
     def __init__(self, path: str, budget: ByteBudget) -> None:
@@ -88,7 +88,7 @@ class Inbox:
         self._arrived.set()
 
     def flush(self) -> FlushRequest:
-        """Ask for a flush of everything before. Two requests with nothing between them are one."""
+        """Request a flush of everything before. Two requests with nothing between them are one."""
         last = self._items[-1] if self._items else None
         if isinstance(last, FlushRequest):
             return last
@@ -97,7 +97,7 @@ class Inbox:
         return request
 
     def wake(self) -> None:
-        """Have an owner that waits look again."""
+        """Make an owner that waits look again."""
         self._arrived.set()
 
     @property
@@ -122,7 +122,7 @@ class Inbox:
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Have these come next after all. Room is held for batches, which had been taken out and given theirs back."""
+        """Make these come next again. Room is held for batches, which had been taken out and had given theirs back."""
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)
@@ -130,7 +130,7 @@ class Inbox:
         self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
-        """Take out the batches that come next, as many as are written in one step."""
+        """Take out the next batches, as many as are written in one step."""
         batches: list[WriteBatch] = []
         size = 0
         while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
@@ -140,7 +140,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Replace the batches in here; returns those of which nothing was left. Their room is given back."""
+        """Replace the batches in here; return those that have no record left. Their room is given back."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0
@@ -158,7 +158,7 @@ class Inbox:
         return dropped
 
     def last_flush(self) -> FlushRequest | None:
-        """The last request that is queued for the current object."""
+        """Return the last request that is queued for the current object."""
         last = None
         for item in self._items:
             if isinstance(item, EndObject):
@@ -168,13 +168,13 @@ class Inbox:
         return last
 
     def waiting_batches(self) -> list[WriteBatch] | None:
-        """The batches in here, all of one object; `None` when the end of an object is among them."""
+        """Return the batches in here, all of one object; `None` if the end of an object is among them."""
         if END_OBJECT in self._items:
             return None
         return [item for item in self._items if isinstance(item, WriteBatch)]
 
     async def wait(self, deadline: float) -> bool:
-        """Wait until something is put in, or the inbox is closed. False when the deadline came first."""
+        """Wait until something is put in, or the inbox is closed. False if the deadline came first."""
         self._arrived = anyio.Event()
         if deadline == math.inf:  # a scope would double what a wait costs, which each batch of a fast writer does
             await self._arrived.wait()
@@ -184,7 +184,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of what the owner left, which has ended or failed, and let go whoever waits."""
+        """Free the room of what the owner left when it ended or failed, and wake all callers that wait."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

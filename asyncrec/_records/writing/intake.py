@@ -1,4 +1,4 @@
-"""`Intake` lets records into a writer, when there is room and the writer has not failed."""
+"""`Intake` admits records to a writer, if there is room and the writer has not failed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from asyncrec.storage._base import Buffer
 
 
 class Intake:
-    """The entrance of a writer, where callers wait, and are told if it failed or was closed meanwhile."""
+    """The entrance of a writer: callers wait here, and get an error if it failed or was closed meanwhile."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
-        """``check`` raises where the writer takes nothing any more."""
+        """``check`` raises if the writer takes nothing any more."""
         self._budget = budget
         self._check = check
 

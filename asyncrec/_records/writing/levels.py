@@ -6,11 +6,11 @@ from collections import deque
 
 
 class Levels:
-    """A record of what of one queue is not yet spooled, and what is not yet committed.
+    """A record of what is not yet spooled, and what is not yet committed, in one queue.
 
-    Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So what is kept
-    is the first ticket of each batch, with the time it was taken, and nothing is counted per record. A writer of many
-    queues takes the least over all of them.
+    Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So it keeps only
+    the first ticket of each batch, with the time it was taken, and nothing is counted per record. For a writer of many
+    queues, the least over all of them counts.
     """
 
     __slots__ = ("_uncommitted", "_unspooled")
@@ -33,7 +33,7 @@ class Levels:
         _forget(self._uncommitted, ticket)
 
     def dropped(self, ticket: int) -> None:
-        """Note that the batch which begins with this ticket will reach no level: nothing is left of it."""
+        """Note that the batch which begins with this ticket will reach no level: it has no record left."""
         self._uncommitted = deque(each for each in self._uncommitted if each[0] != ticket)
         self._unspooled = deque(each for each in self._unspooled if each[0] != ticket)
 

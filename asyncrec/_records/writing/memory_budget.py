@@ -1,10 +1,10 @@
 """`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
 A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
-number that bounds all of it, for all objects the writer has open, and its queue is where back-pressure reaches the
-caller's ``await``: first come, first served, so that a large record is not overtaken for ever by small ones.
+number that bounds all of it, for all objects that the writer has open. Its queue is where back-pressure reaches the
+caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
 
-The way in without waiting is two operations, because it is on the path of every record::
+To enter without waiting takes two operations, because every record does it::
 
     used = budget.used + size
     if used <= budget.bound:
@@ -28,26 +28,26 @@ _SHARE = 256 << 10
 
 
 class ByteBudget:
-    """A number of bytes that may be held at once, with a queue of those who wait for room.
+    """A number of bytes that may be held at once, with a queue of the callers that wait for room.
 
-    A size beyond the whole budget is let in alone: when nothing else is held.
+    A size beyond the whole budget is admitted alone, when nothing else is held.
 
-    What is held is pending, collected in queues until there is a batch of it, or under way, on its way to a store. Only
-    what is under way will be given back by itself: so when callers wait and nothing is, the queues are told to send
-    what they have (`when_starving`).
+    What is held is pending, collected in queues until there is a batch of it, or in flight to a store. Only bytes in
+    flight are given back without help. So if callers wait and nothing is in flight, `when_starving` makes the queues
+    send what they have.
 
     Attributes:
         limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
-        share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
+        share: how much a chunk of each object that may be open should take at most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
         under_way: how many of them are on their way to a store.
-        bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
-        paused: whether nobody is let in, by `pause`.
+        bound: what ``used`` may become without waiting; negative if callers must go through `take`.
+        paused: whether `pause` keeps all callers waiting.
         seconds_waited: how long all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
-        """``most`` is what the limit may grow to; without it, it stays what it is."""
+        """``most`` is what the limit may grow to; without it, the limit does not grow."""
         if limit <= 0:
             raise ArgumentValueError(f"memory_limit must be positive, not {limit:,}")
         self.limit = limit
@@ -67,35 +67,35 @@ class ByteBudget:
         self.paused = False
 
     def when_starving(self, send: Callable[[], None]) -> None:
-        """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
+        """Call ``send`` whenever callers wait and nothing is in flight; each queue then sends what it has."""
         self._send.append(send)
 
     def no_longer_when_starving(self, send: Callable[[], None]) -> None:
-        """Have this called no more."""
+        """Stop calling ``send``."""
         self._send.remove(send)
 
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
 
         Raises:
-            ValueError: more than three quarters of the limit would be set aside so, and records could not flow. What is
-                only noted by `account` does not count: it goes by itself.
+            ValueError: more than three quarters of the limit would be set aside, and records could not flow. What is
+                only noted by `account` does not count: it goes away by itself.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size
         self.account(size, chunk=True)
 
     def unreserve(self, size: int) -> None:
-        """Set no longer aside what `reserve` has."""
+        """Stop setting ``size`` bytes aside, after `reserve`."""
         self._set_aside -= size
         self.account(-size)
 
     def refuse_beyond(self, objects: int) -> None:
-        """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
+        """Raise what `reserve` would in the end, if each of ``objects`` reserved as much as the first one has."""
         self._refuse_beyond(self._set_aside * objects)
 
     def account(self, change: int, *, chunk: bool = False) -> None:
-        """Note that so many bytes more, or less, are held beside the records. They are there already.
+        """Note that ``change`` bytes more, or less, are held in addition to the records. They are allocated already.
 
         For a ``chunk`` the limit grows.
         """
@@ -105,7 +105,7 @@ class ByteBudget:
         self._wake()
 
     def let_others_run(self) -> None:
-        """Have a `take` yield to the event loop first, after every second batch; called for each.
+        """Make a `take` yield to the event loop first, after every second batch; called for each batch.
 
         A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
         """
@@ -115,9 +115,9 @@ class ByteBudget:
             self.bound = -1
 
     async def take(self, size: int) -> None:
-        """Wait until ``size`` more bytes may be held, and hold them. Cancelled, nothing is held.
+        """Wait until ``size`` more bytes may be held, and hold them. If this is cancelled, nothing is held.
 
-        After `release_all` it returns at once: the caller finds out why.
+        After `release_all` it returns at once: the caller gets the error elsewhere.
         """
         if self._yield_due:
             self._yield_due = False
@@ -144,7 +144,7 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def hold(self, size: int) -> None:
-        """Hold ``size`` bytes without waiting: they are there already, and were given back, or not taken."""
+        """Hold ``size`` bytes without waiting: they exist already, and were given back, or never taken."""
         self.used += size
 
     def give(self, size: int) -> None:
@@ -154,11 +154,11 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """Note that ``size`` bytes of what is held are under way."""
+        """Note that ``size`` bytes of what is held are in flight."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:
-        """Note that ``size`` bytes that were under way are no longer held."""
+        """Note that ``size`` bytes that were in flight are no longer held."""
         self.under_way -= size
         self.give(size)
 
@@ -169,11 +169,11 @@ class ByteBudget:
 
     @property
     def starving(self) -> bool:
-        """Whether callers wait, and nothing is under way that would end that."""
+        """Whether callers wait, and nothing is in flight that would end that."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
-        """Let nobody in until `resume`: what is taken goes to a place that is full."""
+        """Admit no caller until `resume`: the place to which the records go is full."""
         self.paused = True
         self._set_bound()
 
@@ -184,7 +184,7 @@ class ByteBudget:
             self._wake()
 
     def release_all(self) -> None:
-        """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
+        """Admit all callers, now and from now on: the writer failed or closed, and raises an error in each of them."""
         self._released = True
         self._wake()
 

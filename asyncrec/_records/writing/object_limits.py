@@ -44,13 +44,13 @@ class ObjectQuota:
         self._bytes = 0
 
     def fits(self, size: int, records: int) -> bool:
-        """Whether so many more bytes and records stay within the limits."""
+        """Return whether this many more bytes and records stay within the limits."""
         return self._records + records <= self._most_records and self._bytes + size <= self._most_bytes
 
     def take(self, size: int, records: int) -> bool:
-        """Count these to the object. False, and nothing is counted, when it has to end before them.
+        """Count these to the object. Return false, and count nothing, if the object has to end before them.
 
-        An empty object takes whatever comes first: a record larger than the limit is an object by itself.
+        An empty object takes any record: one that is larger than the limit is an object by itself.
         """
         total_records = self._records + records
         total_bytes = self._bytes + size
@@ -61,16 +61,16 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Count another object, which has these already."""
+        """Count for another object, which has these already."""
         self._records = records
         self._bytes = size
 
     def is_reached(self, stored: int) -> bool:
-        """Whether a compressed object of so many stored bytes is full."""
+        """Return whether a compressed object of this many stored bytes is full."""
         return self._compressed and self.limits.bytes is not None and stored >= self.limits.bytes
 
     def deadline(self, begun: float, now: float) -> float:
-        """When an object ends whose first record was taken at ``begun``, and which is opened now."""
+        """Return when an object has to end whose first record was taken at ``begun``, and which is opened now."""
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf

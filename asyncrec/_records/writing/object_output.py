@@ -25,26 +25,26 @@ Outcome = Callable[[bool | Exception], None]
 
 
 class KeptRecords(Protocol):
-    """Where the records of one object are kept until a flush has stored them elsewhere."""
+    """The place in which the records of one object are kept until a flush has stored them elsewhere."""
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
         """Keep sealed batches that were written."""
 
     def flush(self, done: Outcome) -> None:
-        """Have what is kept stored, and ``done`` called then."""
+        """Have the kept records stored, and then call ``done``."""
 
     def finish(self) -> None:
-        """Keep what is there until the object is committed: no flush comes any more."""
+        """Keep the records until the object is committed: no flush comes any more."""
 
 
 class KeptPositions(Protocol):
-    """Where the positions of one object's records are written down, beside the records."""
+    """The place in which the positions of one object's records are written down, beside the records."""
 
     async def begin(self, records: int) -> None:
         """Say durably that positions count from here on; ``records`` before this have none."""
 
     async def note(self, records: int, positions: Positions) -> None:
-        """Write down the positions up to a number of records that came since the last note; durably, if it can be."""
+        """Write down the positions up to a number of records that came since the last note; durably, if possible."""
 
 
 class SourcesOutput:
@@ -72,7 +72,7 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """Write down how far they have come; behind the first position, also that records without one came."""
+        """Write down how far they have come; after the first position, also that records without one came."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
@@ -83,8 +83,8 @@ class ObjectOutput:
 
     Attributes:
         records: how many were taken so far.
-        largest: the bytes of the longest of them, if that is longer than what readers take.
-        flushed: whether a flush has promised that what was taken survives.
+        largest: the bytes of the longest of them, if that is longer than readers take by default.
+        flushed: whether a flush has promised that these records survive.
         sources: how far the sources of its records have come.
         seconds_compressing: in worker threads.
         seconds_storing: until the sink had taken the bytes.
@@ -102,8 +102,8 @@ class ObjectOutput:
     ) -> None:
         """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before.
 
-        ``kept`` is where records are flushed to, if not into the object; ``kept_positions`` is where those of sources
-        are written down, if records have any.
+        ``kept`` is the place to which records are flushed, if not into the object; ``kept_positions`` the one for those
+        of sources, if records have any.
         """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
@@ -141,7 +141,7 @@ class ObjectOutput:
         return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:
-        """Take sealed batches. After an error, or cancelled, the object can only be abandoned.
+        """Take sealed batches. After an error or a cancellation, the object can only be abandoned.
 
         Keys go before the records they belong to: no crash leaves a record without its key.
         """
@@ -170,14 +170,14 @@ class ObjectOutput:
             self._kept.keep(batches)
 
     def flush_kept(self, done: Outcome) -> bool:
-        """Have what is kept stored, and ``done`` called then. False if a flush stores it in the object: see `flush`."""
+        """Have the kept records stored, and call ``done`` then. False if a flush stores them in the object: `flush`."""
         if self._kept is None:
             return False
         self._kept.flush(done)
         return True
 
     async def flush(self) -> bool:
-        """Send everything taken so far, and tell whether it now survives this process."""
+        """Send everything taken so far, and return whether it now survives this process."""
         if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
         await self.sources.note(self.records)  # before the last look at whose job this is

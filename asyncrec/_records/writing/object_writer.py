@@ -1,8 +1,8 @@
 """An `ObjectWriter` is the task that writes one object after another from what producers put into a `WriteQueue`.
 
-It takes batches out, writes them into the object it has open, and publishes that when it is told to, when the queue is
+It takes batches out, writes them into the object it has open, and publishes that object on request, when the queue is
 closed, or when the object has reached its limits. It keeps its error and never cancels a producer: `WriteQueue.error`
-is set, everybody who waits is let go, and whoever calls next is told.
+is set, all waiting callers wake up, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from asyncrec._records.writing.write_queue import WriteQueue
 
 
 class ObjectEvents(Protocol):
-    """What happens to the objects of an `ObjectWriter`; the writer that has it implements this.
+    """What happens to the objects of an `ObjectWriter`; its writer implements this.
 
-    All of it is called by the owner task.
+    The owner task makes all of these calls.
     """
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """Held while an object is flushed or finished: a thousand that did so at once would hold the event loop."""
+        """Held while an object is flushed or finished: a thousand at once would hold the event loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """Open the next object; leaving the context cleanly publishes it, with its index and keys."""
 
     async def before_publish(self) -> None:
-        """Called when everything is sent; returning has the object published."""
+        """Called when everything is sent; the object is published when this returns."""
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
         """Called when it is published; its records were taken from ``first`` to ``last``, by the event loop's clock.
@@ -48,9 +48,9 @@ class ObjectEvents(Protocol):
         """Called when tickets reached a level, or the object writer failed."""
 
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
-        """Called when an object failed. What it returns is written once more, before all else.
+        """Called when an object failed. What it returns is written once more, before everything else.
 
-        Returns `None` if the object writer fails with it.
+        If it returns `None`, the object writer fails with the error.
         """
 
 
@@ -60,14 +60,14 @@ class ObjectWriter:
     Attributes:
         opened: set when the first object is open, or the writer failed.
         finished: set when `run` has ended.
-        seconds_compressing: in the objects that are published.
-        seconds_storing: likewise.
+        seconds_compressing: for the objects that are published.
+        seconds_storing: the same.
     """
 
     def __init__(
         self, events: ObjectEvents, queue: WriteQueue, budget: ByteBudget, *, durable_flush: bool, eager: bool
     ) -> None:
-        """``eager`` opens the first object at once and publishes it even when it stays empty; otherwise an object is
+        """``eager`` opens the first object at once and publishes it even if it stays empty; otherwise an object is
         opened by its first record, and there may be none, or many."""
         self._events = events
         self._queue = queue
@@ -85,7 +85,7 @@ class ObjectWriter:
         self.seconds_storing = 0.0
 
     async def run(self) -> None:
-        """Be the owner task: return when the queue is closed and everything is published, or it failed."""
+        """Be the owner task: return if the queue is closed and everything is published, or if it failed."""
         error: BaseException | None = None
         try:
             error = await self._all_objects()
@@ -101,7 +101,7 @@ class ObjectWriter:
             self._events.progressed()
 
     async def _all_objects(self) -> Exception | None:
-        """Write and publish objects until the queue is closed; returns what it failed with."""
+        """Write and publish objects until the queue is closed; return the error if it failed."""
         while True:
             try:
                 while await self._one_object():
@@ -118,7 +118,7 @@ class ObjectWriter:
                 del again  # else it would be held until the next failure
 
     async def _one_object(self) -> bool:
-        """Write and publish one object; False when there is no other after it."""
+        """Write and publish one object; False if there is no other after it."""
         if not self._eager and not await self._first_record():
             return False
         async with self._events.open_object() as output:
@@ -141,7 +141,7 @@ class ObjectWriter:
         return not self._eager
 
     async def _first_record(self) -> bool:
-        """Wait until a batch is at the head of the queue; False when the queue closes without one."""
+        """Wait until a batch is at the head of the queue; False if the queue closes without one."""
         while True:
             self._check()
             while (head := self._inbox.head) is not None and not isinstance(head, WriteBatch):
@@ -156,11 +156,11 @@ class ObjectWriter:
             await self._wait(math.inf if seconds is None or since is None else since + seconds)
 
     async def _fill(self, output: ObjectOutput) -> int:
-        """Write what comes until the object ends; returns the ticket of its last record."""
+        """Write batches as they come until the object ends; return the ticket of its last record."""
         inbox = self._inbox
         deadline = math.inf
         last_ticket = 0
-        # Many who flush at once share one flush of the object, the last that is queued when the first one's turn comes.
+        # Callers that flush at the same time share one flush of the object, when the turn of the first one comes.
         sharing: list[FlushRequest] = []
         shared: FlushRequest | None = None
         try:
@@ -195,7 +195,7 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # Where the object ended, or failed, before theirs came: what they wait for is published with it, or lost.
+            # The object ended, or failed, before these requests came: what they wait for is published with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
@@ -207,7 +207,7 @@ class ObjectWriter:
             self._account(output.sidecar_bytes)
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
-        """Flush the object once for all who ask; what was written up to the ticket is spooled then."""
+        """Flush the object once for all requests; what was written up to the ticket is spooled then."""
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
@@ -228,7 +228,7 @@ class ObjectWriter:
             done(spooled)
 
     def _check(self) -> None:
-        """Raise what a flush to elsewhere failed with."""
+        """Raise the error of a flush to elsewhere."""
         if self._failure is not None:
             raise self._failure
 
@@ -238,7 +238,7 @@ class ObjectWriter:
         self._sidecar_bytes = sidecar_bytes
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for more; at the deadline the object is ended, and what is due until then is flushed."""
+        """Wait for more; at the deadline, end the object, and flush what is due by then."""
         due = self._timer.due()
         if await self._inbox.wait(min(deadline, due)):
             return
@@ -248,10 +248,10 @@ class ObjectWriter:
             self._flush_unasked()
 
     def _flush_unasked(self) -> None:
-        """Have everything flushed that was taken until now. What fails is told to whoever calls next."""
+        """Flush all records taken so far. If that fails, the next call raises the error."""
         self._timer.asked(self._queue.flush())
 
 
 def _has_come(deadline: float) -> bool:
-    """Whether a time has come. Where there is none the clock is not asked, which takes longer than all else here."""
+    """Return whether a time has come. Reading the clock takes longest here, so an infinite deadline skips it."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -1,9 +1,9 @@
-"""What a writer with a schema makes of what it is given, before anything of it is taken.
+"""What a writer with a schema does with a record before it takes it.
 
-Values by name are held against the schema, and encoded; bytes are looked at as ``validate`` says. So a record that does
-not fit is refused where it is written, and takes no room, key or ticket.
+Values by name are checked against the schema, and encoded; bytes are checked as ``validate`` says. So a record that
+does not fit is refused where it is written, and takes no room, key or ticket.
 
-`asyncrec.example` is imported where there is a schema: who writes bytes does not wait for it.
+`asyncrec.example` is imported only if there is a schema: a program that writes bytes does not wait for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"
 
-# Of records given as bytes: the first ones, where most mistakes show, and then one of so many.
+# Of records given as bytes, these are checked: the first ones, where most mistakes show, and then one in a hundred.
 _SAMPLE_FIRST = 100
 _SAMPLE_EVERY = 100
 # Rows encoded in one step: a small one takes some microseconds.
@@ -31,7 +31,7 @@ _ROWS = 64
 
 
 class HasJson(Protocol):
-    """A schema: `asyncrec.Schema`, or whatever can say itself in JSON as that does."""
+    """A schema: `asyncrec.Schema`, or an object with the same method for JSON."""
 
     def to_json(self) -> Mapping[str, Any]: ...
 
@@ -40,7 +40,7 @@ GivenSchema: TypeAlias = "HasJson | Mapping[str, Any] | None"
 
 
 class RecordEncoder:
-    """Of one writer.
+    """The encoder of one writer.
 
     Attributes:
         schema: of its records; without one, values are encoded as `asyncrec.encode_example` does.
@@ -66,12 +66,12 @@ class RecordEncoder:
         self._encode_small = None if encoder is None else encoder.encode_small
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """The record to be written and its key; what is large is encoded or looked at in a thread, and others run
-        between many that are small. Cancelled, nothing was taken.
+        """Return the record to be written and its key. A large record is encoded or checked in a thread; between many
+        small ones, other tasks run. If it is cancelled, nothing was taken.
 
         Raises:
             SchemaError: it does not hold what the schema says, or its key is not its ``key_feature``.
-            DecodeError: it is given as bytes, and is no Example.
+            DecodeError: it is given as bytes, and is not an Example.
             TypeError: it is neither a buffer nor a mapping.
         """
         if type(record) is dict or isinstance(record, Mapping):
@@ -104,7 +104,7 @@ class RecordEncoder:
         return data, key
 
     async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Give many records without keys to ``write``, in lists. One that is refused is told after those before it."""
+        """Pass many records without keys to ``write``, in lists. One that is refused raises after those before it."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
             raise ArgumentTypeError(
@@ -161,7 +161,7 @@ class RecordEncoder:
         return values, there
 
     def _looks_at(self) -> bool:
-        """Whether the next record that is given as bytes is held against the schema."""
+        """Return whether the next record that is given as bytes is checked against the schema."""
         if self.schema is None:
             return False
         self._seen += 1
@@ -170,7 +170,7 @@ class RecordEncoder:
         return self._validate == "sample" and (self._seen <= _SAMPLE_FIRST or self._seen % _SAMPLE_EVERY == 0)
 
     def _looked_at(self, data: bytes, key: Key) -> Key:
-        """Raises for a record that the schema does not decode; its key."""
+        """Return a record's key; raise for a record that the schema does not decode."""
         assert self.schema is not None, "asked before"
         try:
             values = self.schema.decode(data)
@@ -182,9 +182,9 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """The key in a record whose other features are not looked at: a third of what decoding it would cost.
+        """Return the key in a record whose other features are not looked at: a third of what decoding it would cost.
 
-        Raises as `_looked_at`, for the feature that holds the key alone.
+        Raises as `_looked_at`, but only for the feature that holds the key.
         """
         from asyncrec.example._wire import BYTES, parse_example
 
@@ -201,10 +201,10 @@ class RecordEncoder:
 
 
 def schema_of(given: GivenSchema) -> Schema | None:
-    """The schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
+    """Return the schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: the option is not a schema.
     """
     if given is None:
         return None
@@ -226,7 +226,7 @@ def schema_of(given: GivenSchema) -> Schema | None:
 def encoder_of(
     path: str, schema: Schema | None, *, validate: str, key_feature: str | None = None
 ) -> RecordEncoder | None:
-    """The encoder of a writer with these options; `None` where it has no schema, and takes bytes as they are.
+    """Return the encoder of a writer with these options; `None` if it has no schema, and takes bytes as they are.
 
     Raises:
         ValueError: the options contradict each other.

@@ -69,23 +69,23 @@ class SingleObject:
         self._raise_failure()
 
     def abandon(self) -> None:
-        """Take no more: whoever still waits is told."""
+        """Take no more records; callers that still wait get an error."""
         self._closed = True
         self.budget.release_all()
 
     def check_open(self) -> None:
-        """Raise what the owner failed with, or ClosedResourceError when the writer's context was left."""
+        """Raise the error of the owner, or ClosedResourceError if the writer's context was left."""
         self.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def check(self) -> None:
-        """Raise what the owner failed with, once more."""
+        """Raise the error of the owner, once more."""
         if self.queue.error is not None:
             raise copy_for_reraise(self.queue.error)
 
     def _raise_failure(self) -> None:
-        """Raise the error itself, at the end. What was merely cancelled has none of its own."""
+        """Raise the error itself, at the end. A mere cancellation has no error of its own."""
         if (error := self.queue.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 

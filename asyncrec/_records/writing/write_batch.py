@@ -23,7 +23,7 @@ BATCH_BYTES = 512 << 10
 # One digest per record in a ``.keys`` file.
 KEY_BYTES = 16
 
-# What a batch has for a record with a key: the key where keys are hashed together when the batch is sealed, and there a
+# What a batch has for a record with a key: the key if keys are hashed together when the batch is sealed, and there a
 # bytearray is a digest already; otherwise the digest.
 Key = str | bytes | bytearray
 # Of each source among some records, the number of the source's turn, and the last position.
@@ -32,7 +32,7 @@ JoinDigests = Callable[[list[Any]], bytes]
 
 
 class BatchSource:
-    """What records come from, in an order of their own, such as a partition of a queue.
+    """A source of records, in an order of their own, such as a partition of a queue.
 
     Attributes:
         turn: the number of the turn that the writer has; 0 if it has none.
@@ -57,14 +57,14 @@ class WriteBatch:
         time: when the first record was taken, by the event loop's clock.
         size: how many bytes the frames of the records take.
         records: the records, until the batch is sealed; then empty.
-        keys: what `seal` makes digests of, for each record, or `None` when none has a key; then empty.
+        keys: what `seal` makes digests of, for each record, or `None` if no record has a key; then empty.
         count: how many records it has, once it is sealed.
         frames: what `seal` made of the records; together ``size`` bytes.
         lengths: how long each record is, in order, as `pack_lengths` writes it.
-        digests: those of the keys, one after another, or `None` when no record has a key.
-        positions: the last one of each source among its records, or `None` when no record has one.
+        digests: those of the keys, one after another, or `None` if no record has a key.
+        positions: the last one of each source among its records, or `None` if no record has one.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
-        runs: the sources of its records: the first record from where on they are of another, that one, and its turn.
+        runs: the sources of its records: the first record of a run, its source, and the source's turn.
         source: of the last record; `None` if it has none.
     """
 
@@ -103,7 +103,7 @@ class WriteBatch:
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
-        """Make a sealed batch of records that nobody waits for; ``size`` is that of their frames."""
+        """Make a sealed batch of records that no caller waits for; ``size`` is that of their frames."""
         batch = cls(0, 0.0)
         batch.records = records
         batch.size = size
@@ -126,7 +126,7 @@ class WriteBatch:
 
     @classmethod
     def of_frames(cls, frames: Buffer, *, count: int, lengths: bytes, digests: bytes | None) -> WriteBatch:
-        """Make a sealed batch of so many records that were framed before."""
+        """Make a sealed batch of ``count`` records that are framed already."""
         batch = cls(0, 0.0)
         batch.size = len(frames)
         batch.count = count
@@ -136,12 +136,12 @@ class WriteBatch:
         return batch
 
     def begin_run(self, source: BatchSource | None) -> None:
-        """Note that the next records are of another source, or of none."""
+        """Note that the next records have another source, or no source."""
         self.runs.append((len(self.records), source, 0 if source is None else source.turn))
         self.source = source
 
     def end_runs(self) -> None:
-        """Note up to which positions it has the records of its sources: up to those that were taken now."""
+        """Note the positions up to which it has the records of its sources: those that were taken so far."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -155,8 +155,8 @@ class WriteBatch:
     def with_turns(self, turn_now: Callable[[str, int], int]) -> WriteBatch | None:
         """Make a sealed batch of a sealed one, without the records of sources that the writer has lost.
 
-        ``turn_now`` tells which turn the writer has of a source that it had in an earlier turn; 0 if it has lost it. Of
-        the others the new turns are noted. Returns `None` if no record is left.
+        ``turn_now`` returns the writer's turn of a source that it had in an earlier turn; 0 if it has lost the source.
+        For the others, the new turns are noted. Returns `None` if no record is left.
         """
         kept: list[tuple[int, int]] = []
         at = 0
@@ -204,7 +204,7 @@ class WriteBatch:
         return batch
 
     def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
-        """The first record of each run, the end of the run, its source and its turn."""
+        """Return the first record of each run, the end of the run, its source and its turn."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 
@@ -230,7 +230,7 @@ def batched(
     ``times`` batches, for a caller that spreads it over several.
 
     Raises:
-        TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
+        TypeError: one of them is not a buffer, after those before it were returned; or ``records`` is itself one.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(
@@ -241,7 +241,7 @@ def batched(
         begin = 0
         while begin < len(batch):
             end, size = fitting(batch, begin, times * BATCH_BYTES, longest)
-            if end == begin:  # the next is large, or not bytes; what is none is refused there
+            if end == begin:  # the next is large, or not bytes, and then it is refused there
                 yield from _cut_any(cast("list[Buffer]", batch[begin:]), longest)
                 break
             yield cast("list[bytes]", batch[begin:end]), size

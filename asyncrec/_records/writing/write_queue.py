@@ -1,7 +1,7 @@
 """A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
 
-Producers append; they waited for room in the budget before. Full batches are sealed and handed to the owner task
-(`asyncrec._records.writing.object_writer`), with marks where an object ends and where somebody asked for a flush.
+Producers append records, for which they waited in the budget. Full batches are sealed and handed to the owner task
+(`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
 Tickets only grow along a queue, and its `Levels` say which of them have reached which level.
 """
 
@@ -38,7 +38,7 @@ def copy_for_reraise(error: BaseException) -> BaseException:
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
     try:
         again = copy.copy(error)
-    except Exception:  # an exception of somebody else's whose constructor cannot be called again
+    except Exception:  # an exception of another library whose constructor cannot be called again
         return error
     again.__cause__ = error
     return again
@@ -51,7 +51,7 @@ class WriteQueue:
         inbox: what the owner takes from.
         levels: the first tickets that have not reached each level.
         quota: when an object is full.
-        flush_seconds: after so many seconds the owner flushes what was taken, unasked; `None`: never.
+        flush_seconds: the age, in seconds, at which the owner flushes a record by itself; `None`: never.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class WriteQueue:
 
         ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
 
-        ``first_part`` is which part of a full batch the first one is handed over at, and the first after each that was
-        not full. Queues that are filled alike have a part each, or all their batches would be due in one turn of the
-        event loop, and so would be all the writing of them.
+        ``first_part`` says at which part of a full batch the first one is handed over, and the first after each that
+        was not full. Queues that fill alike each have a part of their own, or all their batches, and all the writing of
+        them, would be due in one turn of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -182,18 +182,18 @@ class WriteQueue:
             self._budget.let_others_run()
 
     def end_object(self) -> None:
-        """Have the owner publish what was taken until now, and begin another object with what comes after."""
+        """Have the owner publish all records taken so far, and begin another object with the next ones."""
         self.seal()
         self.quota.restart()
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush what was taken until now. A flush that has not begun is shared."""
+        """Have the owner flush all records taken so far. A flush that has not begun is shared."""
         self.seal()
         return self.inbox.flush()
 
     def close(self) -> None:
-        """Take no more; the owner publishes what there is, and returns."""
+        """Take no more; the owner publishes the rest, and returns."""
         if not self.inbox.closed:
             if self.error is None:
                 self.seal()
@@ -201,7 +201,7 @@ class WriteQueue:
 
     @property
     def error(self) -> BaseException | None:
-        """What the owner failed with."""
+        """The error of the owner, or `None`."""
         return self.inbox.error
 
     @property
@@ -211,7 +211,7 @@ class WriteQueue:
 
     @property
     def bytes(self) -> int:
-        """How many bytes the frames of the records take that were taken."""
+        """How many bytes the frames of these records take."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
     # -- for the owner ------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""
+        """Count the records on their way for the next object, since this one ended early, unless an end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -231,7 +231,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of what is left: the owner has ended, or failed with that."""
+        """Give back the room of what is left: the owner has ended, or failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
@@ -241,7 +241,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """The pending batch, after ending the object or the batch where these records do not fit in."""
+        """Return the pending batch, after ending the object or the batch if these records do not fit in."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)

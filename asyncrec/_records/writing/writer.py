@@ -152,7 +152,7 @@ class RecordWriter:
         return "spooled" if request.spooled else "buffered"
 
     def stats(self) -> WriterStats:
-        """Count what happened so far."""
+        """Return the counts so far."""
         output = self._target.output
         return WriterStats(
             records=self._queue.records,

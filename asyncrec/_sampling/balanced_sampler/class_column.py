@@ -1,11 +1,11 @@
-"""`ClassColumn` holds the class of every record of a data set; it is read once, and stored beside the index where that
-is allowed.
+"""`ClassColumn` holds the class of every record of a data set; it is read once, and stored beside the index if that is
+allowed.
 
-``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
-The hash is of the snapshot and of the feature, and of the versions of files that no manifest lists, so that another
-snapshot is another object. It may be deleted at any time, and is then made anew. Whoever may write to the
-store may have put something else there: it is not unpacked before it says that it has as many codes as there are
-records, and what is no column of this data set is made anew.
+``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash is
+of the snapshot, the feature, and the versions of files that no manifest lists, so another snapshot has another object.
+The object may be deleted at any time, and is then made anew. Another user of the store may have replaced it. So it is
+unpacked only if it says that it has as many codes as there are records, and an object that is not a column of this data
+set is made anew.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ class ClassColumn:
         return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
 
     def digest(self) -> str:
-        """Of each record's class, as its number among the sorted labels: 16 bytes of blake2b, in hexadecimal."""
+        """A digest of each record's class, by its number among the sorted labels: blake2b, 16 bytes, in hexadecimal."""
         return hashlib.blake2b(self.codes.astype("<i4").tobytes(), digest_size=16).hexdigest()
 
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
-    """The classes of all records, by a feature that has one value, or by a function, which is called in a thread.
+    """Return the classes of all records, by a feature that has one value, or by a function, which runs in a thread.
 
-    The column of a feature is kept in the store when it may be written to; that of a function is not, since nobody
-    knows whether it is still the same function.
+    The column of a feature is stored if the store may be written to. That of a function is not, since the function may
+    have changed by the next time.
 
     Raises:
         SchemaError: a record lacks the feature, has more than one value of it, or its class does not equal itself.
@@ -217,7 +217,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """The function raised for record number ``index`` of those it was given; the cause is its error."""
+    """The function raised for record number ``index`` of its records; the cause is its error."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -225,7 +225,7 @@ class _FailedAt(Exception):
 
 
 class _UnequalClass(Exception):
-    """The class of record number ``index`` of those that were looked at does not equal itself."""
+    """The class of record number ``index`` of these records does not equal itself."""
 
     def __init__(self, index: int, label: Any) -> None:
         super().__init__(index, label)
@@ -277,12 +277,12 @@ def _encode(column: ClassColumn) -> bytes:
 
 
 def _most_bytes(records: int) -> int:
-    """Of what `_encode` makes of so many."""
+    """Return the most bytes that `_encode` makes of this many codes."""
     return 4 * records + _LABEL_BYTES + 2 * _NPY_HEADER_BYTES + _DIRECTORY_BYTES
 
 
 def _parse(content: bytes, records: int) -> ClassColumn:
-    """Raises ValueError for what `_encode` did not make for so many records."""
+    """Parse a column of ``records`` codes; raises ValueError if `_encode` did not make it."""
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
             raise DatasetError("the file is not an archive of two arrays")
@@ -306,14 +306,14 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """The size of an archive's directory, where zipfile finds it, which takes in all of it at many times its size."""
+    """Return the size of an archive's directory, in bytes: zipfile needs many times that to read the directory."""
     if content[-42:-38] == b"PK\6\7":  # of one beyond 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
 
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
-    """An array of one dimension, of at most so many values; nothing else is unpacked."""
+    """Return an array of one dimension, with at most ``most`` values; nothing else is unpacked."""
     if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # a thousandth of what it inflates to
         raise DatasetError(f"{name} is compressed, but must not be")
     limit = most * dtype.itemsize + _NPY_HEADER_BYTES

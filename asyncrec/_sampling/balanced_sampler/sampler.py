@@ -72,7 +72,7 @@ class ClassBalancedSampler:
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
-        ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
+        ValueError: ``class_fn`` returns other classes than when the loaded state was taken.
         SchemaError: a record has no class, or several, or one that does not equal itself (not a number).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
@@ -184,7 +184,7 @@ class ClassBalancedSampler:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating; what ``class_fn`` tells is compared on entering, too.
+        """Continue from this state. Call it before iterating; entering compares the classes of ``class_fn``, too.
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of another version.
@@ -215,7 +215,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """The numbers of this worker's batches, as many as are read together."""
+        """Yield the numbers of this worker's batches, as many as are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:
@@ -255,7 +255,7 @@ class BalancedOrder:
         self._batches_in_round = len(self._sizes) // classes_per_batch
 
     def batches(self, numbers: Indices) -> Indices:
-        """int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
+        """Return int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)

@@ -1,4 +1,4 @@
-"""This room makes one stream of records of many shards, in the order of tf.data's ``interleave``.
+"""Make one stream of the records of many shards, in the order of tf.data's ``interleave``.
 
 stream          `asyncrec.interleave` and `asyncrec.InterleaveStream`
 single_pass     one pass over the shards: interleaved, then shuffled in a buffer

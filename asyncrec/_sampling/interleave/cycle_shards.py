@@ -4,10 +4,10 @@ Every shard of the cycle holds record batches, and those bounds divide one budge
 thousand shards costs no more than one of ten.
 
 A shard on a disk is read when its records are needed. In a store each of these reads would wait for an answer, one
-shard after the other: 16 shards at 20 ms each are as slow as a modem. There a pool reads: each shard of the cycle has a
-task that keeps one piece of it at hand, by one long answer where the store has a slot for it, otherwise by a request
-for each piece. As soon as the last bytes of a shard have come, the shard that will take its place is opened, so that as
-many are being read as the cycle is long, and those before them are used up meanwhile.
+shard after the other: 16 shards at 20 ms each are as slow as a modem. So in a store a pool reads: each shard of the
+cycle has a task that keeps one piece of it in memory, by one long answer if the store has a slot for it, otherwise by a
+request for each piece. As soon as the last bytes of a shard have come, the shard that will take its place is opened. So
+as many are being read as the cycle is long, while those before them are used up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 # For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
 # compressed ones a member of 4 MiB at a time; in a store pieces of 1 MiB.
 MEMORY_LIMIT = 64 << 20
-# Reads under way at once in a store, unless told: a second wave of the usual 16 shards waits for none of the first.
+# Reads in flight at once in a store, by default: a second wave of the usual 16 shards waits for none of the first.
 READS_AT_ONCE = 32
 # Batches a shard of the cycle may hold at once. On a disk the one being used, and a quarter of it beside one that came
 # early. With a pool also one that waits and one in the source; and while that shard is used up, two of the next one.
@@ -51,22 +51,22 @@ class InterleavePlan(NamedTuple):
     shuffle_buffer: int
 
     def of(self, inputs: ShardInputs) -> InterleavePlan:
-        """The plan for these inputs: ``parallelism=None`` decides by where they are how many are read at once."""
+        """Return the plan for these inputs. If ``parallelism`` is `None`, it depends on their store."""
         if self.parallelism is not None:
             return self
         return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)
 
 
 class CycleShards:
-    """What opens the shards of a cycle: cursors over them, each with its share of the memory.
+    """Opens the shards of a cycle: cursors over them, each with its share of the memory.
 
     Args:
         sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
-        scope: where the tasks of a pool run; `None` only without one.
+        scope: where the tasks of a pool run; `None` only without a pool.
 
     Attributes:
         slots: how many shards the cycle has.
-        pool: of the tasks that read; `None` where each shard is read as its records are asked for.
+        pool: the pool of the tasks that read; `None` if each shard is read when its records are needed.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """The places that a pool reads: all of the cycle, and those behind it that come as others end. Open each before
-        the next is asked for."""
+        """Yield the places that a pool reads: all of the cycle, and those behind it that come as others end. Open each
+        before the next is asked for."""
         if self.pool is not None:
             yield from order.open_inputs()
             for place in order.coming_inputs(self.slots):

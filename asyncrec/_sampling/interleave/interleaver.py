@@ -1,4 +1,4 @@
-"""`Interleaver` makes one pass over shards in interleave order, and knows where each of them stands."""
+"""`Interleaver` makes one pass over shards in interleave order, and knows the position in each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
+# Records arranged at once, as references: enough that the work for each shard and batch costs next to nothing.
 _MOST_ARRANGED = 8192
 
 
@@ -31,13 +31,13 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """Interleaves the records of shards; `gather` gives them in order. Used by one task; its readers run in ``scope``.
+    """Interleaves the records of shards; `gather` adds them in order. Used by one task; its readers run in ``scope``.
 
     Args:
         sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
 
     Attributes:
-        begun: whether anything was asked for.
+        begun: whether any record was requested.
         shards: how many were read to their end.
         seconds_waited: how long reads were waited for.
     """
@@ -79,9 +79,9 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the state of now, later: most are never asked for. It keeps the batches of now alive.
+        """Return a function that returns the present state later; most are never called. It keeps the batches alive.
 
-        The state: that of the order, and the position of each open shard.
+        The state has that of the order, and the position of each open shard.
         """
         order = self._order.copy()
         starts = dict(self._starts)
@@ -109,10 +109,10 @@ class Interleaver:
         return state_dict
 
     def parsed(self, values: StateValues) -> InterleaverState:
-        """A state of the same inputs, sequence and plan.
+        """Return a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is of others.
+            ValueError: it is not.
         """
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
@@ -121,7 +121,7 @@ class Interleaver:
         return InterleaverState(order, starts, values.whole("shards"))
 
     def load(self, state: InterleaverState) -> None:
-        """Go on from what `parsed` gave."""
+        """Go on from what `parsed` returned."""
         self._order.load(state.order)
         self._starts = dict(state.starts)
         self.shards = state.shards
@@ -131,8 +131,8 @@ class Interleaver:
     ) -> None:
         """Add the next records, up to ``count`` in all; fewer at the end.
 
-        ``buffered_only``: no more than are in memory, except for one batch of one shard where ``out`` is empty; with
-        ``or_nothing`` not even that. An error comes again at every later call. Cancelled, nothing is lost.
+        ``buffered_only``: no more than are in memory, except for one batch of one shard if ``out`` is empty; with
+        ``or_nothing`` not even that. An error is raised again by every later call. If cancelled, nothing is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -173,13 +173,13 @@ class Interleaver:
     async def _arrange_rounds(self, *, early: bool) -> None:
         """Arrange as many whole rounds as are in memory; ``early``: also fetch for the shards that will soon need it.
 
-        Where not even one is complete, the next round is taken block by block, and only then is this tried again.
+        If no round is complete, the next one is taken block by block, and only then is this tried again.
         """
         places = self._order.round()
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
+        if not rounds:  # large blocks are cheap one by one, and arranging many shards at once would hold the loop
             return
         inputs = []
         for place in places:
@@ -203,7 +203,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
+        """Get the next batch of a shard; `False` if it has ended, or another shard comes next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:

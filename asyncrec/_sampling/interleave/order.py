@@ -1,9 +1,9 @@
-"""`InterleaveOrder` is exactly tf.data's: it says what to take next, and is told what came. Pure.
+"""`InterleaveOrder` is exactly tf.data's: it says which input to take next, and learns what came from it. Pure.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next
 input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
-version gives the same order unless it is told to be sloppy.)
+version gives the same order unless it is sloppy.)
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from asyncrec.errors import ArgumentValueError
 
 
 class Take(NamedTuple):
-    """Take up to ``count`` records from input number ``source`` next."""
+    """The order to take up to ``count`` records from input number ``source`` next."""
 
     source: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
 
 
 class OrderState(NamedTuple):
-    """Where an order stands: the inputs in its slots, the slot, the records taken of its block, and the next input."""
+    """The state of an order: the inputs in its slots, the slot, the records taken of its block, and the next input."""
 
     slots: tuple[int | None, ...]
     slot: int
@@ -38,7 +38,7 @@ class OrderState(NamedTuple):
 
 
 class InterleaveOrder:
-    """tf.data's order: ask `next`, take the records, say with `took` how many came and whether the input ended.
+    """tf.data's order: call `next`, take the records, and call `took` with their number and whether the input ended.
 
     Inputs are numbers 0 .. ``inputs - 1``, opened in that order.
     """
@@ -57,7 +57,7 @@ class InterleaveOrder:
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """What to take next; `None` when every input has ended."""
+        """Return what to take next; `None` if every input has ended."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -70,10 +70,10 @@ class InterleaveOrder:
         return None
 
     def took(self, count: int, *, ended: bool) -> None:
-        """``count`` records came from the input last named; ``ended``: and it has no more.
+        """Note that ``count`` records came from the input last named, and with ``ended`` that it has no more.
 
-        An input that gives all its block and ends just there is told so when it is asked again, as in tf.data: it
-        keeps its slot for the rest of this cycle.
+        An input that ends exactly with its block is noted as ended only when it is asked again, as in tf.data: it keeps
+        its slot for the rest of this cycle.
         """
         self._in_block += count
         if self._in_block >= self._block_length:
@@ -83,10 +83,10 @@ class InterleaveOrder:
             self._advance()
 
     def round(self) -> list[int]:
-        """The inputs of a whole round from here: a block of each in turn, and the order stands where it stood.
+        """Return the inputs of a whole round from here, one block of each in turn. The order does not move on.
 
-        Whoever knows that each of them has all its block may take the round, or many, without a word to `took`. Empty
-        within a block, and where a slot is about to get its next input.
+        A caller that knows that each input has a whole block may take the round, or many, without calling `took`. The
+        list is empty inside a block, and if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
         found = [source for source in slots if source is not None]
@@ -100,15 +100,15 @@ class InterleaveOrder:
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
-        """The order as it stands now; to go on in one does not move the other."""
+        """Return the order as it is now; going on in one does not move the other."""
         return copy(self)  # no attribute of it is changed in place
 
     def open_inputs(self) -> list[int]:
-        """The inputs that have a slot now, in the order of the slots."""
+        """Return the inputs that have a slot now, in the order of the slots."""
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """The inputs that get a slot next."""
+        """Return the inputs that get a slot next."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -123,12 +123,12 @@ class InterleaveOrder:
         """Go on from a state.
 
         Raises:
-            ValueError: it is of other inputs, another ``cycle_length`` or another ``block_length``.
+            ValueError: it has other inputs, another ``cycle_length`` or another ``block_length``.
         """
         self.load(self.parsed(StateValues(state)))
 
     def parsed(self, values: StateValues) -> OrderState:
-        """A state of an order over as many inputs; raises as `load_state_dict`."""
+        """Return a state of an order over the same number of inputs; raises as `load_state_dict`."""
         state = OrderState(
             tuple(values.optional_wholes("slots", below=self._inputs)),
             values.whole("slot"),
@@ -148,7 +148,7 @@ class InterleaveOrder:
         return state
 
     def load(self, state: OrderState) -> None:
-        """Go on from what `parsed` gave."""
+        """Go on from what `parsed` returned."""
         self._slots, self._slot, self._in_block, self._next_input = state
 
     def _put(self, source: int | None) -> None:
@@ -160,13 +160,13 @@ class InterleaveOrder:
 
 
 class NondeterministicOrder(InterleaveOrder):
-    """The interleave order that waits for no input, as tf.data's with ``deterministic=False``.
+    """An interleave order that waits for no input, like tf.data's with ``deterministic=False``.
 
-    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is passed over.
+    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is skipped.
     With everything ready at all times it is the same order.
 
     Args:
-        ready: ``ready(source)`` says whether that input can be asked without waiting.
+        ready: ``ready(source)`` returns whether that input can be read without waiting.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int, ready: Callable[[int], bool]) -> None:
@@ -174,7 +174,7 @@ class NondeterministicOrder(InterleaveOrder):
         self._ready = ready
 
     def next(self) -> Take | None:
-        """What to take next. Where nothing is ready it is some input that is not: wait for any, and ask again."""
+        """Return what to take next. If nothing is ready, it is an input that is not: wait for any, and ask again."""
         take = super().next()
         for _ in range(len(self._slots)):
             if take is None or self._ready(take.source):

@@ -1,7 +1,7 @@
 """A `RecordSource` says where a record of an interleaved stream comes from: which shard, and which position in it.
 
-A `RecordSource` is computed when it is asked for: most records never need one. Until then a record is known by the
-`SourcedBatch` it lies in; `TracedRecords` are records of many shards with what traces them.
+It is computed on demand, since most records never need one. Until then a record is known by its `SourcedBatch`;
+`TracedRecords` are records of many shards with the information to trace them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from asyncrec._sampling.state_values import StateValues
 
 
 class RecordSource(NamedTuple):
-    """Where a record comes from: the number of its shard, and the position there."""
+    """The source of a record: the number of its shard, and the position there."""
 
     shard: int
     position: Position
 
 
 class Traceable(Protocol):
-    """A sequence of records that can say where each of them comes from."""
+    """A sequence of records that knows the source of each."""
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The sources of the records ``begin`` to ``end - 1``."""
+        """Return the sources of the records ``begin`` to ``end - 1``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SourcedBatch:
     """Record batches that came together, at least one, with the number of the shard they were read from.
 
     Attributes:
-        records: of all of them.
+        records: those of all batches.
     """
 
     shard: int
@@ -46,7 +46,7 @@ class SourcedBatch:
         return cls(shard, batches, records)
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The source of each of ``records[begin:end]``."""
+        """Return the source of each of ``records[begin:end]``."""
         found: list[RecordSource] = []
         first = 0
         for batch in self.batches:
@@ -57,7 +57,7 @@ class SourcedBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
         for batch in self.batches[:-1]:
             if index < len(batch.records):
                 return batch.position(index)
@@ -70,8 +70,8 @@ class TracedRecords:
     """Records in the order they were read, each of which can be traced to its shard and position.
 
     Attributes:
-        known: the sources of the first records, where they are known one by one.
-        slices: where the rest came from: each a sequence, the index of the first record in it, and how many.
+        known: the sources of the first records, if they are known one by one.
+        slices: the sources of the rest: each a sequence, the index of the first record in it, and how many.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -95,7 +95,7 @@ class TracedRecords:
         self.slices += other.slices
 
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
-        """The first ``count``, and the rest. Where nothing is cut off, the first is this object: do not extend it."""
+        """Return the first ``count``, and the rest. Without a cut, the first is this object: do not extend it."""
         if count >= len(self.records):
             return self, TracedRecords()
         sources = self.sources()
@@ -109,7 +109,7 @@ class TracedRecords:
         return sources
 
     def source_of(self, index: int) -> RecordSource:
-        """The source of ``records[index]``."""
+        """Return the source of ``records[index]``."""
         if index < len(self.known):
             return self.known[index]
         index -= len(self.known)
@@ -121,14 +121,14 @@ class TracedRecords:
 
 
 def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
-    """The sources as JSON: four numbers each."""
+    """Return the sources as JSON: four numbers each."""
     return [[shard, *position] for shard, position in sources]
 
 
 def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSource]:
-    """The sources that `pack_sources` packed, of so many shards.
+    """Return the sources that `pack_sources` packed, of a stream of ``shards`` shards.
 
     Raises:
-        ValueError: they are not what it gave, or name a shard that is not there.
+        ValueError: they are not what `pack_sources` returned, or name a shard that does not exist.
     """
     return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

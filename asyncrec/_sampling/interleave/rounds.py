@@ -1,7 +1,7 @@
 """`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. Pure.
 
-A round is one block of each input in turn. Of inputs that have blocks for many rounds at hand, all those rounds are
-laid out by a few slices for each input, instead of a step for each block: a tenth of the time where blocks are small.
+A round is one block of each input in turn. If inputs have blocks for many rounds in memory, all those rounds are laid
+out by a few slices for each input, not by a step for each block: with small blocks, that takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RoundInput(NamedTuple):
     next: SourcedBatch | None
 
     def records(self, count: int) -> tuple[list[bytes], int]:
-        """A list, and the index in it at which ``count`` records of this input begin."""
+        """Return a list, and the index in it at which ``count`` records of this input begin."""
         records = self.current.records
         missing = self.begin + count - len(records)
         if missing <= 0:
@@ -31,7 +31,7 @@ class RoundInput(NamedTuple):
         return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:
-        """The batch that holds record ``index`` of this input, or the one after it, and the index in that batch."""
+        """Return the batch that holds record ``index`` of this input, or the next one, and the index in that batch."""
         index += self.begin
         size = len(self.current.records)
         if self.next is None or index < size:
@@ -42,7 +42,7 @@ class RoundInput(NamedTuple):
 class InterleaveRounds:
     """The records of ``rounds`` whole rounds: in each, ``block_length`` records of every input in turn.
 
-    Each input has ``rounds * block_length`` records at least.
+    Each input has at least ``rounds * block_length`` records.
 
     Attributes:
         records: in order.
@@ -69,7 +69,7 @@ class InterleaveRounds:
                     ]
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        """The source of each of ``records[begin:end]``."""
+        """Return the source of each of ``records[begin:end]``."""
         found = []
         for index in range(begin, end):
             turn, within = divmod(index, self._step)
@@ -79,7 +79,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """By the place of each input: the batch its cursor is in after ``count`` records, and the index there."""
+        """Return by the place of each input the batch of its cursor after ``count`` records, and the index there."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):
@@ -88,7 +88,7 @@ class InterleaveRounds:
         return found
 
     def order_after(self, begun: InterleaveOrder, count: int) -> InterleaveOrder:
-        """The interleave order after ``count`` records of these rounds; ``begun`` is the order before the first."""
+        """Return the order after ``count`` records of these rounds; ``begun`` is the order before the first."""
         order = begun.copy()
         blocks, in_block = divmod(count % self._step, self._block_length)
         for _ in range(blocks):

@@ -1,4 +1,4 @@
-"""`ShardCursor` knows where one shard of an interleave is being read, and holds the record batches of it that are in
+"""`ShardCursor` is the reading position in one shard of an interleave, with the record batches of it that are in
 memory.
 """
 
@@ -9,19 +9,19 @@ from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.shard_feed import ShardFeed
 
 # A batch that comes early waits beside what is left of the one before: at most this fraction of
-# it, so that memory keeps its bound; and only where a batch is many blocks, since otherwise every round would wait
+# it, so that memory keeps its bound; and only if a batch is many blocks, since otherwise every round would wait
 # for a read of each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
 
 class ShardCursor:
-    """The reading place in one shard. The end of its feed, or an error, waits until the records before it are taken.
+    """The reading position in one shard. The end of its feed, or an error, waits until the records before are taken.
 
     Attributes:
-        start: where reading began.
+        start: the position at which reading began.
         current, index, size: the batch being read, the index of its next record, and its length. None at first.
-        next: the batch after it, where that was fetched early.
+        next: the batch after it, if that was fetched early.
     """
 
     __slots__ = ("_ended", "_error", "_feed", "_shard", "current", "index", "next", "size", "start")
@@ -51,7 +51,7 @@ class ShardCursor:
         """Move to the next batch, once the current one is used up; `False` at the end.
 
         Raises:
-            Exception: the feed's, when what came before it is used up; and again at each later call.
+            Exception: the feed's, once what came before it is used up; and again at each later call.
         """
         if self.next is None:
             await self._take()
@@ -64,7 +64,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Whether to `fetch` now in order to have ``records``: it gains something, and would not wait."""
+        """Return whether to `fetch` now in order to have ``records``: it helps, and would not wait."""
         left = self.size - self.index
         return (
             left < records

@@ -1,10 +1,9 @@
-"""A feed gives the record batches of one shard: a `ShardReader` reads them when it is asked, a `PooledFeed` ahead of
-that.
+"""A feed returns the record batches of one shard: a `ShardReader` reads them on demand, a `PooledFeed` ahead of that.
 
-A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
-until its share of bytes waits; it waits for room there before it asks the pool for a turn, so that full shards never
-keep the shard that the order wants next from being read. What waits is handed over together: a store's bytes come in
-many small blocks, and each would be a change of tasks.
+A pool of n has at most n reads in flight at once, over all its shards. Each shard has an owner task, the only one that
+reads it, until its share of bytes waits. The task waits for room there before it asks the pool for a turn, so full
+shards never keep the shard that the order wants next from being read. What waits is handed over together: a store's
+bytes come in many small blocks, and each would be a change of tasks.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from asyncrec._sampling.interleave.shard_inputs import ShardReader
 
 
 class ShardFeed(Protocol):
-    """Gives the record batches of one shard, one after the other."""
+    """Returns the record batches of one shard, one after the other."""
 
     @property
     def ready(self) -> bool:
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """The next, at least one; none at the end. An error is raised after the batches that came before it."""
+        """Return the next batches, at least one; none at the end. An error comes after the batches before it."""
 
     async def aclose(self) -> None:
-        """Close what is open. It may be called before the end."""
+        """Close what is open. May be called before the end."""
 
 
 class ReadPool:
@@ -38,7 +37,7 @@ class ReadPool:
 
     Attributes:
         reading: how many feeds have not come to the end of their shard.
-        changed: set whenever some shard has something new; whoever waits replaces it first.
+        changed: set whenever some shard has something new; a waiting task replaces it first.
         ended: called when a feed has come to its end, and another shard may be opened.
     """
 
@@ -83,7 +82,7 @@ class PooledFeed:
         return batches
 
     async def aclose(self) -> None:
-        """Nothing to do: the task closes its shard when its scope ends."""
+        """Do nothing: the task closes its shard when its scope ends."""
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
@@ -110,7 +109,7 @@ class PooledFeed:
             finally:
                 self._ended = True
                 self._notify()
-        pool.ended()  # not where it was cancelled
+        pool.ended()  # not if it was cancelled
 
     def _notify(self) -> None:
         self._changed.set()

@@ -1,6 +1,6 @@
 """`ShardInputs` opens the shards that a stream reads, each in its store; a `ShardReader` reads one of them.
 
-Records are also read again by their sources, and what was skipped of damaged shards is recorded here.
+Records are also read again by their sources, and damage that was skipped is recorded here.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class ShardInputs:
         self._known[shard] = info
 
     def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
-        """Which version of these shards was read, or of all of them, as far as it is known: for a state."""
+        """Return the version of each of these shards, or of all, that was read, if it is known: for a state."""
         wanted = sorted(self._known if shards is None else self._known.keys() & set(shards))
         return [[shard, *packed_version(self._known[shard])] for shard in wanted]
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Raise DatasetError unless the shards that are known are those of which `versions` told."""
+        """Raise DatasetError unless the shards that are known are those in ``versions``."""
 
         def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Where these shards, all known, differ from all those of which ``versions`` told, for a message."""
+        """Say where these shards, all known, differ from all those in ``versions``, for a message."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -104,10 +104,10 @@ class ShardInputs:
         return counts
 
     async def check(self, versions: Sequence[Sequence[Any]]) -> None:
-        """As `check_known`, of what the store says now.
+        """As `check_known`, but ask the store now.
 
         Raises:
-            ObjectNotFoundError: one is gone.
+            ObjectNotFoundError: a shard is gone.
         """
 
         async def look(version: Sequence[Any]) -> None:
@@ -119,21 +119,21 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """A shard from a position on; opened when something of it is asked for. ``park``: see `ShardReader`."""
+        """Return a reader of a shard from a position on, which opens it on first use. ``park``: see `ShardReader`."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """What was skipped so far, also of what was read ahead."""
+        """What was skipped so far, also in data that was read ahead."""
         for reader in self._open:
             self._damage.add(reader.path, reader.damage)
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard.
+        """Return a reader without a task of its own: the stream decides what is read ahead, not each shard.
 
         Raises:
-            ObjectChangedError: the shard is another one than when it was first listed, looked at or opened.
+            ObjectChangedError: the shard differs from the one that was first listed, looked at or opened.
         """
         path, storage, key = self._inputs[shard]
         known = self._known.get(shard)
@@ -161,7 +161,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """The records that a state names, read again.
+        """Read again the records that a state names.
 
         Raises:
             DatasetError: as `read_again`.
@@ -169,10 +169,10 @@ class ShardInputs:
         return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
-        """The records at these places, in their order.
+        """Read again the records at these places, in their order.
 
         Raises:
-            DatasetError: a shard ends before: it is not the one that they name.
+            DatasetError: a shard ends before one of them, so it is another shard.
         """
         wanted: dict[int, dict[int, Position]] = {}
         for shard, position in sources:
@@ -218,9 +218,9 @@ class ShardInputs:
 
 
 class ShardReader:
-    """Reads one shard from a position on, in the task that asks; for one task at a time.
+    """Reads one shard from a position on, in the calling task; for one task at a time.
 
-    It holds nothing open before the first `next_batches` and after `aclose`; with ``park``, not between two either.
+    It holds nothing open before the first `next_batches` and after `aclose`; with ``park``, not between two calls.
     """
 
     ready = True
@@ -234,10 +234,10 @@ class ShardReader:
         self._sizes = sizes
         self._park = park
         self._reader: RecordReader | None = None
-        self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
+        self._batch: RecordBatch | None = None  # read, and not returned yet: parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """The next records, in one batch; none at the end. Cancelled, nothing is lost."""
+        """Return the next records, in one batch; none at the end. If cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -273,7 +273,7 @@ async def inputs_at(
     storage: Storage | None,
     storage_options: Mapping[str, Any] | None,
 ) -> AsyncIterator[ShardInputs]:
-    """The shards at ``paths``; each bucket or folder is opened once, and shards when they are read."""
+    """Open the shards at ``paths``: each bucket or folder once, and shards when they are read."""
     given = None if storage is None else through(storage, cache)
     async with AsyncExitStack() as stack:
         opened: dict[str, Storage] = {}

@@ -1,8 +1,8 @@
 """`ShuffleBuffer` is a reservoir that gives out its items in random order. Pure.
 
-The buffer fills first; from then on each item that comes in takes the place of one drawn at random, which goes out.
-At the end what is left is drawn, too. With room for all, every order is equally likely; with less, an item can come
-out at most ``buffer_size`` places early, and any number late (as in tf.data).
+The buffer fills first. From then on each item that comes in takes the place of an item drawn at random, which goes out.
+At the end, the remaining items are drawn, too. With room for all, every order is equally likely; with less, an item can
+come out at most ``buffer_size`` places early, and any number late (as in tf.data).
 
 The generator is Python's Mersenne Twister, seeded anew for every 4,096 draws from (seed, number of the 4,096): so its
 state is a seed and a count instead of 2,500 bytes, and equal seeds give equal orders on every machine.
@@ -20,12 +20,12 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
-# Seeding costs 10 us: nothing, spread over so many draws; taking up again repeats fewer than these.
+# Seeding costs 10 us, which is nothing for this many draws; a resumed buffer repeats fewer draws than these.
 _DRAWS_PER_SEED = 4096
 
 
 class ShuffleState(NamedTuple):
-    """What the generator of a shuffle buffer has drawn, and whether the next push gives one out."""
+    """What the generator of a shuffle buffer has drawn, and whether the next push returns an item."""
 
     seed: int
     draws: int
@@ -33,10 +33,10 @@ class ShuffleState(NamedTuple):
 
 
 def parse_shuffle_state(values: StateValues) -> ShuffleState:
-    """What `ShuffleBuffer.state_dict` gave.
+    """Return the state that `ShuffleBuffer.state_dict` returned.
 
     Raises:
-        ValueError: it is another version's, or damaged.
+        ValueError: it is of another version, or damaged.
     """
     version = values.whole("version")
     if version != 1:
@@ -176,7 +176,7 @@ class ShuffleBuffer(Generic[T]):
         return self._max_bytes is not None and self._bytes > self._max_bytes and len(self._items) > 1
 
     def _draw(self, count: int | None = None) -> int:
-        """A position among the items."""
+        """Return a position among the items."""
         if self._draws % _DRAWS_PER_SEED == 0:
             self._random.seed(f"{self._seed}/{self._draws // _DRAWS_PER_SEED}")
         self._draws += 1

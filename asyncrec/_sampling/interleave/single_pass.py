@@ -1,4 +1,4 @@
-"""`SinglePass` reads its shards once: interleaved and, if asked for, shuffled. Its state is positions."""
+"""`SinglePass` reads its shards once: interleaved and, if requested, shuffled. Its state is positions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 NO_STATE = "with deterministic=False the order depends on timing, so the stream has no state to resume from"
-# Records moved through the shuffle buffer without looking up: an await at most for so many.
+# Records that move through the shuffle buffer, at most, between two awaits.
 _STEP = 256
 
 
 class PassState(NamedTuple):
-    """Where a pass stands, how many records it gave, and the records that wait in it, by their sources."""
+    """The state of a pass: how many records it returned, and the records that wait in it, by their sources."""
 
     interleaver: InterleaverState
     records: int
@@ -30,16 +30,16 @@ class PassState(NamedTuple):
 
 
 class SinglePass:
-    """One pass over the shards of a stream, whose records `take` gives in order.
+    """One pass over the shards of a stream, whose records `take` returns in order.
 
     Used by one task; tasks that read for it run in ``scope``.
 
     Args:
-        sequence: which inputs, in which order.
+        sequence: which inputs are read, in which order.
         seed: of the shuffle buffer.
 
     Attributes:
-        records: how many were given out.
+        records: how many were returned.
         closed: whether `aclose` was called.
     """
 
@@ -73,9 +73,9 @@ class SinglePass:
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """The next ``count`` records; fewer only at the end, or, with ``buffered_only``, rather than wait for a read.
+        """Return the next ``count`` records; fewer only at the end, or, with ``buffered_only``, to avoid a read.
 
-        An error comes after the records before it, and again at every later call. Cancelled, nothing is lost.
+        An error comes after the records before it, and again at every later call. If cancelled, nothing is lost.
         """
         out = self._gathering
         try:
@@ -96,11 +96,11 @@ class SinglePass:
         await self._interleaver.aclose()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where each open shard is, and where each record in the buffer stands."""
+        """Return the position of each open shard, and of each record in the buffer."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the `state_dict` of now, later: see `Interleaver.snapshot`."""
+        """Return a function that returns the present `state_dict` later: see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -117,10 +117,10 @@ class SinglePass:
         return state_dict
 
     def parsed(self, values: StateValues) -> PassState:
-        """A state of the same inputs, sequence and plan.
+        """Return a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is of others, or damaged.
+            ValueError: it is not, or is damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
             raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
@@ -134,7 +134,7 @@ class SinglePass:
         )
 
     async def load(self, state: PassState) -> None:
-        """Go on from what `parsed` gave; reads what the buffer held."""
+        """Go on from what `parsed` returned; reads what the buffer held."""
         if self._interleaver.begun:
             raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)
@@ -147,7 +147,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Fill the buffer by no more than gives what is wanted, so that nothing is left over between calls."""
+        """Fill the buffer only as far as the wanted records need, so that nothing is left over between calls."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()
@@ -163,7 +163,7 @@ class SinglePass:
             if gathered.records:
                 continue
             if not self._interleaver.ended:
-                return  # there is more, but not at hand
+                return  # there is more, but not in memory
             for _ in range(min(missing, len(buffer))):
                 out.add(*buffer.pop())
             return

@@ -1,4 +1,4 @@
-"""`interleave` gives the records of many shards in tf.data's order, as one stream that can be resumed."""
+"""`interleave` returns the records of many shards in tf.data's order, as one stream that can be resumed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# Records taken together for `__anext__`, as far as they are at hand: to look up each would cost more than the record,
-# and those not yet given out are in the state.
+# Records taken together for `__anext__`, if they are in memory: to look up each would cost more than the record, and
+# those that were not yet returned are in the state.
 _AT_ONCE = 64
 
 
@@ -42,7 +42,7 @@ class InterleaveStats:
     """What an `InterleaveStream` did so far; if it resumed from a state, including what was done before.
 
     Attributes:
-        records: how many were given out.
+        records: how many were returned.
         shards: how many were read to their end.
         seconds_waited: how long reads were waited for, this time.
     """
@@ -55,7 +55,7 @@ class InterleaveStats:
 class InterleaveStream:
     """A stream of the records of many shards, made by `interleave`. It is read once, by one task.
 
-    ``async for record in stream`` gives single records; ``async for records in stream.batches(1024)`` gives lists of
+    ``async for record in stream`` yields single records; ``async for records in stream.batches(1024)`` yields lists of
     them, which is the fast way. Each continues where the other stopped. A cancelled read loses nothing.
     """
 
@@ -200,7 +200,7 @@ class InterleaveStream:
 
 
 def _stands_in(state: Mapping[str, Any]) -> set[int]:
-    """The shards in which a state has positions."""
+    """Return the shards in which a state has positions."""
     return {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
 
 
@@ -224,7 +224,7 @@ async def interleave(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[InterleaveStream]:
-    """The records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
+    """Iterate over the records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
 
     You may leave the stream before its end.
 
@@ -232,11 +232,11 @@ async def interleave(
         paths: shards, in the order in which they are opened; see `list_shards`.
         cycle_length: how many shards are open at once.
         block_length: how many records are taken from one shard before it is the next one's turn.
-        parallelism: how many reads are under way at once; each shard of the cycle is then read ahead by a task. With 0
+        parallelism: how many reads are in flight at once; each shard of the cycle is then read ahead by a task. With 0
             shards are read when their records are needed. `None`, the default, chooses what is fastest: 0 for local
             files, and 32 in a store, where each read waits for an answer. Neither order nor state depends on it.
-        deterministic: `False` skips a shard that has no records ready (only where shards are read ahead). The order
-            then depends on timing, and there is no state.
+        deterministic: `False` skips a shard that has no records ready (only if shards are read ahead). The order then
+            depends on timing, and there is no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `InterleaveStream.damage` lists what was lost.
@@ -244,8 +244,8 @@ async def interleave(
         seed: the seed of that buffer; `None` chooses one, which the state holds.
         worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th: the share of one of n workers.
         memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
-            shard of the cycle gets an equal share, of at least 64 KiB. Where a store has no long answer for a shard, a
-            quarter of that share is what one request asks for, at most 4 MiB.
+            shard of the cycle gets an equal share, of at least 64 KiB. If a store has no long answer for a shard, one
+            request asks for a quarter of that share, at most 4 MiB.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
 
     Raises:
@@ -291,7 +291,7 @@ async def interleave(
 
 
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
-    """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
+    """Refuse a list of shards or parameters that cannot be read; return ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise ArgumentTypeError(
             "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"
@@ -307,7 +307,7 @@ def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
 
 
 def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]:
-    """The paths that worker i of n reads.
+    """Return the paths that worker i of n reads.
 
     Raises:
         ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed

@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# A snapshot copies references to so many positions in the time that a record takes.
+# A snapshot copies references to this many positions in the time that a record takes.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """Where a builder stands, and the records that wait in it, by their sources."""
+    """The state of a builder, and the records that wait in it, by their sources."""
 
     batches: int
     in_pass: int
@@ -57,14 +57,14 @@ class BuilderState(NamedTuple):
 class BatchBuilder:
     """Builds batches of examples from pass after pass over the shards. Used by one task.
 
-    Cancelled, nothing is lost. An error comes after the batches before it, and again each time.
+    If cancelled, nothing is lost. An error comes after the batches before it, and again each time.
 
     Args:
         state_cost: how many positions are in the state of a pass.
 
     Attributes:
         batches: how many were made.
-        passes: over the shards.
+        passes: the passes over the shards.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class BatchBuilder:
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """The next batches, from one to ``most``; none at the end and ever after.
+        """Return the next batches, from one to ``most``; none at the end and ever after.
 
         Args:
-            examples: `False`: what is in them is of no use to the caller, and need not be deserialised.
+            examples: `False`: the caller does not use the examples, so they need not be deserialised.
         """
         if self._error is not None:
             raise self._error
@@ -123,7 +123,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the `state_dict` of now, later: see `Passes.snapshot`."""
+        """Return a function that returns the present `state_dict` later: see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -146,10 +146,10 @@ class BatchBuilder:
         return state_dict
 
     def parsed(self, values: StateValues) -> BuilderState:
-        """A state of the same inputs and plan.
+        """Return a state of the same inputs and plan.
 
         Raises:
-            ValueError: it is of others, or damaged.
+            ValueError: it is not, or is damaged.
         """
         shards, queues = len(self._inputs), self._queues
         return BuilderState(
@@ -165,7 +165,7 @@ class BatchBuilder:
         )
 
     async def load(self, state: BuilderState) -> None:
-        """Go on from what `parsed` gave; reads and deserialises what the queues held."""
+        """Go on from what `parsed` returned; reads and deserialises what the queues held."""
         self.batches, self._in_pass = state.batches, state.in_pass
         self._last_batch, self._ended = state.last_batch, state.ended
         await self.passes.load(state.passes)
@@ -250,7 +250,7 @@ class BatchBuilder:
                 return [example for example, _ in queues.take()]
 
     async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> bool:
-        """Whether there is to be another batch although the last pass is over, or a whole pass gave none."""
+        """Return whether another batch follows, although the last pass is over, or a whole pass gave none."""
         plan = self._batch_plan
         classes = plan.batch_size // plan.per_class
         if plan.on_exhausted == "short" and queues.ready:
@@ -262,7 +262,7 @@ class BatchBuilder:
             await self._begin_pass()
             return True
         if not self.batches:
-            # Nobody means a training that ends before its first batch.
+            # A training that ends before its first batch is a mistake.
             raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(

@@ -1,10 +1,10 @@
 """`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
 
 Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
-At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops
-its oldest item: a class that comes too often gives way. A ready class is not made unready so: where none holds more
-than K, the longest of those not ready loses its oldest instead, and of equals the one that came to this length first.
-Otherwise rare classes would be broken up as soon as they are complete, and no batch need ever come
+At most ``capacity`` items are held. If there is no room and fewer than P classes are ready, the longest queue drops its
+oldest item, so a class that is too frequent gives way. That never makes a ready class unready: if no queue holds more
+than K, the longest of those not ready loses its oldest item instead, and of equals the one that came to this length
+first. Otherwise rare classes would be broken up as soon as they are complete, and a batch might never come
 (docs/design/2026-11-21-class-queues.md).
 """
 
@@ -34,18 +34,18 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Sorts items by class, and gives batches of P classes, K items of each. Used by one task.
+    """Sorts items by class, and returns batches of P classes, K items of each. Used by one task.
 
     Args:
         classes: P, how many distinct classes make a batch.
         per_class: K, how many items of each.
-        capacity: items held at most; at least P x K, so that a batch fits.
+        capacity: how many items are held at most; at least P x K, so that a batch fits.
 
     Attributes:
         dropped: items that were given up for lack of room.
 
     Raises:
-        ValueError: the numbers cannot be.
+        ValueError: the numbers are not valid.
     """
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
@@ -68,7 +68,7 @@ class ClassQueues(Generic[T]):
         self.dropped = 0
 
     def __len__(self) -> int:
-        """How many items are held."""
+        """Return how many items are held."""
         return self._held
 
     @property
@@ -82,7 +82,7 @@ class ClassQueues(Generic[T]):
         return len(self._queues)
 
     def push(self, cls: Hashable, item: T) -> list[T] | None:
-        """Take one item; give a batch when this completes it: K of one class, K of the next, ..."""
+        """Take one item; return a batch if this completes it: K of one class, K of the next, ..."""
         queue = self._queues.get(cls)
         if queue is None:
             queue = self._queues[cls] = deque()
@@ -98,7 +98,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def take(self) -> list[T]:
-        """A batch of P ready classes, or of all that are ready where they are fewer."""
+        """Return a batch of P ready classes, or of all that are ready if they are fewer."""
         batch: list[T] = []
         for cls in list(self._ready)[: self._classes]:
             queue = self._queues[cls]
@@ -112,11 +112,11 @@ class ClassQueues(Generic[T]):
         return batch
 
     def items(self) -> list[T]:
-        """The items held, in the order that `load_state_dict` wants."""
+        """Return the items held, in the order that `load_state_dict` wants."""
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """How the items of `items` make up the queues, in numbers."""
+        """Return how the items of `items` make up the queues, in numbers."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],
@@ -125,15 +125,15 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on as the queues that gave this state and held these items, each with its class.
+        """Go on as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: they do not fit: what tells classes is another function, or the parameters are others.
+            ValueError: they do not fit: the function from item to class, or the parameters, have changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 
     def parsed(self, values: StateValues) -> QueuesState:
-        """A state of queues with the same parameters; raises as `load_state_dict`."""
+        """Return a state of queues with the same parameters; raises as `load_state_dict`."""
         lengths = values.wholes("lengths")
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
@@ -142,7 +142,7 @@ class ClassQueues(Generic[T]):
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on from what `parsed` gave, as `load_state_dict`."""
+        """Go on from what `parsed` returned, as `load_state_dict`."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError(_UNFIT)

@@ -22,7 +22,7 @@ _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before it."""
+    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before that."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -33,13 +33,13 @@ class _FailedAt(Exception):
 class Deserializer:
     """Applies a user's function to records.
 
-    Whether the function is a coroutine function shows in what it gives for the first record, which is run inline.
+    What the function returns for the first record, which is run inline, shows whether it is a coroutine function.
 
     Args:
-        parallelism: more than 1 runs a sync function in so many threads, and an async one so many times at once.
-            Otherwise a sync one holds the event loop for half a millisecond, or as long as one record takes it: where
-            that is longer, threads are for it.
-        path: gives the path of a shard by its number, for messages.
+        parallelism: more than 1 runs a sync function in this many threads, and an async one this many times at once.
+            Otherwise a sync function holds the event loop for half a millisecond, or for one record if that takes
+            longer; threads are for such a function.
+        path: returns the path of a shard by its number, for messages.
     """
 
     def __init__(self, function: Callable[[bytes], Any], parallelism: int, path: Callable[[int], str]) -> None:
@@ -51,7 +51,7 @@ class Deserializer:
         self._at_once = 1
 
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
-        """What the function gives, in the order of the records; where it raised, what came before, and the error.
+        """Return the function's results, in the order of the records; if it raised, those before, and the error.
 
         The error says at which record of which shard; what the function raised is its cause.
         """

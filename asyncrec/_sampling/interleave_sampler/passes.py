@@ -16,7 +16,7 @@ from asyncrec.errors import DatasetError
 
 
 class PassesState(NamedTuple):
-    """Which order of passes it is, the number of the pass, the records of those before it, and where it stands."""
+    """The state of passes: their order, the number of the pass, the records of those before it, and its own state."""
 
     seed: int
     epoch: int
@@ -49,7 +49,7 @@ class Passes:
 
     @property
     def records(self) -> int:
-        """How many were read, in all passes."""
+        """How many records were read, in all passes."""
         return self._records_before + self._single_pass.records
 
     @property
@@ -63,7 +63,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """The next records of this pass: see `SinglePass.take`. None at its end."""
+        """Return the next records of this pass: see `SinglePass.take`. None at its end."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -86,13 +86,13 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the state of now, later: see `SinglePass.snapshot`."""
+        """Return a function that returns the state of now, later: see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues) -> PassesState:
-        """A state of the same inputs and plan.
+        """Return a state of the same inputs and plan.
 
         Raises:
             ValueError: it is of others, or damaged.
@@ -106,7 +106,7 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Go on from what `parsed` gave; reads what the shuffle buffer held."""
+        """Go on from what `parsed` returned; reads what the shuffle buffer held."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # of a loading that was cancelled
         self._single_pass = self._make()

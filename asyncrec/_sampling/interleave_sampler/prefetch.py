@@ -1,4 +1,4 @@
-"""`Prefetcher` makes batches ahead of whoever takes them, in a task, and knows how to resume after each of them."""
+"""`Prefetcher` makes batches ahead of the consumer, in a task, and knows how to resume after each of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Prefetcher:
 
     The task that makes batches begins with the first `wait`, and ends with ``scope``.
 
-    Where they are made fast, several are made at a time: one change of tasks for all of them. Where they are not, each
-    can be taken as soon as it is there.
+    If batches are made fast, several are made at a time: one change of tasks for all of them. Otherwise each can be
+    taken as soon as it is there.
 
     Args:
         size: batches that wait at most. 0: each is made when it is waited for, and there is no task.
@@ -37,9 +37,9 @@ class Prefetcher:
         has_state: whether the order does not depend on timing.
 
     Attributes:
-        batches: those that wait, each with the last snapshot before it and how many were made since, it included. Who
-            takes one calls `take`.
-        seconds_idle: spent in `wait`.
+        batches: those that wait, each with the last snapshot before it and the number of batches made since, itself
+            included. The consumer calls `take` for each.
+        seconds_idle: how long `wait` took.
     """
 
     def __init__(self, builder: BatchBuilder, *, size: int, scope: TaskScope | None, has_state: bool) -> None:
@@ -49,7 +49,7 @@ class Prefetcher:
         self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[BuilderState, int] | None = None  # what was loaded, read
-        self._last: tuple[Snapshot, int] | None = None  # of the batch given out last
+        self._last: tuple[Snapshot, int] | None = None  # of the batch returned last
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._ended = False
@@ -95,7 +95,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, which `state_dict` gave, and whose ``values`` these are.
+        """Begin at ``state``, which `state_dict` returned, and whose ``values`` these are.
 
         Raises:
             ValueError: it is of another sampler, or damaged.
@@ -107,10 +107,10 @@ class Prefetcher:
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch that was taken.
+        """Return the state after the last batch that was taken.
 
         Raises:
-            RuntimeError: there is none, since the order depends on timing.
+            RuntimeError: the stream has no state, since its order depends on timing.
         """
         if not self._has_state:
             raise RuntimeError(NO_STATE)
@@ -122,7 +122,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Where there is no task: it closes what it read by itself."""
+        """Close what it read itself, if there is no task."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 
@@ -135,7 +135,7 @@ class Prefetcher:
             left -= len(await self._builder.next_batches(left, examples=False)) or left
 
     async def _make(self) -> None:
-        """A snapshot is taken once as many records were made since the last one as it costs: so it costs nothing."""
+        """Make batches. A snapshot is taken after as many records as cost the same time: so it costs little."""
         builder = self._builder
         try:
             await self._load()

@@ -1,8 +1,8 @@
 """`InterleaveSampler` makes class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
 
 TensorFlow Similarity's ``TFRecordDatasetSampler``, async: each cycle takes ``example_per_class`` records from a shard
-and goes to the next, so that shards whose classes lie together give batches of many classes. Where they do not, or
-where the composition must hold whatever the shards, ``class_fn`` sorts examples by class first.
+and goes to the next, so that shards whose classes lie together give batches of many classes. If they do not, or if the
+composition must hold whatever the shards, ``class_fn`` sorts examples by class first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class InterleaveSampler:
             what is fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
             `interleave` for the memory that it takes.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
-        shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
+        shard_suffix: a pattern for the names of the shards. If a folder holds several data sets, it chooses one:
             ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
         num_repeat: how often the shards are read; -1, the default, means forever. Batches continue into the next pass.
         seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
@@ -108,7 +108,7 @@ class InterleaveSampler:
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
             of n workers.
         on_exhausted: with ``class_fn``, what happens after the last pass, or when a whole pass gave no batch because it
-            had too few classes: ``"stop"`` ends, and raises where there was no batch at all; ``"short"`` gives the
+            had too few classes: ``"stop"`` ends, and raises if there was no batch at all; ``"short"`` returns the
             complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most one more pass, until one
             more batch is complete.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
@@ -271,7 +271,7 @@ class InterleaveSampler:
         return prefetch.take()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch given out, as JSON, for a sampler over the same shards.
+        """Return the position after the last batch returned, as JSON, for a sampler over the same shards.
 
         It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples: some 100
         kB where the buffers hold some thousands. Batches that were prepared ahead are not in it, and are made again.

@@ -29,7 +29,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder whose shards are read, and how; the parameters are those of `asyncrec.InterleaveSampler`."""
+    """A folder of shards, and how they are read; the parameters are those of `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -52,7 +52,7 @@ class ShardFolder:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
-        """The names of this worker's shards, ascending, and the shards.
+        """Yield the names of this worker's shards, ascending, and the shards.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -70,7 +70,7 @@ class ShardFolder:
             yield names, inputs
 
     async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
-        """The shards by their names, ascending."""
+        """Return the shards by their names, ascending."""
         found = {}
         others = 0
         datasets = set()
@@ -109,10 +109,10 @@ class ShardFolder:
         return found
 
     async def _refuse_dataset(self) -> None:
-        """Say so where the path is no folder but a data set's, as far as the store says.
+        """Raise an error if the path is not a folder but a data set's, as far as the store says.
 
         Raises:
-            ObjectNotFoundError: it is a data set's. Nothing else is raised: whoever asks has an error to raise.
+            ObjectNotFoundError: it is a data set's. Nothing else is raised: the caller has its own error to raise.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):
@@ -156,12 +156,12 @@ _NAMED = 10
 def warn_of_several(
     path: str, datasets: Iterable[str], shards: Collection[str], *, one_alone: Callable[[str], str]
 ) -> None:
-    """Warn where the shards that were found, by their names, are of several data sets.
+    """Warn if the shards that were found, by their names, are of several data sets.
 
     Args:
-        path: what was asked for, for the message.
-        datasets: the names of those in the folder that have a manifest.
-        one_alone: what reads only the data set of a name.
+        path: the path that was passed, for the message.
+        datasets: the names of the folder's data sets that have a manifest.
+        one_alone: returns what to pass to read only the data set of a name.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

@@ -1,13 +1,13 @@
 """A writer's log: its segments have the numbers 1, 2, 3, and the last one ends it.
 
-A, a writer, is stopped for an hour in the middle of a commit. B takes A for dead, and wants to delete what A made and
-did not commit. The naive way is to look whether A has committed, and then to delete: A wakes, and its commit names a
+The writer A is stopped for an hour in the middle of a commit. B takes A for dead, and wants to delete what A made and
+did not commit. The naive way is to check that A has not committed, and then to delete: A wakes, and its commit names a
 shard that is gone. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and exactly
-one of them wins. B deletes behind its tombstone alone; A commits nothing behind it, for its next number is taken.
+one of them wins. B deletes only after it has won. If A has lost, it commits nothing more, for its next number is taken.
 
 B has to know the next number. What a checkpoint covers may be deleted, but never the last segment of a log, so that a
-list shows it. B may have listed an hour ago, too: meanwhile A may have gone on, and the number that B creates may have
-been used, covered and deleted. So B looks again behind its tombstone, which counts only if nothing comes after it.
+list shows it. But B's list may be an hour old: A may have gone on, and the number that B creates may have been used,
+covered and deleted. So B looks again after its tombstone, which counts only if nothing comes after it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`compact_manifest` merges the segments of a data set into a checkpoint, and deletes what older ones have covered.
 
-The data goes first, under a name of its maker's own; then a small object takes the checkpoint's number, exclusively.
-Who had the same number in mind has lost, and takes its data away. So checkpoints form a chain, in which each covers all
-that those before it did, and whatever is deleted is in the newest. Times are the store's: from one checkpoint to
-another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
+The data is written first, under a name of its maker's own; then a small object takes the checkpoint's number,
+exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
+which each covers all that those before it did, and everything that is deleted is in the newest. Times are the store's:
+from one checkpoint to another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
 `covered_objects` has what is deleted.
 """
 
@@ -74,11 +74,11 @@ class Compaction:
 
     Attributes:
         manifest: the data set, as it was read.
-        checkpoint: the path of the newest checkpoint in the data set's folder; `None` where there is none.
+        checkpoint: the path of the newest checkpoint in the data set's folder, or `None`.
         covered: how many segments this call has merged that were in no checkpoint.
-        written: whether it made a checkpoint: not when nothing was new, nor when another was faster.
+        written: whether this call made a checkpoint; it does not if nothing was new, or if another call was faster.
         deleted: the segments, checkpoints, runs of keys and turns of sources that it deleted.
-        latest: the object of a fixed name that names the checkpoint, where that was asked for.
+        latest: the object of a fixed name that names the checkpoint, if one was asked for.
     """
 
     manifest: Manifest
@@ -100,17 +100,17 @@ async def compact_manifest(
     most_deleted: int | None = None,
     keys: bool = True,
 ) -> Compaction:
-    """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
+    """Merge the segments in no checkpoint into a new one, and delete those that were covered ``grace`` seconds ago.
 
     Args:
         path: of the data set, for errors.
         grace: at least a minute.
-        latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
+        latest: write an object of a fixed name that names the newest checkpoint, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
-        keys: make runs of keys; otherwise those stay of which all shards are still there.
+        keys: make runs of keys; otherwise only the runs stay whose shards are all still there.
 
-    Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
+    After a cancellation or an error, it may have made a checkpoint, which is valid.
 
     Raises:
         ObjectNotFoundError: there is no manifest.
@@ -139,7 +139,7 @@ async def compact_manifest(
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         checkpoint = checkpoint_key(name, listed.newest, maker)
-        if latest:  # as its maker put it, who may be another, and have read more than this call
+        if latest:  # as its maker put it, which may be another call, and have read more than this one
             pointer = await folder.get(checkpoint_pointer_key(name, listed.newest), max_bytes=MOST_POINTER_BYTES)
             await folder.put(latest_key(name), pointer)
     return Compaction(
@@ -162,14 +162,14 @@ def check_grace(grace: float) -> None:
 
 
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
-    """See that no run of keys has keys of shards that were removed before this call. Returns the runs that it deleted.
+    """Ensure that no run of keys has keys of shards that were removed before. Returns the runs that it deleted.
 
-    The naive way is to delete the runs that are there. Suppose that D removes a shard while C, a compaction, has its
-    keys in memory; C writes a run of them behind D's look. So C lists behind its checkpoint, and calls this, too, if
-    there is a place in the log of removals that it does not know: either D sees C's run, or C sees D's place.
+    The naive way is to delete the runs that are there. Suppose D removes a shard while C, a compaction, has its keys in
+    memory: C writes a run of them after D has looked. So C lists after its checkpoint, and if the log of removals has a
+    place that C does not know, C calls this, too. Either D sees C's run, or C sees D's place.
 
     Raises:
-        ConflictError: others make one checkpoint after another.
+        ConflictError: other processes make one checkpoint after another.
         ManifestError, StorageError: as `compact_manifest`.
     """
     for _ in range(_ATTEMPTS):
@@ -188,12 +188,12 @@ async def compact_unasked(
 ) -> Compaction | None:
     """Call `compact_manifest` if ``least`` segments or more are in no checkpoint; otherwise return `None`.
 
-    To find that out takes a list, and a read of the first lines of the newest checkpoint. If another checkpoint is the
-    newest than the one with the number ``behind``, the list is enough: another process has just merged.
+    To find that out takes a list, and a read of the first lines of the newest checkpoint. If the newest checkpoint is
+    not number ``behind``, the list is enough: another process has just merged.
 
     Raises:
         ManifestError: the manifest cannot be read.
-        StorageError: the store failed, or refuses to delete: the checkpoint is there then.
+        StorageError: the store failed, or refuses to delete; in that case the checkpoint is there.
     """
     listed = await list_manifest(folder, name)
     if len(listed.segments) < least or behind not in (None, listed.newest):
@@ -208,14 +208,14 @@ async def compact_unasked(
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
-    """Whether segments are there that were covered so long ago, by this machine's clock."""
+    """Return whether there are segments that were covered ``grace`` seconds ago, by this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
         return False
     return any(map(base.covered.may_go, listed.segments))
 
 
 async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
-    """Write a checkpoint, with its runs of keys, and take its number; `None` where somebody else had taken it."""
+    """Write a checkpoint, with its runs of keys, and take its number; `None` if another process had taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
@@ -225,7 +225,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
+        # What is deleted is in it alone: so what the store has is read, before another process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
@@ -262,7 +262,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
 
 
 async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
-    async with folder.open_sink(key) as sink:  # nobody else makes this name
+    async with folder.open_sink(key) as sink:  # no other process makes this name
         chunks = ChunkWriter(sink)
         while piece := await in_thread(next, pieces, b""):
             await chunks.write([piece])
@@ -277,7 +277,7 @@ async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) 
 
 
 def _pointer(key: str, manifest: Manifest) -> bytes:
-    """What names a checkpoint."""
+    """Return the content of a pointer to a checkpoint."""
     pointer = {
         "version": VERSION,
         "checkpoint": key.rpartition("/")[2],

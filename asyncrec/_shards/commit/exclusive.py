@@ -1,8 +1,8 @@
-"""`create`: of all who try to make one small object, exactly one succeeds, and each learns the outcome if it can.
+"""`create`: if several processes try to make one small object, exactly one succeeds, and each learns that if it can.
 
-Everything that decides something about a data set is decided so: commits, closing segments and tombstones, claims,
-places in the log of removals. Such an object goes up in one part, and that its creation is exclusive is what every
-store keeps that was met (`asyncrec doctor` asks yours).
+Everything that decides something about a data set is decided this way: commits, closing segments and tombstones,
+claims, places in the log of removals. Such an object is sent in one part. Every store that was tried creates such an
+object exclusively (`asyncrec doctor` asks yours).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _SECONDS = 60
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create an object whose content nobody else would write. If no answer comes, what is there settles the outcome.
+    """Create an object with content that no other process writes; without an answer, what is there settles the outcome.
 
     The request is shielded and limited in time.
 
-    ``deadline`` ends it earlier, also when it comes nearer meanwhile. Without ``shield``, a cancellation leaves it open
-    whether the object is there, and whoever is cancelled takes it away.
+    ``deadline`` ends it earlier, even if it is brought forward meanwhile. Without ``shield``, a cancellation leaves it
+    open whether the object is there, and the cancelled caller deletes it.
 
     Raises:
-        ObjectExistsError: somebody else's is there.
-        UnsettledError: nobody knows; chained to what failed.
+        ObjectExistsError: another writer's object is there.
+        UnsettledError: it is unknown whether the object was created; chained to what failed.
         StorageError: the store refused.
     """
     failure: Exception | None = None
@@ -53,8 +53,8 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # An answer that was lost looks like a failure, and the retry of it like somebody else's object. Of a commit it is
-    # worth to be as patient again.
+    # An answer that was lost looks like a failure, and the retry of it like another writer's object. For a commit it is
+    # worth being as patient again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
@@ -65,7 +65,7 @@ async def create(
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # Whoever opens is told of the first failure, and has lost nothing.
+            # A caller that opens a job raises the first failure, and has lost nothing.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

@@ -1,13 +1,12 @@
 """`Fates` says what has become of each shard of a job. Every step from one state to the next is a row of `TRANSITIONS`.
 
 A job that fails has to decide about each of its shards: delete it, leave it to `asyncrec.recover`, or do nothing. The
-naive way is to delete what was published and is not committed. Suppose A asks the store to publish a shard, and no
-answer comes. A deletes the index and the keys; then the shard appears, and B recovers records without their keys. Or A
-deletes the shard as well; B has already committed it, and then the deletion arrives: the manifest names what is not
-there.
+naive way is to delete what was published and is not committed. Suppose A asks the store to publish a shard, and gets no
+answer. A deletes the index and the keys; then the shard appears, and B recovers its records without their keys. Or A
+deletes the shard as well, but B has committed it before the deletion arrives: the manifest names a missing shard.
 
-So the state changes when the store is asked, and once more when it answers. No answer is not an event: the shard stays
-in doubt, and what is in doubt is deleted only behind the job's tombstone, where nobody can commit it any more.
+So the state changes when the store is asked, and once more when it answers. A missing answer is not an event: the shard
+stays in doubt. It is then deleted only behind the job's tombstone, where no process can commit it any more.
 
 With a spool, these are the states of the shard in the store: ``"sending"`` until it is whole in the spool.
 """
@@ -35,7 +34,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "doubtful": {"ask": "doubtful", "answer": "published", "keep": "published", "drop": "dropped", "bury": "dropped"},
     # The shard, or something of it, is in the store. What could not be deleted stays here, and keeps the job's mark.
     "published": {"keep": "published", "commit": "committed", "drop": "dropped"},
-    # A manifest names it: nobody deletes it.
+    # A manifest names it, so it is never deleted.
     "committed": {},
     # Nothing of it is in the store, and no commit will name it.
     "dropped": {},
@@ -60,7 +59,7 @@ class Fates:
         return self._states.get(shard, "nothing")
 
     def move(self, shard: str, event: Event) -> None:
-        """Take in what happened to a shard.
+        """Move a shard on by an event.
 
         Raises:
             AssertionError: the table has no such event in the shard's state.
@@ -72,5 +71,5 @@ class Fates:
         self.asked = self.asked or event == "ask"
 
     def those(self, *states: State) -> list[str]:
-        """List the shards that are in one of these states. Of many shards it is a thread's work."""
+        """List the shards that are in one of these states. If there are many, call it in a thread."""
         return [shard for shard, state in self._states.items() if state in states]

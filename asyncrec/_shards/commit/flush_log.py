@@ -1,21 +1,21 @@
 """`FlushLog`: a writer without a disk puts what it has flushed into its store, in entries that its own commits void.
 
-The problem: on a machine whose disk goes with it, a kill takes all records since the last commit, up to a shard. The
-naive way is to commit more often; but each commit is a shard, and a data set of a million small shards is slow for
-ever. Another is to write each record twice, in a log of its own, and to delete that log when its shard is committed.
-Suppose the deletion is late, or the request for an entry: then a process that recovers the writer finds records in the
-log and in a shard, and stores them twice.
+The problem: if a machine is lost with its disk, a kill takes all records since the last commit, up to a whole shard.
+The naive way is to commit more often; but each commit is a shard, and a data set of a million small shards is slow for
+ever. Another is to write each record twice, in a log of its own, too, and to delete that log when its shard is
+committed. Suppose the deletion is late, or the request for an entry: then a process that recovers the writer finds
+records in the log and in a shard, and stores them twice.
 
-So an entry says for which shard each record was taken. A shard that was ever committed is known by its name for good,
-and what the log has of it is void, however late an entry comes. Each commit says up to which number the log had come
-(`Segment.flushed`), and only then the last entry may be deleted: a process that ends the writer has to know its number.
+So an entry says for which shard each record was taken. The name of a shard that was ever committed stays known, and
+what the log has of that shard is void, however late an entry comes. Each commit says up to which number the log had
+come (`Segment.flushed`). Only then may the last entry be deleted: a process that ends the writer needs its number.
 
-One entry is under way at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
+One entry is in flight at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
 it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the
 same bytes are sent again, as for a commit.
 
-Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`; what is held in memory, of
-`FlushRoom`; what is deleted, of `FlushSweeper`.
+`FlushLedger` says which entries are needed, and which a later one repeats; `FlushRoom` what is held in memory;
+`FlushSweeper` what is deleted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FlushLog:
         return shard
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Have the records of a shard, which were kept until now, put into an entry, with what others flush.
+        """Have the kept records of a shard put into an entry, with what others flush.
 
         ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
         answer, the next flush tries again. Returns the count of `stored` at which all of it is there.
@@ -105,11 +105,11 @@ class FlushLog:
 
     @property
     def stored(self) -> int:
-        """Up to which count all that was flushed is in an entry, or void; after an error, all that was then."""
+        """The count up to which everything flushed is in an entry, or void; after an error, as it was then."""
         return self.ledger.stored if self._stored is None else self._stored
 
     def _answer(self) -> None:
-        """Tell those whose records are in an entry, or in a committed shard."""
+        """Call back for the records that are in an entry, or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
         self.room.make()  # what was kept meanwhile had to wait for these answers
@@ -122,7 +122,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Say to others that the writer lives, while it has something in the log and flushes nothing."""
+        """Show that the writer is alive, while it has something in the log and flushes nothing."""
         self._beat_due = True
         self._wake()
 
@@ -130,7 +130,7 @@ class FlushLog:
         self._to_send.set()
 
     async def send(self) -> None:
-        """Be the task that creates entries, until it is cancelled. Then what is under way is in doubt."""
+        """Create entries until cancelled. Then the entry in flight is in doubt. The body of a task."""
         try:
             while self.error is None:
                 await self._to_send.wait()
@@ -146,7 +146,7 @@ class FlushLog:
     async def _send_all(self) -> None:
         """Create entries until nothing waits for one. If the store does not answer, the next flush tries again.
 
-        While callers wait for the room that these records take, they are tried again before.
+        While callers wait for the room that these records take, it tries again by itself, after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -189,9 +189,9 @@ class FlushLog:
     # -- for the manifest ---------------------------------------------------------------------------------------------
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Note that a commit is there: what the log has of these shards is void.
+        """Note a commit: what the log has of these shards is void.
 
-        The commit says that the log had come up to the number ``flushed``.
+        ``flushed`` is the number up to which the log had come, as the commit says.
         """
         self.beats = 0
         self.ledger.committed(shards, flushed)
@@ -201,7 +201,7 @@ class FlushLog:
         self._changed()
 
     def _changed(self) -> None:
-        """Note that the store has taken something: some room is free, and some entries are needed no more."""
+        """Note that the store has accepted something: some room is free, and some entries are not needed any more."""
         self.changed = anyio.current_time()
         self.room.account()
         self._answer()
@@ -223,7 +223,7 @@ class FlushLog:
 
 
 async def _fenced_by(place: FlushPlace, number: int) -> str:
-    """Which process made the fence of this number; empty if the number has something else, or nothing."""
+    """Return which process made the fence of this number; empty if the number has something else, or nothing."""
     key = place.key(number)
     try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)

@@ -1,4 +1,4 @@
-"""`FlushRoom`: what is kept for a flush is counted in the writer's budget, and flushed if callers wait for its room."""
+"""`FlushRoom` counts what is kept for a flush in the writer's budget, and flushes it if callers wait for its room."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FlushRoom:
         self._held = 0
         self._is_closed = False
         budget.when_starving(self.make)
-        budget.account(self._most)  # an entry is held as it is sent, beside its records
+        budget.account(self._most)  # an entry is held as it is sent, besides its records
 
     @property
     def is_wanted(self) -> bool:
@@ -60,7 +60,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait and nothing else would give them room, repeat nothing later, and have the rest flushed."""
+        """If callers wait and nothing else would give them room, repeat no entry later, and have the rest flushed."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()
@@ -82,11 +82,11 @@ class FlushRoom:
 
 
 class Flushing(Protocol):
-    """Where a shard's records are flushed to.
+    """The place to which a shard's records are flushed.
 
     Attributes:
         error: why nothing more can be flushed.
-        stored: up to which count all that was flushed is in an entry, or void.
+        stored: the count up to which everything flushed is in an entry, or void.
     """
 
     error: Exception | None
@@ -95,7 +95,7 @@ class Flushing(Protocol):
     def stored(self) -> int: ...
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Have records put into an entry; returns the count of `stored` at which they are."""
+        """Have records put into an entry; return the count of `stored` at which they are there."""
 
 
 class ShardRecords:
@@ -135,12 +135,12 @@ class ShardRecords:
         self._is_open = False
 
     def committed(self) -> None:
-        """Keep nothing any more."""
+        """Drop the records that are kept."""
         size, self._kept = self._kept_bytes, []
         self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
 
     def unstored(self) -> tuple[int, list[WriteBatch], int]:
-        """How many records are in the store for certain, the batches behind them, and the last ticket."""
+        """Return how many records are in the store for certain, the batches behind them, and the last ticket."""
         self._forget_stored()
         return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
 

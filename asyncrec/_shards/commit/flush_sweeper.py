@@ -1,4 +1,4 @@
-"""`FlushSweeper`: the entries of a flush log that nothing needs any more are deleted beside the writing."""
+"""`FlushSweeper` deletes the entries of a flush log that are not needed any more, while the writer goes on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _path_log = PathLog("asyncrec.shards")
 
 @dataclass(frozen=True)
 class FlushPlace:
-    """Where the flush log of a writer of the data set ``name`` is."""
+    """The place of the flush log of a writer of the data set ``name``."""
 
     storage: Storage
     name: str
@@ -28,11 +28,11 @@ class FlushPlace:
 
     @property
     def path(self) -> str:
-        """The data set's."""
+        """The path of the data set."""
         return join(self.storage.root, self.name)
 
     def key(self, number: int) -> str:
-        """Of the entry of that number."""
+        """Return the key of the entry with this number."""
         return flush_key(self.name, self.writer, number)
 
 
@@ -46,7 +46,7 @@ class FlushSweeper:
         self._may_delete = True
 
     def wake(self) -> None:
-        """Have the task look."""
+        """Wake the task, to look again."""
         self._due.set()
 
     async def run(self) -> None:

@@ -1,12 +1,11 @@
-"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in none yet, and of small runs merged.
+"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in no run yet, and of small runs merged.
 
-A run stays as long as it has four times as many keys as all smaller ones and what is new together, and all of its
-shards are still in the data set: no run keeps the key of a record that was deleted. Everything else becomes one new
-run. So there are few (six hold a billion keys), and a key is written anew only when what it lies among has grown by a
-quarter. Keys that are new are sorted a million at a time; if there are more, these parts are runs themselves for as
-long as it takes to merge them.
+A run stays if all of its shards are still in the data set, so that no run keeps the key of a deleted record, and if it
+has four times as many keys as all smaller runs and the new keys together. Everything else becomes one new run. So there
+are few runs (six hold a billion keys), and a key is written again only when its run has grown by a quarter. New keys
+are sorted a million at a time; if there are more, these parts are runs themselves until they are merged.
 
-What a run would say stands in the shards' own keys: a shard whose keys cannot be read is left out, and makes no
+A run repeats what the shards' own keys say. So a shard whose keys cannot be read is left out, and does not make a
 compaction fail.
 """
 
@@ -63,14 +62,14 @@ class RunMaker:
         self._shards = shards
 
     async def clean(self) -> tuple[KeyRun, ...]:
-        """Return the runs that there are, without those that have keys of shards which are no longer there."""
+        """Return the existing runs, without those that have keys of removed shards."""
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
         there = await open_runs(self._folder, self._name, self._shards)
         return tuple(each.run for each in there.runs if (each.rows >= 0).all())
 
     async def make(self) -> tuple[KeyRun, ...]:
-        """Write what is new, and return all runs that the checkpoint is to name.
+        """Write the new runs, and return all runs that the checkpoint will name.
 
         Raises:
             StorageError: the store failed.
@@ -96,14 +95,14 @@ class RunMaker:
         return (*(each.run for each in stay), new.run)
 
     async def delete(self, *, but: int = 0) -> None:
-        """Delete what was made, ``but`` so many of the last: nothing names it. What cannot be deleted is a leftover."""
+        """Delete the runs that were made, except the last ``but``: nothing names them. One that stays is a leftover."""
         while len(self.made) > but:
             with suppress(StorageError):
                 await self._folder.delete(self.made[0])
             del self.made[0]
 
     async def _read(self, rows: NDArray[np.int64]) -> tuple[Entries, NDArray[np.int64]]:
-        """The keys of some shards, sorted, and the shards of which they are."""
+        """Return the keys of some shards, sorted, and the shards that they belong to."""
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
@@ -123,7 +122,7 @@ class RunMaker:
         return await in_thread(_sorted, found), there
 
     async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
-        """Write one run of the keys of shards that are in none, and of runs that there are."""
+        """Write one run of the keys of shards that are in no run, and of existing runs."""
         fresh, rows = await self._read(part)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
@@ -132,7 +131,7 @@ class RunMaker:
         merging = _Merging(fresh, old)
         del fresh
         blocks = _Blocks(rows)
-        async with self._folder.open_sink(key) as sink:  # nobody else makes this name
+        async with self._folder.open_sink(key) as sink:  # no other process makes this name
             chunks = ChunkWriter(sink)
             await chunks.write([MAGIC])
             while (some := await merging.next()) is not None:
@@ -157,7 +156,7 @@ class _Merging:
         self._heads = [fresh, *(_NONE for _ in runs)]
 
     async def next(self) -> Entries | None:
-        """The next of them; `None` behind the last."""
+        """Return the next entries; `None` after the last."""
         for place, (run, at) in enumerate(self._runs, 1):
             while at < len(run.tail.first) and not len(self._heads[place].shards):
                 high = min(at + self._step, len(run.tail.first))
@@ -168,7 +167,7 @@ class _Merging:
         return await in_thread(self._cut)
 
     def _cut(self) -> Entries:
-        """What of the heads nothing that comes later stands before."""
+        """Return the entries of the heads that no later entry can precede."""
         ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
         bound = min(ends)
         taken = []
@@ -195,14 +194,14 @@ class _Blocks:
         self._crc32c: list[int] = []
 
     def take(self, some: Entries) -> list[bytes]:
-        """The blocks that are full."""
+        """Return the blocks that are full."""
         some = Entries.joined([self._left, Entries(some.digests, self._rows.searchsorted(some.shards), some.records)])
         full = len(some.shards) - len(some.shards) % RUN_BLOCK
         self._left = some.take(slice(full, None))
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """The last block."""
+        """Return the last block."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:
@@ -213,7 +212,7 @@ class _Blocks:
         return content
 
     def tail(self, shards: ShardList) -> RunTail:
-        """The tail of the run."""
+        """Return the tail of the run."""
         return RunTail(
             *shards.keys_of(self._rows),
             first=np.array(self._first, np.uint64),
@@ -225,14 +224,14 @@ _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, 
 
 
 def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """The shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
+    """Return the shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
     rows = np.flatnonzero(shards.keyed & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]
     return _parts(rows, counts), *_chosen(there.runs, int(counts.sum()))
 
 
 def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
-    """Which runs stay, and which are merged with as many new keys as that."""
+    """Return which runs stay, and which are merged with this many new keys."""
     ordered = sorted(runs, key=lambda each: each.run.entries)
     merged: list[OpenRun] = []
     stay: list[OpenRun] = []
@@ -251,7 +250,7 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
 
 
 def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
+    """Return the shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
     if not len(rows):
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
@@ -259,14 +258,14 @@ def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[n
 
 
 def _sorted(found: list[tuple[Entries, int]]) -> Entries:
-    """The entries of these files, which are let go of."""
+    """Return the entries of these files, sorted; ``found`` is emptied."""
     entries = Entries.joined([_NONE, *(each for each, _ in found)])
     found.clear()
     return entries.sorted()
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
-    """The keys of one shard, as its file has them.
+    """Return the keys of one shard, as its file has them.
 
     Raises:
         DatasetError: it is another file than the manifest's.

@@ -1,8 +1,8 @@
 """`LogProgress`: how far the sources of one writer have come, as its log says it with the shards that it commits.
 
-All records of a source go through one queue, whose shards are committed in their order. So what a shard has of a source
-may be said with its commit: everything before is in committed shards, too. A segment says what changed since the last
-one; the end of the log says all.
+All records of a source go through one queue, whose shards are committed in order. So the commit of a shard may state
+the shard's positions: everything before is in committed shards, too. A segment states what changed since the last one;
+the end of the log states all positions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Forget = Callable[[], Awaitable[None]]
 
 
 class LogProgress:
-    """The positions that one log says, and will say.
+    """The positions that one log has stated, and will state.
 
     Attributes:
-        stated: what the log has said: of each source its turn and the last position.
-        lift: given what a commit is to say, returns that and what else may be said now: positions without a record.
+        stated: what the log has stated: the turn and the last position of each source.
+        lift: returns, from what a commit will state, that and what else may be stated now: positions without a record.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LogProgress:
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
-        """What the commit of these shards says; ``all``: with everything that was said before."""
+        """Return what the commit of these shards states; ``all``: with everything that was stated before."""
         latest: Positions = {}
         for shard in shards:
             positions, _ = self._shards.get(shard.path, ({}, None))
@@ -48,7 +48,7 @@ class LogProgress:
         return {**self.stated, **latest} if all else latest
 
     def won(self, progress: Mapping[str, tuple[int, int]]) -> None:
-        """Note that a segment is there which says this."""
+        """Note that a segment was created which states this."""
         self.stated.update(progress)
 
     async def forget(self, shard: str) -> None:
@@ -59,7 +59,7 @@ class LogProgress:
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load what the segments of a log have said that no checkpoint covers: the process that ends it says it again."""
+    """Load what the uncovered segments of a log state: the process that ends the log states it again."""
     prefix = manifest_prefix(name)
     listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}

@@ -5,7 +5,7 @@ moment, and a process that ended the writer meanwhile is found in its place.
 
 If no answer comes, the same bytes are sent again, for the same number, before anything else is. The naive way is to go
 on with the next number: suppose the request for 7 is late, and 8 is created. Then B lists 6 and 8, and cannot tell
-whether 7 is still to come. Shards that are ready while a request is under way go together into the next segment.
+whether 7 is still to come. Shards that are ready while a request is in flight go together into the next segment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A segment that was asked for, and of which no answer came."""
+    """A segment that was asked for and not answered."""
 
     segment: Segment
     content: bytes
@@ -66,7 +66,7 @@ class ManifestWriter:
     """The part of a data set's manifest that one writer writes.
 
     Attributes:
-        clock: gives the times of its commits.
+        clock: returns the times of its commits.
         deadline: ends everything it still does; an exit that failed brings it forward.
         entries: everything that the writer committed.
         closed: whether its closing segment is there.
@@ -93,7 +93,7 @@ class ManifestWriter:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
         ``fates`` are of the shards that it commits. ``promised``: `asyncrec.recover` is to finish what this could not.
-        ``recovered_by`` is the machine where another closes the log. ``last`` is the number of the log's last segment;
+        ``recovered_by`` is the machine if another closes the log. ``last`` is the number of the log's last segment;
         `None`: look it up. What is committed is void in the ``flush_log``; each segment says how far that had come.
         """
         self.clock = CommitClock(after)
@@ -105,7 +105,7 @@ class ManifestWriter:
         self._last = last
         self._recovers = last is None
         self._flush_log = flush_log
-        self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is under way
+        self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is in flight
         self._next = _Group()
         self._doubt: _Doubt | None = None
         self._storage, self._name = storage, name
@@ -120,17 +120,17 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a commit was answered by an error, or not at all, and it is not known whether it took effect."""
+        """Whether it is unknown if a commit took effect, which was answered by an error or not at all."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set, together with others that are ready.
 
-        Cancelled before it was asked for, it is not committed.
+        If it is cancelled before the request, the shard is not committed.
 
         Raises:
             ConflictError: another process has ended the writer, or commits for it.
-            StorageError: it is not committed; or that is not known, and then `unsettled` is set.
+            StorageError: it is not committed; or that is unknown, and then `unsettled` is set.
         """
         await checkpoint_if_cancelled()
         group = self._next
@@ -166,7 +166,7 @@ class ManifestWriter:
     async def say(self, **said: Any) -> None:
         """Commit a segment without a shard, with these members of `Segment`. It raises errors as `commit` does.
 
-        It says how far the sources and the flush log have come, which may be all that it is for. A shard that it
+        It states how far the sources and the flush log have come, which may be its only purpose. A shard that it
         removes, and that no commit names, is never committed: it is damaged, and its deletion may come late.
         """
         async with self._turn:
@@ -186,11 +186,11 @@ class ManifestWriter:
         """Write the last segment: all that was committed, and what is new with it, in one step.
 
         ``metadata`` is added to what the others have. ``abandoned_by``: a machine whose tombstone this is. ``carried``
-        is the progress of other data sets, of which this one was made (`carried_from`).
+        is the progress of other data sets, from which this one was made (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another of this id ended.
-            StorageError: nothing new is committed; or that is not known, and then `unsettled` is set.
+            StorageError: nothing new is committed; or that is unknown, and then `unsettled` is set.
         """
         new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
@@ -226,7 +226,7 @@ class ManifestWriter:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
 
         Raises:
-            StorageError: it has not, and will not; or that is not known. `recover` finds out what was promised.
+            StorageError: it has not, and will not; or that is unknown. `recover` finds out what was promised.
         """
         if self._promised():
             raise error
@@ -259,7 +259,7 @@ class ManifestWriter:
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.
 
-        What is in doubt comes first. Then ``make`` gives the segment and the shards that are new in it, or `None`.
+        A segment in doubt comes first. Then ``make`` returns the segment and the shards that are new in it, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -279,7 +279,7 @@ class ManifestWriter:
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Look at the log of another process's writer: what it has committed, until now, is not committed again.
+        """Look at the log of another process's writer: what it has committed so far is not committed again.
 
         Raises:
             ConflictError: the log has ended.

@@ -23,7 +23,7 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times are later than every commit it was made after, and than each other."""
+    """A wall clock whose times ascend, and are later than every commit before it was made."""
 
     def __init__(self, after: Manifest | None = None) -> None:
         """``after`` is the data set as the job found it."""
@@ -31,7 +31,7 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Tell the time: later than any that was given out or read before."""
+        """Return the time: later than any that was returned or read before."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -53,7 +53,7 @@ class Shard:
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """``sidecar_name`` is what index and keys are named by; ``share`` what a chunk of each may take."""
+        """``sidecar_name`` names index and keys; ``share`` is what a chunk of each may take."""
         self.key = key
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
@@ -66,17 +66,17 @@ class Shard:
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The names of its index, where it has one, of its keys, once a record has one, and of its sources' positions,
-        where they are an object."""
+        """The names of its index, if it has one, of its keys, once a record has one, and of its sources' positions,
+        if they are an object."""
         return (*self._opened, *((self._positions_key,) if self._has_object else ()))
 
     @property
     def has_maker(self) -> bool:
-        """Whether its name holds its maker's, so that nobody else makes a shard of this name."""
+        """Whether its name contains its maker's, so that no other process makes a shard of this name."""
         return self.key == self._sidecar_name
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Take these records, with the digest of each one's key where they have keys."""
+        """Write these records, with the digest of each record's key if they have keys."""
         await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
@@ -100,12 +100,12 @@ class Shard:
     # -- for the publisher --------------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
-        """Open the index; it is published where the stack is left cleanly."""
+        """Open the index; it is published if the stack is left cleanly."""
         key = index_key(self._sidecar_name)
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys, as `open_index`, with so many bytes of zeros for records that have none."""
+        """Open the keys, as `open_index`, with ``zeros`` bytes of zeros for the records before the first key."""
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
             # No crash leaves a record without its key, nor takes along those before the first that has one.
@@ -119,11 +119,11 @@ class Shard:
 
     @property
     def kept_positions(self) -> KeptPositions | None:
-        """Where positions are written down, if it is on a disk."""
+        """The file of positions, if it is on a disk."""
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Write down how far the sources had come if no disk says it: a process that commits the shard needs it."""
+        """Write down how far the sources had come, if no disk says it: a process that commits the shard needs it."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)
@@ -146,20 +146,20 @@ class Shard:
         return progress_key(self._sidecar_name)
 
     def check_sidecars(self) -> None:
-        """Compare what the store has of index and keys with what was sent.
+        """Compare the index and keys that the store has with those that were sent.
 
         Raises:
-            IntegrityError: it is something else.
+            IntegrityError: they differ.
         """
         for key, (sent, sink) in self._opened.items():
             path, then = join(self._staging.root, key), f"the shard {self.key} was not published"
             check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     def check(self) -> None:
-        """Compare what the store has of the shard with what was sent.
+        """Compare the shard that the store has with the one that was sent.
 
         Raises:
-            IntegrityError: it is something else.
+            IntegrityError: they differ.
         """
         path, sent = join(self._staging.root, self.key), self.output
         check_sent(path, self.published, size=sent.size, crc32c=sent.crc32c, then="it was removed")

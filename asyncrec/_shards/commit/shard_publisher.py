@@ -1,8 +1,8 @@
-"""`ShardPublisher`: shards are published in an order in which no crash leaves a manifest that names what is not there.
+"""`ShardPublisher` publishes shards in an order in which no crash leaves a manifest that names a missing object.
 
 Index and keys come first, then the shard, and then (`asyncrec._shards.commit.manifest_writer`) the segment that names
-all three with their sizes and checksums. A crash in between leaves objects that no manifest names, under names that
-hold their maker's: readers of the data set do not see them, and whoever ends the job takes them away.
+all three with their sizes and checksums. A crash in between leaves objects that no manifest names. Their names contain
+their maker's: readers of the data set do not see them, and the process that ends the job deletes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShardPublisher:
     Attributes:
         fates: what has become of the job's shards in the store.
         say: `ManifestWriter.say`, if the job commits shard by shard.
-        flush_log: where records are flushed to, if not to a disk.
+        flush_log: the log to which records are flushed, if not to a disk.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ShardPublisher:
         self.fates = fates if fates is not None else Fates()
         self._store = store
         self._staging = staging or store
-        # What is published in a spool is uploaded by others, who say what becomes of it in the store.
+        # What is published in a spool is uploaded by an uploader, which says what becomes of it in the store.
         self._staged = Fates() if header.spool else self.fates
         self._header = header
         self._budget = budget
@@ -74,7 +74,7 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """Open a shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays.
+        """Open a shard with its index and keys. A clean exit publishes all of it; otherwise nothing of it stays.
 
         Raises:
             ObjectExistsError: there is a shard of this name.
@@ -113,7 +113,7 @@ class ShardPublisher:
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
     async def take_back(self, event: Event, *states: State, besides: Collection[str] = ()) -> None:
-        """Delete the shards in these states but for some, with this event.
+        """Delete the shards in these states, except some, with this event.
 
         Shielded, limited in time; failures are logged.
         """
@@ -136,7 +136,7 @@ class ShardPublisher:
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
-        """Say what becomes of a shard that failed, and take away what was published of it and may go."""
+        """Say what becomes of a shard that failed, and delete what was published of it and may go."""
         key, staging = shard.key, self._staging
         if self._staged[key] == "sending":
             self._staged.move(key, "drop")
@@ -163,7 +163,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""
+        """Return whether a failed disk has kept the unfinished file: `recover` makes a shard of it, with its keys."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
@@ -171,7 +171,7 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""
+        """Return whether a flush has promised records of a shard to survive; it has not if the shard held none."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:
@@ -189,7 +189,7 @@ class ShardPublisher:
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
         """Delete the objects of each shard, the shard first, so that one that stays keeps its index and keys.
 
-        Otherwise, whoever recovers would commit a shard without its keys.
+        Otherwise, recovery would commit a shard without its keys.
         """
         left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:
@@ -213,7 +213,7 @@ class ShardPublisher:
 
 
 async def is_lost(staging: Storage) -> bool:
-    """Whether a job has lost its header there, or its lock: then nothing under its names is certainly its own."""
+    """Return whether a job has lost its header or lock there: then nothing under its names is certainly its own."""
     if isinstance(staging, LocalStorage) and staging.check is not None:
         with anyio.CancelScope(shield=True):
             try:

@@ -1,1 +1,1 @@
-"""The journal of a writer: a copy on local disk of what no store has yet, for whoever recovers it."""
+"""The journal of a writer: a copy on local disk of what no store has yet, from which records are recovered."""

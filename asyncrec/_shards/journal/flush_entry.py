@@ -1,4 +1,4 @@
-"""`FlushEntry`: what a writer without a disk has flushed: the records of its open shards since its last flush.
+"""`FlushEntry` holds what a writer without a disk has flushed: the records of its open shards since its last flush.
 
 An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
 
@@ -6,18 +6,18 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
      "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true,
                    "positions": {"topic/3": [4, 917]}}]}
 
-Behind it come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the frames
-of the records, all of it compressed where the shards are. ``bytes`` and ``crc32c`` are of what stands behind the line.
-``since`` is the first entry that this one repeats: the entries from there on are read no more. The records of one shard
+After this line come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the
+frames of the records, all of it compressed if the shards are. ``bytes`` and ``crc32c`` are of what follows the line.
+``since`` is the first entry that this one repeats: readers ignore the entries from there on. The records of one shard
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
-``positions`` are those of the sources of the records, each with its turn, since the section of the shard before; absent
-if it has no source. It is null if the records of a position go on in the next section: such a section is read only if
-one comes behind it that ends such records.
+``positions`` are those of the records' sources, each with its turn, since the shard's section before; absent if the
+records have no source. It is null if the records of a position go on in the next section: such a section is read only
+if a later one ends those records.
 
 A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
-so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md). Its line is filled up with
-spaces to `FENCE_BYTES`: a listing tells it from nearly all other entries.
+so a list that is made after it has everything that the writer will ever have flushed (docs/protocol.md). Its line is
+padded with spaces to `FENCE_BYTES`: its size in a listing distinguishes it from nearly all other entries.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Section:
 
     Attributes:
         shard: the name of the shard that they were taken for.
-        records: how many digests there would be: of the records that end in this section.
+        records: how many records end in this section; it has as many digests, if any.
         digests: of the keys, or `None` if no record has a key.
         positions: how far the sources of its records have come; `None` if the records of one position go on.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
         content: the bytes of frames and digests, which are held in memory.
-        size: the bytes of it in an entry that is not compressed, with what stands for it in the line.
+        size: its bytes in an entry that is not compressed, its part of the line included.
     """
 
     shard: str
@@ -95,7 +95,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the object. Blocks: a millisecond for each megabyte, and some three where it is compressed."""
+        """Return the object. Blocks: a millisecond for each megabyte, and some three if it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -127,7 +127,7 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """How many bytes they take in the line, at most."""
+    """Return how many bytes these positions take in the line, at most."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 

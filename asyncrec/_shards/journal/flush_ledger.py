@@ -1,11 +1,11 @@
 """`FlushLedger`: which records of a writer are in which entry of its flush log, and which entries are needed.
 
-It knows numbers and sections, and asks nothing of a store (`asyncrec._shards.commit.flush_log`). Sections wait until
-the next entry takes them. An entry that was asked for is in doubt until its answer comes. Then it is live, until all
-its shards are committed, or a later entry repeats it.
+It knows numbers and sections, and sends no requests (`asyncrec._shards.commit.flush_log` does). Sections wait until the
+next entry takes them. An entry is in doubt from its request to the answer. Then it is live until all its shards are
+committed, or a later entry repeats it.
 
-A small entry is repeated by a later one that is at least as large. So of *n* entries of one size some log2(*n*) are
-live, each byte is sent as often, and what may be repeated is held in memory.
+A later entry repeats a small one if it is at least as large. So of *n* entries of one size some log2(*n*) are live,
+each byte is sent about as often, and what may be repeated is held in memory.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class FlushLedger:
 
     Attributes:
         kept: bytes that object writers keep for their next flush.
-        last: the number of the last entry that is there; 0 before the first.
-        taken: how many sections there were.
-        doubt: the entry that was asked for and not answered.
+        last: the number of the last entry that is in the store; 0 before the first.
+        taken: how many sections were taken.
+        doubt: the entry that was requested and not answered.
         garbage: numbers of entries that nothing needs any more; see `deletable`.
     """
 
@@ -82,7 +82,7 @@ class FlushLedger:
 
     @property
     def stored(self) -> int:
-        """Up to which count each section is in an entry, or void."""
+        """The count up to which each section is in an entry, or void."""
         if self.doubt is not None and self.doubt.first:
             return self.doubt.first - 1
         return self._waiting[0][0] - 1 if self._waiting else self.taken
@@ -94,7 +94,7 @@ class FlushLedger:
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether nothing in it is needed, and its last entry stays until a commit says its number."""
+        """Whether nothing in it is needed, but its last entry stays until a commit states its number."""
         return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
 
     @property
@@ -109,7 +109,7 @@ class FlushLedger:
         return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
-        """Take the records of a shard that were kept until now."""
+        """Take the kept records of a shard."""
         self.kept -= sum(batch.size for batch in batches)
         for section in cut(shard, batches, self._most):
             self.taken += 1
@@ -117,7 +117,7 @@ class FlushLedger:
             self._waiting_bytes += section.content
 
     def ask(self) -> SentEntry:
-        """Return the entry to be created now: the one in doubt, or the next, of what waits and what it repeats."""
+        """Return the entry to be created now: the one in doubt, or the next one, with what waits and is repeated."""
         if self.doubt is not None:
             return self.doubt
         number = self.last + 1
@@ -139,7 +139,7 @@ class FlushLedger:
         return self.doubt
 
     def won(self) -> None:
-        """Note that the entry in doubt is there."""
+        """Note that the entry in doubt was created."""
         entry, self.doubt = self.doubt, None
         assert entry is not None, "it was asked for"
         self.last, entry.content = entry.number, b""
@@ -154,7 +154,7 @@ class FlushLedger:
             self.forget_tail()
 
     def forget_tail(self) -> None:
-        """Hold no more what later entries might repeat."""
+        """Stop holding what later entries might repeat."""
         for each in self._tail:
             each.hold([])
         self._tail = []
@@ -173,9 +173,9 @@ class FlushLedger:
             self._beat = 0
 
     def deletable(self) -> list[int]:
-        """The numbers of the entries that may be deleted now.
+        """Return the numbers of the entries that may be deleted now.
 
-        The last entry stays until a commit says its number: else a fence might take that number once more.
+        The last entry stays until a commit states its number: else a fence might take that number once more.
         """
         return sorted(number for number in self.garbage if number < self.last or number <= self._said)
 
@@ -200,9 +200,9 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Make one section of those of one shard, except where some records have keys and others have none.
+    """Join sections of one shard to one section, except if some records have keys and others have none.
 
-    And not if it would no longer end where the records of a position do.
+    They are not joined either if the result would not end where the records of a position do.
     """
     groups: list[list[Section]] = []
     last: dict[str, list[Section]] = {}

@@ -1,9 +1,9 @@
-"""`JobHeader`: what a job says of itself before its first shard, for whoever may have to finish it or give it up.
+"""`JobHeader`: what a job says of itself before its first shard, so that another process can finish it or give it up.
 
-In a local folder, or a spool, the header stands in a file that the job keeps locked (`_shards.journal.headers`); in any
+In a local folder or a spool, the header is in a file that the job keeps locked (`_shards.journal.headers`). In any
 other store it is the job's mark, a small object. A header is one line of JSON and never holds credentials. It is input
-like any other: what is malformed is not a header. It is a value: what a job's shards are called is `JobNames`' affair,
-whether it lives `FoundJob`'s, and what becomes of it `end_job`'s.
+like any other: a malformed one is not a header. It is a value: `JobNames` says what a job's shards are called,
+`FoundJob` whether the job lives, and `end_job` what becomes of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec._framing.compression import CompressionOptions
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of some thousand features; a larger object of that name is no header.
+# A schema of some thousand features; a larger object of that name is not a header.
 MOST_BYTES = 16 << 20
 # As many as a fixed data set may have (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
@@ -43,9 +43,9 @@ class JobHeader:
         kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all at its end, and commits them
             together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
         name: of the data set.
-        writer: the id under which it commits, and that stands in the names of what it makes.
-        url: of the data set, as the user gave it, without credentials; absolute where it is local.
-        num_shards: of fixed names; `None` when they roll.
+        writer: the id under which it commits, and that is in the names of what it makes.
+        url: of the data set, as the user gave it, without credentials; absolute if it is local.
+        num_shards: of fixed names; `None` if they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         joins: the first and the last of these others, if it joins them and leaves them to those who read them: behind
@@ -53,7 +53,7 @@ class JobHeader:
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
-        life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
+        life: the token of the lock that proves it alive (`Staging`), if the header is a mark; else empty.
         silent_after: it flushes to the store, and may be taken for dead if nothing of it changes there for this many
             seconds; 0 if it never flushes to the store.
     """
@@ -90,7 +90,7 @@ class JobHeader:
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Read a line; `None` when it is no header, or is cut off: then its job had made nothing yet."""
+        """Read a line; `None` if it is not a header, or is cut off: then its job had made nothing yet."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:

@@ -1,15 +1,15 @@
-"""The header of a job in a folder on a disk: where it is, and what its file holds.
+"""The header of a job in a folder on a disk: its path, and the lines of its file.
 
-A folder that is written to (a local data set's own, or a spool) holds, besides shards,
+A folder that is written to (a local data set's own, or a spool) holds, in addition to shards,
 
     .pages.<maker>.partial                                  the header of a job that has not ended well
     .pages.<maker>~status.partial                           how it gets on (`_shards.journal.status`), perhaps
     .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
-The header's file has one line with the job's process, one with the `JobHeader`, one with the machine on which it is
-locked, a line ``acknowledged`` once a `flush` of a fixed writer is about to return, and behind its place a line
-``taken`` once another process has the job (`_shards.journal.staging`).
+The header's file has one line with the job's process, one with the `JobHeader`, and one with the machine on which it is
+locked. It gets a line ``acknowledged`` when a `flush` of a fixed writer is about to return, and after the place of that
+line a line ``taken`` once another process has the job (`_shards.journal.staging`).
 
 Everything here blocks, and is for worker threads.
 """
@@ -24,12 +24,12 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 
 def header_path(folder: LocalStorage, name: str, writer: str) -> str:
-    """Return where the header of a job is."""
+    """Return the path of a job's header."""
     return os.path.join(folder.folder, f".{name}.{writer}.partial")
 
 
 def names_in(folder: LocalStorage, part: str = "") -> list[str]:
-    """List a folder, or the folder ``part`` in it; what is not there, or is not a folder, is empty."""
+    """List a folder, or the folder ``part`` in it; the list is empty if there is no such folder."""
     path = os.path.join(folder.folder, part)
     with mapped_errors("listing", path):
         try:

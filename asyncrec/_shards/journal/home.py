@@ -1,9 +1,9 @@
 """`Home`: where the jobs on a data set keep what is not in its store yet, a local folder or nowhere.
 
 In a folder on a disk (`LocalHome`: a local data set's own, or a spool) a job has a locked file with its header, and its
-unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine; a
-request to a store, of which no answer came, may take effect late, also when its sender is dead. `home_of` says which it
-is, and nothing else asks what kind of storage a data set is in.
+unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine. A
+request to a store that was not answered may take effect late, even if its sender is dead. `home_of` says which it is,
+and no other code asks what kind of storage a data set is in.
 
 Everything here blocks, and is for worker threads.
 """
@@ -36,40 +36,40 @@ _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Home:
-    """No place at all: the jobs on a data set in a store.
+    """The home of jobs on a data set in a store: no place at all.
 
     Attributes:
-        folder: on a disk, if there is one.
+        folder: the folder on a disk, if there is one.
     """
 
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers in it, of the jobs on the data set ``name`` or on any; they may live or not.
+        """Read the headers in it, of the jobs on the data set ``name`` or on any, alive or not.
 
         Raises:
-            StorageError: one cannot be read; its files still belong to its job.
+            StorageError: a header cannot be read; its files still belong to its job.
         """
         return []
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Whether a file has the name of a job's header, whosever it is."""
+        """Return whether a file has the name of a job's header, whichever user's it is."""
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
         """Lock what proves a job alive; `None` if its header was removed meanwhile, or is not a header.
 
-        Whether the job is dead thereby, `Staging.dead` says: only then, or when a person says that it is, may it be
-        taken.
+        `Staging.dead` says whether that proves the job dead. The job may be taken only then, or if a person says that
+        it is dead.
 
         Raises:
-            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file is not this user's.
         """
         lock, dead = take_token(header.life)
         return Staging(header, lock, dead=dead)
 
     def sync(self, name: str) -> None:
-        """Make durable what was made and deleted of a data set."""
+        """Make durable what was created and deleted for a data set."""
 
     def remove_strays(self, name: str) -> None:
         """Remove the headers without a name, marks and segments that processes left when they were killed."""
@@ -90,7 +90,7 @@ class LocalHome(Home):
             try:
                 fd = open_own(path, os.O_RDONLY, linked=True)
             except StorageError as error:
-                if is_not_own(error):  # then it is no header that we may obey
+                if is_not_own(error):  # then it is not a header that we may obey
                     continue
                 raise
             try:
@@ -119,7 +119,7 @@ class LocalHome(Home):
         with suppress(OSError):
             for each in os.listdir(path):
                 unfinished = os.path.join(path, each)
-                with suppress(OSError):  # somebody is writing it, or took it away
+                with suppress(OSError):  # another process is writing it, or removed it
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         self._remove_unheld(unfinished)
 
@@ -142,6 +142,6 @@ NOWHERE = Home()
 
 
 def home_of(folder: Storage) -> Home:
-    """Where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
+    """Return where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
     local = local_folder(folder)
     return NOWHERE if local is None else LocalHome(local)

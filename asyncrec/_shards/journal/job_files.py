@@ -1,8 +1,8 @@
 """`JobFiles`: what a job has on a disk: its journals, its sidecars, and when anything of them last changed.
 
-The names can be read from the header's, so that others may lay something there: a file of theirs, a link, a pipe. Only
-this user's own files are taken for the job's. What is not is neither read nor removed, and keeps no job from ending.
-Everything here blocks, and is for worker threads.
+The names follow from the header's, so another user may put something there: a file, a link, a pipe. Only this user's
+own files count as the job's. Anything else is neither read nor removed, and keeps no job from ending. Everything here
+blocks, and is for worker threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JobFiles:
     """The unfinished files of one job in a folder, and in a spool its whole shards.
 
     Attributes:
-        folder: where they are.
+        folder: the folder that has them.
     """
 
     def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
@@ -49,18 +49,18 @@ class JobFiles:
         return sorted({shard for shard, path in self._shards() if self._is_own(path)})
 
     def any_left(self) -> bool:
-        """Whether anything is left of what the job has begun. Its header then has to stay: it leads to the rest."""
+        """Return whether anything is left of what the job has begun. Then its header has to stay: it leads to that."""
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
-        """List the paths of what has the name of the job's file, and is not this user's own."""
+        """List the paths of files with names of the job's files that are not this user's own."""
         paths = [path for _, path in self._shards()]
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 
     def are_silent(self) -> bool:
-        """Whether nothing of the job has changed for two minutes, by the clock of the filesystem, not this machine's.
+        """Return whether nothing of the job has changed for two minutes, by the filesystem's clock, not this machine's.
 
-        Not where that clock cannot be read, because nothing can be written there.
+        False if that clock cannot be read, because nothing can be written there.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
         # As a header before it has its name, which is taken away if this process dies meanwhile.
@@ -88,9 +88,9 @@ class JobFiles:
         return bool(now - told > _SILENT_SECONDS)
 
     def take(self) -> None:
-        """Rename what the job has begun, so that it can publish nothing of it any more if it lives after all.
+        """Rename what the job has begun, so that it can publish nothing more of it if it is alive after all.
 
-        Of each shard the journal first: the job publishes it last. One that was taken before stays as it is.
+        The journal of each shard goes first: the job publishes it last. A shard that was taken before stays as it is.
         """
         paths = [(str(self._owned.partial_of(shard)), str(self._taken.partial_of(shard))) for shard in self.shards()]
         end, taken = self._ends
@@ -101,9 +101,9 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """The paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
+        """Return the paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
 
-        And where its positions would be (`positions_file`).
+        And the path that its positions would have (`positions_file`).
         """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):
@@ -117,11 +117,11 @@ class JobFiles:
         return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
-        """Whether a whole shard lies in a spool, to be uploaded."""
+        """Return whether a whole shard is in a spool, to be uploaded."""
         return self._header.spool and own_file(str(self.folder.path_of(shard)))
 
     def remove(self) -> list[str]:
-        """Remove what is left of all shards; returns their names."""
+        """Remove what is left of all shards; return their names."""
         shards = self.shards()
         for shard in shards:
             self.remove_shard(shard)
@@ -134,7 +134,7 @@ class JobFiles:
     def remove_shard(self, shard: str) -> None:
         """Remove what is left of one shard, which is in the manifest or never will be.
 
-        The shard goes last: by it, the others are found.
+        The shard goes last: the others are found by it.
         """
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         for key in (index_key(sidecar_name), keys_key(sidecar_name), progress_key(sidecar_name), shard):
@@ -161,7 +161,7 @@ class JobFiles:
     def _sidecars(self) -> Iterator[str]:
         """Paths of indexes and keys that it has begun and not finished; in a spool, of finished ones too.
 
-        They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
+        They may have no shard: it was not begun yet, or was removed by a disk that then failed to remove these.
         """
         ends = (*self._ends, f".{self._writer}~begun.partial")
         for part, end in (("_index", ".index"), ("_keys", ".keys"), ("_progress", ".progress")):
@@ -192,12 +192,12 @@ class JobFiles:
 
 
 def kept_path(path: str) -> str:
-    """Return where a damaged journal is kept, for `asyncrec.tools.repair`."""
+    """Return the path at which a damaged journal is kept, for `asyncrec.tools.repair`."""
     return path.removesuffix(".partial").removesuffix(_TAKEN) + ".damaged"
 
 
 def keep(path: str) -> str:
-    """Give a damaged journal a second name, which no recovery removes; returns it."""
+    """Give a damaged journal a second name, which no recovery removes; return that name."""
     kept = kept_path(path)
     with mapped_errors("saving", kept):
         try:

@@ -1,8 +1,8 @@
-"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain ones are its own.
+"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain names are its own.
 
-A name holds its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
-where the job's claim says that they are its alone (`_shards.ownership.claims`). What a job rewrites has its id at the
-end of its name.
+A name contains its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
+if the job's claim says that no other job uses them (`_shards.ownership.claims`). A shard that a job rewrites has the
+job's id at the end of its name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class JobNames:
     Attributes:
         name: of the data set.
         writer: the id in the names.
-        num_shards: of fixed names; `None` when they roll.
+        num_shards: of fixed names; `None` if they roll.
         stems: of a copy, which keeps the names it finds.
         plain: the names without a maker are the job's own.
         rewrites: the job rewrites shards, whose names begin with those of others.
@@ -35,7 +35,7 @@ class JobNames:
 
     @classmethod
     def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
-        """The names of a header's job."""
+        """Return the names of a header's job."""
         return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
@@ -49,10 +49,10 @@ class JobNames:
         return [self.shard(number) for number in range(self.num_shards or 0)]
 
     def makes(self, shard: str) -> bool:
-        """Whether the job makes a shard of this name.
+        """Return whether the job makes a shard of this name.
 
-        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
-        under names that it found is not its own: it is there for the next copy.
+        No other name counts: it may be of another data set, whose own name goes on where this one's ends. What a copy
+        makes under names that it found is not its own: it is there for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:
@@ -66,5 +66,5 @@ class JobNames:
         return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
 
     def begins(self, shard: str) -> bool:
-        """Whether the job may have an unfinished file for a shard of this name."""
+        """Return whether the job may have an unfinished file for a shard of this name."""
         return self.makes(shard) or stem_of(self.name, shard) in self.stems

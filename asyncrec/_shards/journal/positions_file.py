@@ -1,17 +1,17 @@
 """`PositionsFile`: how far sources had come at each flush of a shard, in a file beside the journal of its records.
 
-A consumer reads a queue, and each record says the position that it came from. A journal has the records alone. The
-naive way is a file with the last position: suppose it reaches the disk before the records do, or behind them, and the
-process dies. Then a message is lost, or comes twice. So there is a line for each flush, which says how many records
-come before it; recovery takes the last line whose records are all there, and cuts the journal behind them. What it cuts
-was acknowledged to no caller, and comes again.
+A consumer reads a queue, and each record has the position that it came from. A journal has only the records. The naive
+way is a file with the last position. Suppose it reaches the disk before the records, or after them, and the process
+dies in between: then a message is lost, or comes twice. So there is a line for each flush, which says how many records
+come before it. Recovery takes the last line whose records are all there, and cuts the journal after these records. What
+it cuts was acknowledged to no caller, and comes again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
 
 A line has what changed since the one before: the number of the source's turn, and its last position. The file is on the
-disk before the first record that has a position. It goes when the shard is committed; in a store it is an object, with
-one line, from the publication of the shard until then. Everything in this module blocks, but for `PositionsKeeper`.
+disk before the first record that has a position, and is removed when the shard is committed. In a store it is an object
+with one line, from the publication of the shard to its commit. Everything here blocks, except `PositionsKeeper`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 
 def positions_line(records: int, positions: Positions) -> bytes:
-    """Write one line."""
+    """Return one line, encoded."""
     line = {"records": records, "positions": positions}
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
@@ -40,8 +40,8 @@ def positions_line(records: int, positions: Positions) -> bytes:
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
     """Read the positions of a shard that has ``records`` whole records.
 
-    Returns up to which record that is, and the positions; `None` if no line is whole, so that no record of a source had
-    been stored. A line that was torn is the last.
+    Returns the record up to which it has them, and the positions; `None` if no line is whole, so that no record of a
+    source was stored. A line that was torn is the last.
     """
     found: tuple[int, Positions] | None = None
     for line in content.split(b"\n")[:-1]:
@@ -57,7 +57,7 @@ def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | Non
 
 
 def positions_in(data: Any) -> Positions | None:
-    """Read positions out of JSON, or null.
+    """Return the positions in a JSON value, which may be null.
 
     Raises:
         ManifestError: they are not those of sources.
@@ -67,7 +67,7 @@ def positions_in(data: Any) -> Positions | None:
 
 
 def read_positions(path: str) -> bytes | None:
-    """Read such a file; `None` if it is not there.
+    """Read such a file; `None` if it does not exist.
 
     Raises:
         StorageError: it is not this user's own regular file; or the disk failed.
@@ -101,7 +101,7 @@ class PositionsFile:
         with mapped_errors("writing", self._path):
             folder = os.path.dirname(self._path)
             self._disk.make_folder(folder)
-            # On a filesystem without locks its age alone says whether somebody writes it.
+            # On a filesystem without locks its age alone says whether a process writes it.
             fd = create_file(self._path, system=self._disk.system)
             self._lock = FileLock(fd, self._path, needed=False)
             self.note(records, {})
@@ -124,12 +124,12 @@ class PositionsFile:
         return bool(self._path)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Close the file and release its lock. Idempotent."""
         if self._lock is not None:
             self._lock.release()
 
     def remove(self) -> None:
-        """Remove the file of a shard that is committed, or of which nothing is left."""
+        """Remove the file of a shard that is committed, or that has nothing left."""
         if not self._path:
             return
         self.close()
@@ -151,7 +151,7 @@ class PositionsKeeper:
         await self._folder.disk.in_thread(self._file.note, records, positions)
 
     async def close(self) -> None:
-        """Let go of the file, whatever becomes of the task."""
+        """Close the file and release its lock, whatever becomes of the task."""
         if self._file.is_begun:
             await self._folder.disk.surely_in_thread(self._file.close)
 

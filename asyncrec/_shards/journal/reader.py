@@ -1,8 +1,8 @@
-"""`JournalReader`: the whole records of a file that its writer could not finish are read. For worker threads.
+"""`JournalReader` reads the whole records of a file that its writer could not finish. For worker threads.
 
-The file is read from its beginning until something in it is not whole. After a crash that is its torn tail: a frame
-that was cut off, or the zeros that a filesystem puts where nothing had arrived. What was flushed lies before it.
-Anything else is damage, and is told apart: behind it there may be records.
+It reads from the beginning of the file until something is not whole. After a crash that is the torn tail: a frame that
+was cut off, or the zeros that a filesystem puts where no data had arrived. Flushed records lie before it. Anything else
+is damage, and is reported as such: records may follow it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class JournalReader:
-    """The records of one journal, with their keys where it has a file of keys.
+    """The records of one journal, with their keys if it has a file of keys.
 
-    With keys, records end where they do: the digest of a record is written before it.
+    With keys, records end where the keys do: the digest of a record is written before it.
 
     Args:
         path: of the shard's journal.
         keys: of its keys; `None`, or a path where nothing is, without.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
-        most: no more records than this are given out: those behind them count as a torn tail.
+        most: how many records are returned at most: those behind them count as a torn tail.
 
     Attributes:
-        records: given out so far.
-        cut: bytes behind the last whole record, decompressed, as far as was read; known at the end.
-        damage: what they are, if not a torn tail; known at the end.
+        records: returned so far.
+        cut: bytes behind the last whole record, decompressed, as far as the file was read; known at the end.
+        damage: what these bytes are, if not a torn tail; known at the end.
         modified: when the journal was last written to; known when it is open.
     """
 
@@ -68,10 +68,10 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. Making the reader does not, so that a caller that is cancelled meanwhile can still close it.
+        """Open the files. The constructor does not, so that a caller that is cancelled meanwhile can still close them.
 
         Raises:
-            StorageError: one is not this user's own regular file, or has an unknown second name; or the disk failed.
+            StorageError: a file is not this user's own regular file, or has an unknown second name; or the disk failed.
         """
         self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):
@@ -97,7 +97,7 @@ class JournalReader:
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
         decoder = FrameDecoder(max_record_bytes=self._most_record)
         fed = 0
-        whole = 0  # decompressed bytes up to the end of the last record given out
+        whole = 0  # decompressed bytes up to the end of the last record returned
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
@@ -160,7 +160,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """Decompress a block up to its damage; returns what came out, and how many bytes went in."""
+    """Decompress a block up to its damage; return what came out, and how many bytes went in."""
     output = bytearray()
     for used in range(len(block)):
         try:

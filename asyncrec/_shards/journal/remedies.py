@@ -17,12 +17,12 @@ def recover_command(path: str, *, to: str | None = None, abandon: str | None = N
 
 
 def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
-    """The command that recovers a job, or gives it up; ``where`` is its data set's path, or its spool's."""
+    """Return the command that recovers a job, or gives it up; ``where`` is its data set's path, or its spool's."""
     return recover_command(where, to=header.url if header.spool else None, abandon=header.writer if abandon else None)
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
+    """Return what can be done about a dead job; ``where`` is what `recover` is called with."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":
@@ -42,7 +42,7 @@ def told_dead(header: JobHeader, where: str) -> str:
 
 
 def age_of(header: JobHeader) -> float:
-    """How many seconds ago the job began, by this machine's clock; 0 where the header does not say."""
+    """Return how many seconds ago the job began, by this machine's clock; 0 if the header does not say."""
     if not header.since:
         return 0.0
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(header.since)).total_seconds())

@@ -3,11 +3,11 @@
 There are two. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header, and
 its unfinished shards beside it, which hold the final bytes of their records and are there when the process has died. A
 job that writes to a store alone has only a locked file on its machine that proves it alive or dead (`tokens`). A job
-with a spool has both: its mark in the store is for those who do not know the spool.
+with a spool has both: its mark in the store is for processes that do not know the spool.
 
-Where the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process
-that takes it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading
-it; and a flush looks at both, after it has written and before it promises anything (`Staging.check`).
+If the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process that
+takes it first says so in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it.
+A flush looks at both, after it has written and before it promises anything (`Staging.check`).
 
 Everything here blocks, and is for worker threads.
 """
@@ -44,20 +44,20 @@ _TAKEN = b"taken\n"
 
 
 class Staging:
-    """The staging of a job, this process's own or another's that was claimed: by itself, of a job without a disk.
+    """The staging of a job of this process, or of another's that was claimed. This class is for a job without a disk.
 
     Attributes:
         header: the job's.
-        files: what it has on a disk; `None` where it has none.
-        acknowledged: records have been promised to survive, or are about to be.
-        dead: of another job, whether it is proven dead, or has long been silent where nothing can prove it.
+        files: what it has on a disk; `None` if it has none.
+        acknowledged: whether records have been promised to survive, or are about to be.
+        dead: for another job, whether it is proven dead, or was silent for long if nothing can prove it.
     """
 
     files: JobFiles | None = None
     acknowledged = False
 
     def __init__(self, header: JobHeader, lock: FileLock | None, *, dead: bool = False) -> None:
-        """Without a ``lock``, nothing proves whether the job lives."""
+        """Without a ``lock``, nothing proves whether the job is alive."""
         self.header = header
         self.dead = dead
         self._lock = lock
@@ -81,14 +81,14 @@ class Staging:
         return cls(replace(header, life=token), lock)
 
     def take(self) -> None:
-        """Have the job of another process, durably: what that acknowledges from now on it acknowledges no more.
+        """Take over the job of another process, durably: what it acknowledges from now on does not count.
 
         Raises:
-            StorageError: the disk; nothing is taken.
+            StorageError: the disk failed; nothing is taken.
         """
 
     def check(self) -> None:
-        """See that this process still has its job: what is flushed can then be recovered.
+        """Raise if this process has lost its job; otherwise what is flushed can be recovered.
 
         Raises:
             ConflictError: another process has taken it.
@@ -99,15 +99,15 @@ class Staging:
         """Write down durably that records are safe, before the caller of `flush` learns it. Once is enough.
 
         Raises:
-            StorageError: the disk; it is not written down. Or as `check`.
+            StorageError: the disk failed; it is not written down. Or as `check`.
         """
 
     def holds_promises(self) -> bool:
-        """Whether records in it may have been promised to survive: only `asyncrec.recover` keeps them."""
+        """Return whether records in it may have been promised to survive: only `asyncrec.recover` keeps them."""
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
-        """Let go of the lock, after removing its file, unless it is to be kept or something of the job is left.
+        """Release the lock, after removing its file, unless it is to be kept or something of the job is left.
 
         Idempotent. ``briefly``: a file that only proves a job dead is kept for a day, and not for a month.
         """
@@ -116,14 +116,14 @@ class Staging:
 
 
 class LocalStaging(Staging):
-    """The staging of a job on a disk: begun (`begin`), or another's (`claim`)."""
+    """The staging of a job on a disk: of this process (`begin`), or another's (`claim`)."""
 
     files: JobFiles
 
     def __init__(
         self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
-        """``end`` is where the header ends in its file."""
+        """``end`` is the position at which the header ends in its file."""
         super().__init__(header, lock, dead=dead)
         self.files = JobFiles(folder, header)
         self.acknowledged = acknowledged
@@ -138,15 +138,15 @@ class LocalStaging(Staging):
         """Write the header, durably.
 
         Raises:
-            ObjectExistsError: a job of this id left one.
-            StorageError: the disk.
+            ObjectExistsError: a job of this id left a header.
+            StorageError: the disk failed.
         """
         path = header_path(folder, header.name, header.writer)
         linked = False
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
-            # Locked before it has its name: nobody may take it for that of a job that has died.
+            # Locked before it has its name, so that no process takes it for that of a job that has died.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
             fd = create_file(unnamed, system=system)
             lock = None
@@ -172,7 +172,7 @@ class LocalStaging(Staging):
                 if lock is not None:
                     lock.release()
                 raise
-            with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
+            with suppress(OSError):  # a second name, which `remove_unnamed_headers` removes when this job has ended
                 system.unlink(unnamed)
         return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
 
@@ -180,10 +180,10 @@ class LocalStaging(Staging):
     def claim(cls, folder: LocalStorage, name: str, writer: str) -> LocalStaging | None:
         """Lock the header of a job; return `None` if it was removed meanwhile, or is not a header.
 
-        Whether the job is dead thereby, `dead` says: only then, or when a person says that it is, may it be taken.
+        `dead` says whether that proves the job dead. It may be taken only then, or if a person says that it is dead.
 
         Raises:
-            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file is not this user's.
         """
         path = header_path(folder, name, writer)
         try:
@@ -267,10 +267,10 @@ class LocalStaging(Staging):
 
 
 def sync_folders(folder: LocalStorage, name: str) -> None:
-    """Make durable which names there are of a data set. Blocks.
+    """Make the names of a data set durable. Blocks.
 
-    Deleting itself syncs nothing, for a job may delete thousands of objects. Before its header or mark goes, that is
-    made durable: a power cut would bring them back without an owner.
+    Deleting syncs nothing, for a job may delete thousands of objects. Its deletions are made durable before its header
+    or mark goes: after a power cut, the objects would be there again without an owner.
     """
     for part in ("", "_index", "_keys", manifest_prefix(name)):
         with suppress(FileNotFoundError):

@@ -39,12 +39,12 @@ class JobStatus:
 
     Attributes:
         writer: its id.
-        time: when, by its machine's clock.
+        time: when it was made, by its machine's clock.
         waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
-            disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
-            ``"end"``: its body has ended, and it publishes what is left.
-        records_per_second, bytes_per_second: taken since it said so before, or since it began.
-        idle_seconds: since a record was taken, or since the writer began; it is late by up to one report.
+            disk or store take less than comes. ``"spool"``: the spool is full. ``"store"``: the store fails, and is
+            tried again. ``"end"``: its body has ended, and it publishes what is left.
+        records_per_second, bytes_per_second: taken since the report before, or since it began.
+        idle_seconds: since a record was taken, or since the writer began; up to one report late.
         open_shards: how many may be open at once.
         taken_records, taken_bytes: taken in all; bytes of frames, before compression.
 
@@ -71,17 +71,17 @@ class JobStatus:
     upload_retries: int
 
     def age(self, now: datetime) -> float:
-        """How many seconds ago it was told, by the clocks of both machines."""
+        """Return how many seconds ago the status was written, by the clocks of both machines."""
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:
-        """Return one line: a checksum, and JSON. It is written over in place, and may be read meanwhile."""
+        """Return one line: a checksum, and JSON. It is overwritten in place, and may be read meanwhile."""
         content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
         return b"%08x %s\n" % (crc32c(content), content)
 
     @classmethod
     def decode(cls, content: bytes) -> JobStatus | None:
-        """Read a line; `None` where it is none, or is only half there."""
+        """Read a line; `None` if it is not a status, or is only half there."""
         try:
             checksum, _, line = content.partition(b"\n")[0].partition(b" ")
             if int(checksum, 16) != crc32c(line):
@@ -109,12 +109,12 @@ class JobStatus:
 
 
 def status_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return where a job's status is, beside its header. No job's header or shard has such a name."""
+    """Return the path of a job's status, beside its header. No job's header or shard has such a name."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
 
 
 class StatusFile:
-    """The file of a status, made by the first that is told. Blocks."""
+    """The file of a status, created by the first `write`. Blocks."""
 
     def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
         self._system = folder.disk.system
@@ -122,10 +122,10 @@ class StatusFile:
         self._fd = -1
 
     def write(self, status: JobStatus) -> None:
-        """Write it over the one before, in one call.
+        """Overwrite the status before, in one call.
 
         Raises:
-            StorageError: the disk.
+            StorageError: the disk failed.
         """
         with mapped_errors("writing", self._path):
             if self._fd < 0:
@@ -134,7 +134,7 @@ class StatusFile:
             self._system.pwrite(self._fd, status.encode(), 0)
 
     def close(self) -> None:
-        """Let go of it. It goes with the job's header."""
+        """Close the file. It is removed with the job's header."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with suppress(OSError):
@@ -142,7 +142,7 @@ class StatusFile:
 
 
 def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
-    """Read the status of a job beside its header; `None` where there is none. Blocks."""
+    """Read the status of a job beside its header; `None` if it has no status. Blocks."""
     path = status_path(folder, header)
     try:
         fd = open_own(path, os.O_RDONLY)

@@ -1,8 +1,8 @@
 """The locked file of a job that has a mark in a store: it proves the job alive or dead on the job's machine.
 
-The file is in a folder of this user's, under a random token, which stands in the job's mark. The system gives the lock
-up when the process ends, however it ends. A file that is not there proves nothing: it may have been another
-container's, or was cleaned away. Everything here blocks, and is for worker threads.
+The file is in a folder of this user's, under a random token, which the job's mark has, too. The system releases the
+lock when the process ends, however it ends. A missing file proves nothing: it may have been in another container, or
+was cleaned up. Everything here blocks, and is for worker threads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_MACHINE = 1 << 10
 
 
 def begin_token() -> tuple[str, FileLock]:
-    """Make the locked file of a job of this process; returns its token, for the job's mark.
+    """Make the locked file of a job of this process; return its token, for the job's mark.
 
     Raises:
         StorageError: the folder does not exist, or cannot be written to.
@@ -58,10 +58,10 @@ def begin_token() -> tuple[str, FileLock]:
 
 
 def take_token(token: str) -> tuple[FileLock | None, bool]:
-    """Take the lock of another job, if its file is on this machine; returns it, and whether it proves the job dead.
+    """Take the lock of another job, if its file is on this machine; return it, and whether it proves the job dead.
 
     Raises:
-        StorageError: the job lives; its ``errno`` is EWOULDBLOCK.
+        StorageError: the job is alive; its ``errno`` is EWOULDBLOCK.
     """
     try:
         if not token.isalnum():
@@ -80,9 +80,9 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
 
 
 def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
-    """Let go of the lock of `begin_token`, or another's. Idempotent.
+    """Release a lock, of `begin_token` or of another job. Idempotent.
 
-    ``keep`` leaves the file to whoever proves the job dead next; with ``briefly`` for a day, and not a month.
+    ``keep`` leaves the file for the next process that proves the job dead: for a month, or with ``briefly`` for a day.
     """
     if lock.fd >= 0:
         with suppress(OSError):
@@ -107,9 +107,9 @@ def _folder() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge.
+    """Remove locks that were not held for a month: their marks are gone, or of jobs that a person has to judge.
 
-    Once in a process: a machine of many jobs has many of them.
+    Runs once in a process: a machine of many jobs has many of them.
     """
     if folder in _swept:
         return

@@ -15,17 +15,17 @@
     {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   how far sources were read
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
-A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
-16 MiB. A column of numbers that are all the same is that number, unless it is the first. Other rows are named by their
-place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` of the commits, ``schema``, ``metadata``
-and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
-``flags`` of shards are; those of commits are 1 for a writer's last, and 2 where it was given up. ``removal`` is a place
-in the log of removals. A source's ``turn`` is 0 if it has no progress, and ``released`` if no turn was given back; the
-end counts sources only if the data set has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
-and checksum.
+A kind without rows has no line. A kind of many rows has a line for each 4,096 of them, or for fewer if they take more
+than 16 MiB. If all numbers of a column are the same, the column is that number, unless it is the first column. Other
+rows are named by their place, from 0; -1 means no row. ``writer`` is a row of the writers, ``commit`` of the commits,
+``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as
+`shard_columns` says, which also defines the ``flags`` of shards. The flags of a commit are 1 for a writer's last, and 2
+if the writer was given up. ``removal`` is a place in the log of removals. A source's ``turn`` is 0 if it has no
+progress, and ``released`` if no turn was given back; the end counts sources only if the data set has some. Times are
+microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
 
-It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those
-of a segment are.
+A checkpoint is written in steps, and read as it comes, so that neither side holds it whole. Every path in it is checked
+as those of a segment are.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
     """Yield a checkpoint of a history, in pieces. For a worker thread.
 
     Raises:
-        ManifestError: a row of it is larger than is read.
+        ManifestError: a row of it is larger than a reader accepts.
     """
     runs = [run.to_json() for run in history.runs]
     head = {"version": VERSION, "format": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
@@ -98,7 +98,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
 
 
 def _tables(history: History) -> dict[str, dict[str, Any]]:
-    """The columns of each kind."""
+    """Return the columns of each kind."""
     logs = history.covered.last
     return {
         "logs": {"writer": list(logs), "last": list(logs.values())},
@@ -149,7 +149,7 @@ class ColumnParts:
             self._join()
 
     def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """Return all rows. Once: what they were in is let go of, column by column."""
+        """Return all rows. Once: the columns that they were in are freed one by one."""
         self._join()
         paths = TextColumn.joined(self._paths) if self._paths else TextColumn.of(())
         self._paths.clear()
@@ -173,9 +173,9 @@ class CheckpointDecoder:
     """Reads a checkpoint as it comes. It blocks: some milliseconds for each 4,096 shards, in steps of half of one.
 
     Attributes:
-        covered: how far it has merged each log, once `knows_covered`.
-        knows_covered: whether what was fed holds all of them.
-        runs: the runs of keys that it names; `None` until that was fed.
+        covered: how far it has merged each log, once `knows_covered` is true.
+        knows_covered: whether what was fed has all of `covered`.
+        runs: the runs of keys that it names; `None` until they were fed.
     """
 
     def __init__(self, name: str) -> None:
@@ -215,7 +215,7 @@ class CheckpointDecoder:
                 self._read_rows(kind, members)
 
     def finish(self) -> History:
-        """Return the history, when all was fed.
+        """Return the history, after all was fed.
 
         Raises:
             ManifestError: it is cut off, or does not fit together.
@@ -284,7 +284,7 @@ class CheckpointDecoder:
             raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
         found: dict[str, Any] = {}
         first = None
-        for name, of in columns.items():  # a column is let go of before the next: 50,000 objects at once take a while
+        for name, of in columns.items():  # a column is freed before the next: 50,000 objects at once take a while
             if isinstance(of, str):
                 found[name] = self._numbers(f"{kind}.{name}", members.pop(name), rows, of, allowed.get(name))
             elif set(map(type, members[name])) == {of}:
@@ -318,7 +318,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """A column of numbers, of which ``value`` may be the one that they all are."""
+        """Return a column of numbers; ``value`` may be one number that stands for all."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

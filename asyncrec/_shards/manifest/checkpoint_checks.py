@@ -1,4 +1,4 @@
-"""What a checkpoint says is checked as what a segment says is: it may be anybody's."""
+"""A checkpoint is checked as a segment is: another user may have written it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"
 
 
 def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest number of each column whose type holds more; ``rows`` are of each kind."""
+    """Return the least and the greatest number of each column, if its type holds more; ``rows`` are of each kind."""
     counts = dict.fromkeys(("first", "last", "records", "bytes", "index_bytes", "keys_bytes"), (0, _MOST))
     values, commits = (-1, rows.get("values", 0) - 1), (0, rows.get("commits", 0) - 1)
     match kind:
@@ -45,7 +45,7 @@ def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def check_paths(content: bytes, rows: int, where: str) -> None:
-    """Check what `names.check_relative` checks, of many paths at once: each with a NUL behind it.
+    """Check many paths at once as `names.check_relative` checks one: each has a NUL behind it.
 
     Raises:
         ManifestError: one of them has a NUL, or could lead out of the folder.
@@ -68,10 +68,10 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
 
 
 def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
-    """Check that shards count as shards do.
+    """Check that the numbers of shards are possible.
 
     Raises:
-        ManifestError: they do not.
+        ManifestError: they are not.
     """
     compressed = numbers["flags"] & 3 != 0
     for rows, kind in ((compressed, True), (~compressed, False)):
@@ -82,10 +82,10 @@ def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
 
 
 def check_sources(sources: Sequence[str], where: str) -> None:
-    """Check that sources may be called so, and that each comes once, in the order of their names.
+    """Check that the names of sources are valid, and that each comes once, in ascending order.
 
     Raises:
-        ManifestError: they may not, or do not.
+        ManifestError: they are not valid, or not in order.
     """
     if not all(map(is_source, sources)) or not all(map(lt, sources, sources[1:])):
         raise ManifestError(f"{where}: a source has a name that none may have, or is not in its place; it is damaged")
@@ -95,7 +95,7 @@ def check_names_by_writer(history: History, name: str) -> None:
     """Check that writers by which indexes and keys are named can be part of a name.
 
     Raises:
-        ManifestError: one cannot.
+        ManifestError: a writer cannot.
     """
     numbers = history.shards.numbers
     named_by = np.unique(numbers["commit"][(numbers["index"] == BY_WRITER) | (numbers["keys"] == BY_WRITER)])

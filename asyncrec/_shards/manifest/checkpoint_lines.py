@@ -1,9 +1,9 @@
 """The lines of a checkpoint: each is an object of JSON, and a member of gzip of its own.
 
-So `zcat` gives all lines, a line is checked by gzip's CRC32 before it is parsed, and what reads only the beginning
-checks what it reads. A member is bounded before its line is parsed: it inflates to at most 16 MiB and at most 16 times
-its size, and has at least a byte for each comma and opening bracket in the line, which may take a hundred bytes of
-memory. A line that deflates better is stored.
+So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of the beginning alone checks
+what it reads. A member is bounded before its line is parsed: it inflates to at most 16 MiB and at most 16 times its
+size, and has at least a byte for each comma and opening bracket in the line, which may take a hundred bytes of memory.
+A line that deflates better is stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encode_line(members: Mapping[str, Any]) -> bytes:
     """Return a line.
 
     Raises:
-        ManifestError: it would be longer than is read.
+        ManifestError: it would be longer than a reader accepts.
     """
     texts = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in members.items()]
     line = b"{%b}\n" % ",".join(texts).encode()
@@ -51,7 +51,7 @@ def _weighs_enough(line: bytes, stored: int) -> bool:
 
 
 class LineReader:
-    """Takes the bytes of a checkpoint as they come, and gives its lines. It blocks, a millisecond at a time."""
+    """Takes the bytes of a checkpoint as they come, and returns its lines. It blocks, a millisecond at a time."""
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""
@@ -68,7 +68,7 @@ class LineReader:
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether the last line that has begun was given."""
+        """Whether the last line that has begun was returned."""
         return self._inflating is None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:

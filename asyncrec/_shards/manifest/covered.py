@@ -10,7 +10,7 @@ from asyncrec._shards.manifest.names import segment_of
 
 @dataclass(frozen=True, slots=True)
 class CoveredLogs:
-    """The segments that are merged: of each log all up to a number.
+    """The merged segments: of each log, all up to a number.
 
     Attributes:
         last: that number, by writer.
@@ -23,7 +23,7 @@ class CoveredLogs:
         return found is not None and found[1] <= self.last.get(found[0], 0)
 
     def may_go(self, file: str) -> bool:
-        """Whether the segment of this name may be deleted: it is covered, and not the last of its log.
+        """Return whether the segment of this name may be deleted: it is covered, and not the last of its log.
 
         The last one stays, because its number says what the next one is: a writer that was stopped for a long time, or
         a process that ends it, would otherwise create a number that was used before.

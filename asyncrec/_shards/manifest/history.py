@@ -1,7 +1,7 @@
-"""`History`: everything that was ever committed to a data set, as columns: what a manifest is worked out from.
+"""`History`: everything that was ever committed to a data set, as columns, from which a manifest is computed.
 
-It is what all segments say, and nothing is left out, so that it does not matter how much of it came from a checkpoint.
-It is never changed; `merging.plus` makes a new one of it and of more segments.
+It is the sum of all segments, and nothing is left out, so it does not matter how much of it came from a checkpoint. It
+is never changed; `merging.plus` makes a new one from it and more segments.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class History:
         values: JSON objects by number, each once: schemas, metadata, unknown members.
         commits: the columns of `COMMITS`, a row for each segment.
         shards: all that were ever added, by path, and of one path in the order of time.
-        removed: the paths that were removed, sorted; one as often as it was.
+        removed: the paths that were removed, sorted; a path is there once for each removal.
         removed_by: the commit of each.
         identity: of the shards that are in the data set now.
         covered: how far each log was merged.
-        checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
+        checkpoint: the number of the checkpoint that it was read from; 0 if there was none.
         runs: the runs of keys that this checkpoint names.
         progress: of each source its last turn in which something was committed, and the last position of that.
         releases: of each source the last turn that was given back.
@@ -122,12 +122,12 @@ class History:
                 yield self.shards.entry(row, cell, self.writers[writer], self.values)
 
     def lists(self, path: str) -> bool:
-        """Whether a shard was ever committed under this path."""
+        """Return whether a shard was ever committed under this path."""
         low, high = self.shards.paths.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 
     def removes(self, path: str) -> bool:
-        """Whether a shard of this path was ever removed."""
+        """Return whether a shard of this path was ever removed."""
         low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 
@@ -144,7 +144,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """The shards of indexes and keys whose names follow from nothing."""
+        """Return the shards of indexes and keys whose names do not follow from a shard's."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]
@@ -153,7 +153,7 @@ class History:
         return found
 
     def added_by(self, writer: str) -> list[ShardEntry]:
-        """Return the shards that a writer ever committed; of each path the last."""
+        """Return the shards that a writer ever committed; of each path, the last."""
         found = {}
         for entry in self.entries(self._rows_of(writer)):
             found[entry.path] = entry
@@ -172,7 +172,7 @@ class History:
                 yield from self.shards.objects(row, self.writer_of(row))
 
     def closing(self, writer: str) -> Segment | None:
-        """Return what has ended a writer, without what it removed; `None` where it has not ended."""
+        """Return what has ended a writer, without what it removed; `None` if it has not ended."""
         if writer not in self.ended:
             return None
         commits = self.commits
@@ -189,7 +189,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """The shards that an index or keys of this name may be of: the one of that name, or with its writer taken out."""
+    """Yield the shards that an index or keys of this name may belong to: by that name, or without its writer in it."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

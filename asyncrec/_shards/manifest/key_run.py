@@ -1,4 +1,4 @@
-"""A run holds the keys of many shards, sorted: a look-up by key then asks a number of requests that no shard adds to.
+"""A run holds the keys of many shards, sorted: the requests of a look-up by key do not grow with the shards.
 
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
     blocks of `RUN_BLOCK` entries, the last of fewer: the 16 bytes of each key's digest, then where each record is:
@@ -8,12 +8,12 @@
         paths, each with a NUL behind it
 
 Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
-checkpoint that names it says how large it is, how many entries and shards it has, its CRC32C, and where its tail
-begins. A look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. A
-shard that is not in a snapshot as the run names it (its path, its count, the checksum of its keys) is not believed:
-what was removed or replaced needs no new run.
+checkpoint that names it has its size, its numbers of entries and shards, its CRC32C, and the offset of its tail. A
+look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. If a snapshot
+does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
+shard are ignored. So removing or replacing a shard needs no new run.
 
-It costs 24 bytes a key. An index by hash would ask as many requests, and could not be merged in bounded memory.
+It costs 24 bytes a key. An index by hash would take as many requests, and could not be merged in bounded memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAGIC = b"asyncrec keys 1\n"
 # A block is what a look-up reads: 12 KiB, in which the answer to a request of a far store is not delayed.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
-# A count of a shard that has more is no number of 32 bits: its own keys are read.
+# A count of a shard that has more is not a number of 32 bits: its own keys are read.
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
@@ -78,7 +78,7 @@ class KeyRun:
         """Check what a checkpoint says; ``name`` is the checkpoint's.
 
         Raises:
-            ManifestError: no run can be so.
+            ManifestError: a run cannot be like that.
         """
         numbers = ("bytes", "crc32c", "entries", "shards", "tail")
         if (
@@ -101,13 +101,13 @@ def run_name(number: int, maker: str) -> str:
 
 
 def run_number(name: object) -> int | None:
-    """Tell from a run's name the checkpoint that it was made for; `None` for other names."""
+    """Return the number of the checkpoint that a run was made for, from the run's name; `None` for other names."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else int(match[1])
 
 
 class Entries(NamedTuple):
-    """Some entries of runs, or of keys that are in none yet.
+    """Some entries of runs, or of keys that are in no run yet.
 
     Attributes:
         digests: uint64 (n, 2): the first and the last eight bytes.
@@ -120,11 +120,11 @@ class Entries(NamedTuple):
     records: NDArray[np.int64]
 
     def take(self, rows: Any) -> Entries:
-        """These of them."""
+        """Return the entries at these places."""
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
-        """The same, in the order of runs."""
+        """Return the same entries, in the order of runs."""
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
@@ -134,17 +134,17 @@ class Entries(NamedTuple):
 
     @classmethod
     def joined(cls, parts: list[Entries]) -> Entries:
-        """All of several."""
+        """Return several entries as one."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def encode(self) -> bytes:
-        """At most a block of them, as they are stored."""
+        """Return these entries, at most a block, as they are stored."""
         places = np.stack([self.shards, self.records], axis=1).astype("<u4")
         return self.digests.astype("<u8", copy=False).tobytes() + places.tobytes()
 
     @classmethod
     def decode(cls, content: bytes) -> Entries:
-        """One block."""
+        """Return the entries of one block."""
         count = len(content) // ENTRY_BYTES
         digests = np.frombuffer(content, "<u8", 2 * count).reshape(-1, 2)
         places = np.frombuffer(content, "<u4", 2 * count, KEY_BYTES * count).reshape(-1, 2).astype(np.int64)
@@ -169,7 +169,7 @@ class RunTail:
     crc32c: NDArray[np.uint32]
 
     def encode(self) -> bytes:
-        """The tail, as it is stored."""
+        """Return the tail, as it is stored."""
         content = b"".join(
             (
                 self.records.astype("<i8").tobytes(),
@@ -216,13 +216,13 @@ class RunTail:
         return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
-        """Which blocks ``[low, high)`` may have a digest that begins so."""
+        """Return the range ``[low, high)`` of blocks that may have a digest with this beginning."""
         wanted = np.uint64(first)
         low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
         return low, int(self.first.searchsorted(wanted, "right"))
 
     def check(self, content: bytes, low: int, high: int, run: KeyRun) -> list[Entries]:
-        """The entries of blocks ``[low, high)``.
+        """Return the entries of blocks ``[low, high)``.
 
         Raises:
             ManifestError: they are damaged.
@@ -243,6 +243,6 @@ class RunTail:
 
 
 def range_of_blocks(low: int, high: int, run: KeyRun) -> tuple[int, int]:
-    """The bytes in which blocks ``[low, high)`` are."""
+    """Return the range of bytes of blocks ``[low, high)``."""
     size = RUN_BLOCK * ENTRY_BYTES
     return len(MAGIC) + low * size, min(len(MAGIC) + high * size, run.begin_of_tail)

@@ -1,6 +1,6 @@
-"""`open_runs`: the runs of a snapshot are opened, and what of it they have the keys of is told.
+"""`open_runs` opens the runs of a snapshot, and says for which of its shards they hold the keys.
 
-A run that is gone or damaged is left out, which the log says: the keys of its shards are read from the shards' own
+A run that is gone or damaged is left out, and the log says so: the keys of its shards are read from the shards' own
 files. So a run saves requests, and is never needed.
 """
 
@@ -48,7 +48,7 @@ class OpenRun:
     Attributes:
         run: what the checkpoint says of it.
         tail: its tail.
-        rows: int64 (run.shards,): which shard of the snapshot each of its shards is, -1 for one that is not in it.
+        rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1.
     """
 
     folder: Storage
@@ -72,7 +72,7 @@ class OpenRun:
         return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
-        """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
+        """Return the entries of blocks ``[low, high)`` for shards of the snapshot, with the shards' numbers in it.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -114,7 +114,7 @@ class OpenRuns:
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Say that a run cannot be read; all are given up, and `covered` says so."""
+        """Log that a run cannot be read; all runs are given up, which `covered` then says."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False

@@ -1,7 +1,7 @@
-"""`list_manifest`: what lies in the folder of a manifest is listed, as it was at one moment or later.
+"""`list_manifest` lists what is in the folder of a manifest, as it was at one moment or later.
 
-Segments are deleted a minute after a checkpoint that covers them at the earliest. A list shows the checkpoints behind
-the segments, so a list that took half of that minute is checked by a second one.
+Segments are deleted a minute after a checkpoint that covers them, at the earliest. A list has the checkpoints after the
+segments, so a list that took half of that minute is checked by a second one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LONG_LIST = 30.0
 
 @dataclass(slots=True)
 class ListedManifest:
-    """What lies in the folder of a manifest.
+    """What is in the folder of a manifest.
 
     Attributes:
         segments: by name, without the folder.
         pointers: of checkpoints, by number.
-        checkpoints: of each number, by maker: one of them is the one.
+        checkpoints: of each number, by maker: one of them counts.
         runs: of keys, by name, without the folder.
         turns: of sources, by name, without the folder.
         removal: the highest place in the log of removals; 0 if no place is taken.
@@ -48,13 +48,13 @@ class ListedManifest:
         return max(self.pointers, default=0)
 
     def count_uncovered(self, covered: CoveredLogs) -> int:
-        """How many segments a checkpoint does not cover. If there are many, call it in a thread."""
+        """Return how many segments a checkpoint does not cover. If there are many, call it in a thread."""
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
-        """Return the turns, won until then, behind which a later turn of their source is listed.
+        """Return the turns, won until ``until``, after which a later turn of their source is listed.
 
-        The last one stays for good: a request for its number that comes late finds that it is taken.
+        The last turn stays for good: a late request for its number finds it taken.
         """
         last: dict[str, int] = {}
         for file in self.turns:
@@ -64,7 +64,7 @@ class ListedManifest:
         return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
-        """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""
+        """Return whether all that was listed earlier is here unchanged, and no checkpoint is new. Slow if many."""
         if self.newest != earlier.newest or (
             self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
         ):
@@ -110,7 +110,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """What tells whether a list that begins now took so little time that it is believed."""
+    """Return a function that says whether a list that begins now took so little time that it can be trusted."""
     # The loop's clock stands still while a machine sleeps.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

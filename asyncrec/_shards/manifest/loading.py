@@ -1,13 +1,13 @@
-"""`load_history`: what was committed to a data set is read, from its newest checkpoint and the segments beside it.
+"""`load_history` reads what was committed to a data set, from its newest checkpoint and the segments that are newer.
 
-What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or never was;
-either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so
-that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
-before the first file was looked at (`asyncrec._shards.manifest.listed`).
+What a checkpoint covers may be deleted while it is read. If an object is missing, whether it was listed or not, there
+is a newer checkpoint, and reading begins again. A list has the checkpoints after the segments. So if a segment was
+deleted before the list came to it, the list has the checkpoint that covers it. The list of a folder is an exception:
+all its names were read before the first file was looked at (`asyncrec._shards.manifest.listed`).
 
 The segments of a log have numbers without a gap, and an end is the last one. Suppose A commits 1, 2 and 3 while B
 lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
-cover 3 without 2, and 2 would be lost for good. So parts that do not belong together are looked at again.
+cover 3 without 2, and 2 would be lost for good. So parts that do not fit together are looked at again.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Call ``func(*args)`` here where it is ``little`` work, with no checkpoint, and else as `in_thread` does.
+    """Call ``func(*args)`` here if it is ``little`` work, with no checkpoint, and else as `in_thread` does.
 
     Up to half a millisecond is little: to wait for a thread takes a fifth of that on an idle machine, and milliseconds
-    where other threads compute.
+    if other threads compute.
     """
     return func(*args) if little else await in_thread(func, *args)
 
@@ -61,10 +61,10 @@ _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
 # Segments that are held as text at once.
 _TOGETHER = 128
-# Entries that are held as objects, before they become columns: so many, or one for eight that are columns already.
+# Entries that are held as objects before they become columns: this many, or an eighth of those in columns if more.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-# So little is looked at, parsed and merged where it is asked for, in up to half a millisecond: no thread is waited for.
+# Manifests up to this size are parsed and merged in the event loop, in up to half a millisecond, without a thread.
 _LITTLE_SEGMENTS = 100
 _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
@@ -74,9 +74,9 @@ class LoadedManifest(NamedTuple):
     """A manifest, as it was loaded.
 
     Attributes:
-        listed: what lay in its folder.
+        listed: what was in its folder.
         base: the history that loading began with: its newest checkpoint, or what was known.
-        history: all of it.
+        history: the whole history.
     """
 
     listed: ListedManifest
@@ -84,7 +84,7 @@ class LoadedManifest(NamedTuple):
     history: History
 
     async def count_uncovered(self) -> int:
-        """How many segments were listed that the checkpoint does not cover."""
+        """Return how many segments were listed that the checkpoint does not cover."""
         little = self.history.is_little and len(self.listed.segments) <= _LITTLE_SEGMENTS
         return await in_thread_unless(little, self.listed.count_uncovered, self.base.covered)
 
@@ -100,15 +100,15 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set, as `load_history`; `None` where there is nothing: that takes no NumPy."""
+    """Load the history of a data set, as `load_history`; `None` if there is nothing, which needs no NumPy."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 
 
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
-    """Load what is listed, beginning with what is ``known`` from an earlier call; `None` where there is nothing.
+    """Load what is listed, beginning with what is ``known`` from an earlier call; `None` if there is nothing.
 
-    The history is the same object where nothing is new.
+    The history is the same object if nothing is new.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
@@ -132,11 +132,11 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
 
 
 class _Torn(Exception):
-    """What was listed does not belong together."""
+    """The listed segments do not fit together."""
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
-    """Load the newest checkpoint of a list; where there is none, an empty history is returned."""
+    """Load the newest checkpoint of a list, or return an empty history if the list has no checkpoint."""
     if not listed.newest:
         return await in_thread_unless(is_warm(), History)
     key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
@@ -153,7 +153,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     """Merge the segments of a list that a history does not cover.
 
     Raises:
-        _Torn: they do not belong together.
+        _Torn: they do not fit together.
     """
 
     def look() -> dict[str, list[int]]:  # of 100,000 commits a tenth of a second
@@ -187,7 +187,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
-    """Tell who made the checkpoint of a number: of several who tried to, the one that its pointer names."""
+    """Return the maker of the checkpoint of a number: if several tried to make it, the one that its pointer names."""
     makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))
@@ -201,11 +201,11 @@ async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest,
 
 
 async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
-    """Read from a pointer which checkpoint it names: its number and its maker.
+    """Return the number and the maker of the checkpoint that a pointer names.
 
     Raises:
-        ObjectNotFoundError: there is none.
-        ManifestError: it names none.
+        ObjectNotFoundError: the pointer does not exist.
+        ManifestError: it names no checkpoint.
     """
     try:
         content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)
@@ -232,7 +232,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read from a checkpoint which runs of keys it names, and no more.
+    """Read the runs of keys that a checkpoint names, and no more of it.
 
     Raises:
         ObjectNotFoundError: it is gone.
@@ -248,7 +248,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredLogs:
-    """Read from a checkpoint how far it covers each log, and no more."""
+    """Read how far a checkpoint covers each log, and no more of it."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):
@@ -261,10 +261,10 @@ async def _merged(
 ) -> History:
     """Merge segments into a history, some at a time: columns take a sixth of what objects do.
 
-    ``covers`` are the names of the last ones of their logs, if these are read. The others come before them.
+    ``covers`` are the names of the last segments of their logs, if these are read. The others come before them.
 
     Raises:
-        _Torn: one that comes before others ends its log.
+        _Torn: a segment that comes before others ends its log.
     """
     prefix = manifest_prefix(name)
 

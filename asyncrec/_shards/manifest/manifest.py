@@ -1,8 +1,8 @@
 """`Manifest`: a snapshot of a data set, made of its history.
 
 Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time``
-(a writer that removes takes care that its time is later than all it has read). So every reader of the same segments
-gets the same snapshot, in whatever order the store lists them. The snapshot's id depends on its shards alone.
+(a writer that removes makes sure that its time is later than all it has read). So every reader of the same segments
+gets the same snapshot, whatever order the store lists them in. The snapshot's id depends on its shards alone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class WriterState:
     """The state of one writer, as its data set's manifest has it.
 
     Attributes:
-        closed: it ended well; what it committed is all there is of it.
-        abandoned: somebody gave it up; it can commit nothing more.
+        closed: it ended well, and has nothing that it did not commit.
+        abandoned: another process gave it up; it can commit nothing more.
         recovered: it had died, and what it left on its disk was committed for it.
     """
 
@@ -90,7 +90,7 @@ class Manifest:
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """What a data set that has all records of these says of their sources, as members of `Segment`."""
+    """Return what a data set with all records of these states of their sources, as members of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -109,7 +109,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
     """Make a snapshot of a history.
 
     ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot. That takes some
-    microseconds for each shard; without, what was found when the history was merged is given.
+    microseconds for each shard; without it, the result of merging the history is returned.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
@@ -143,10 +143,10 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 
 
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The commits that have something in a column, by time and writer; one that repeats the last says nothing new.
+    """Return the commits that have something in a column, by time and writer; repetitions of the last are left out.
 
-    Of an earlier moment are those until then, and all of a writer that has shards in it: its closing segment says what
-    its first one did, and those before it are not read once it is there.
+    For an earlier moment, these are the commits until then, and all of a writer that has shards in it: its closing
+    segment says what its first one did, and the earlier ones are not read once it is there.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
@@ -163,7 +163,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Which writer gave which schema, in the order of time. What was replaced or removed needs none."""
+    """Yield which writer gave which schema, in the order of time. Replaced or removed shards need no schema."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -204,7 +204,7 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
 
 
 def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[np.int64], int, int]:
-    """The rows of an earlier snapshot, its identity, and the time of its last event."""
+    """Return the rows of an earlier snapshot, its identity, and the time of its last event."""
     wanted = at if isinstance(at, str) else None
     until = np.iinfo(np.int64).max if isinstance(at, str) else micros_of(format_time(at.timestamp()))
     live: dict[str, int] = {}
@@ -233,9 +233,9 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 
 
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
-    """What was removed and added: time, whether it was added, writer and row.
+    """Yield removals and additions: time, whether it was added, writer and row.
 
-    Removals first within one instant: a rewritten split removes and adds the same names in one segment.
+    Removals come first within one instant: a rewritten split removes and adds the same names in one segment.
     """
     commits = history.commits
     for row, commit in enumerate(history.removed_by.tolist()):
@@ -264,10 +264,10 @@ def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
 
 @contextmanager
 def naming_lost_shards() -> Iterator[None]:
-    """Tell so, of a shard that is not found within this context.
+    """Raise an error that says so for a shard that is not found within this context.
 
     Raises:
-        ObjectNotFoundError: it is not there.
+        ObjectNotFoundError: the shard does not exist.
     """
     try:
         yield

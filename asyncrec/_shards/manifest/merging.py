@@ -1,9 +1,9 @@
 """`plus` merges more segments into a history: what they add, what they remove, and what of it counts now.
 
-A closing segment repeats what its writer's others said, which therefore leave. What a path stands for is the last that
-was added to it, unless it was removed later. Only the paths that are concerned are looked at, so that one commit beside
-a million shards costs what it has itself. Of a source the highest turn counts, and its highest position, whatever is
-removed. It blocks, some 15 microseconds a shard that is new.
+A closing segment repeats what its writer's others said, so those are dropped. What a path stands for is the last that
+was added to it, unless it was removed later. Only the paths that a commit concerns are looked at, so that one commit to
+a million shards costs only what it adds. Of a source the highest turn counts, and its highest position, whatever is
+removed. It blocks, some 15 microseconds for a new shard.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A list is sorted without letting another thread run: by so many items a millisecond or two.
+# A list is sorted without letting another thread run: sorting this many items takes a millisecond or two.
 _SORTED_AT_ONCE = 2048
 
 
 def plus(history: History, segments: Iterable[Segment], *, names: Collection[str] = ()) -> History:
-    """Return a history with more segments; ``names`` are those of all that it covers by this.
+    """Return a history with more segments; ``names`` are those of all segments that it then covers.
 
     The order of the segments does not matter.
     """
@@ -77,7 +77,7 @@ def _with(known: Mapping[str, Level], more: Mapping[str, Level]) -> Mapping[str,
 
 
 class _Tables:
-    """Writers, values and commits, to which some are added."""
+    """Writers, values and commits, to which more are added."""
 
     def __init__(self, history: History) -> None:
         self.writers = list(history.writers)
@@ -89,7 +89,7 @@ class _Tables:
         self._value_of = {_text(value): number for number, value in enumerate(self.values)}
 
     def commit(self, segment: Segment) -> int:
-        """Add a commit; returns its row."""
+        """Add a commit; return its row."""
         row = {
             "writer": self._writer(segment.writer),
             "time": micros_of(segment.time),
@@ -141,7 +141,7 @@ def _sorted(items: list[Any]) -> list[Any]:
 
 
 def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
-    """Leave out all that these writers committed; returns also the paths that this concerns."""
+    """Leave out all that these writers committed; also return the paths that this concerns."""
     numbers = [number for number, writer in enumerate(history.writers) if writer in writers]
     gone = np.isin(history.commits["writer"], numbers)
     if not gone.any():
@@ -170,7 +170,7 @@ def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
 
 
 def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, dict[bytes, tuple[int, int]]]:
-    """Put new shards among those that are there; returns also the rows of each path among them."""
+    """Insert new shards among the existing ones; also return the rows of each path among them."""
     there = history.shards
     places: list[int] = []
     groups: dict[bytes, tuple[int, int]] = {}
@@ -208,7 +208,7 @@ def _removals(history: History, removed: Sequence[tuple[bytes, int]]) -> dict[st
 
 
 def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
-    """Work out for these paths which shard is in the data set: the last that was added, if it was not removed later."""
+    """Find out for these paths which shard is in the data set: the last that was added, if it was not removed later."""
     if not groups:
         return history
     numbers, times = history.shards.numbers, history.commits["time"]

@@ -1,9 +1,9 @@
 """Progress: how far each source was read, as segments, checkpoints and histories have it.
 
 A *source* is what a consumer reads, such as ``topic/3``; a *position* is the number of its last message that is stored.
-Both stand with the turn of the source in which they were committed, because only who has the last turn goes on: what is
-known of a source is the pair with the highest turn, then with the highest position. The position -1 says that there is
-none: the source was forgotten.
+Both stand with the turn of the source in which they were committed, because only the writer with the last turn goes on.
+The state of a source is the pair with the highest turn, then with the highest position. The position -1 says that the
+source was forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_source(value: object) -> bool:
-    """Whether a source may be called so: 1 to 512 bytes of UTF-8, without control characters."""
+    """Return whether this is a valid name of a source: 1 to 512 bytes of UTF-8, without control characters."""
     if not isinstance(value, str) or not value or len(value) > MOST_SOURCE_BYTES or _CONTROLS.search(value):
         return False
     try:
@@ -39,12 +39,12 @@ def is_source(value: object) -> bool:
 
 
 def is_turn(value: object) -> bool:
-    """Whether this is the number of a turn."""
+    """Return whether this is the number of a turn."""
     return type(value) is int and 1 <= value <= MOST_POSITION
 
 
 def is_reached(value: object) -> bool:
-    """Whether this is a turn and a position, as JSON has them."""
+    """Return whether this is a turn and a position, as JSON has them."""
     if not isinstance(value, list) or len(value) != 2 or not is_turn(value[0]):
         return False
     return type(value[1]) is int and NO_POSITION <= value[1] <= MOST_POSITION
@@ -54,7 +54,7 @@ def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]
     """Read ``{source: [turn, position]}``; ``name`` is for the errors.
 
     Raises:
-        ManifestError: it has more sources than a data set may have, a name that no source has, or another value.
+        ManifestError: it has more sources than a data set may have, an invalid name of a source, or another value.
     """
     _check_sources(data, "progress", name)
     for source, value in data.items():
@@ -83,7 +83,7 @@ def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, Any]:
-    """Both as members of a JSON object, each only if it has a source."""
+    """Return both as members of a JSON object, each only if it has a source."""
     members: dict[str, Any] = {}
     if progress:
         members["progress"] = {source: list(reached) for source, reached in progress.items()}
@@ -98,7 +98,7 @@ def newer(known: Mapping[str, Level], more: Mapping[str, Level]) -> dict[str, Le
 
 
 def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, list[Any]]:
-    """Both as columns of a checkpoint: a row for each source, in the order of their names."""
+    """Return both as columns of a checkpoint: a row for each source, in the order of their names."""
     sources = sorted(progress.keys() | releases.keys())
     reached = [progress.get(source, (0, NO_POSITION)) for source in sources]
     return {
@@ -110,7 +110,7 @@ def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int
 
 
 def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
-    """Read what `progress_columns` has made, in the order of its columns."""
+    """Read columns that `progress_columns` has made, in their order."""
     sources, turns, positions, released = columns
     progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
     return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}

@@ -1,7 +1,7 @@
-"""Which schema a data set has, when several writers gave one.
+"""Which schema a data set has, if several writers gave one.
 
-A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one holds
-for all records, also while writers with the earlier one are still at work.
+A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one is valid
+for all records, even while writers with the earlier one are still at work.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Json = Mapping[str, Any]
 
 
 def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
-    """The schema that decodes the records of all writers, and where there is none, sentences that say so.
+    """Return the schema that decodes the records of all writers, and if no schema does, sentences that say so.
 
-    ``given`` are writers with their schemas, in the order of time; where they contradict each other the latest is
-    given.
+    ``given`` are writers with their schemas, in the order of time; if these contradict each other, the latest is
+    returned.
     """
     schema: Json | None = None
     conflicts: list[str] = []
@@ -39,7 +39,7 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
-    """Raises SchemaError if records of the schema ``old`` would not decode with ``new``, which is to follow it."""
+    """Raise SchemaError if records of the schema ``old`` would not decode with ``new``, the one that follows."""
     if old is None:
         return
     reason = _why_not(new.to_json(), old)

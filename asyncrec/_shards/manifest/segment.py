@@ -1,6 +1,6 @@
 """`Segment`: an immutable part of a manifest, written by one commit, and read without being trusted.
 
-A segment is JSON lines, created exclusively, never changed: a line that says whose it is, and one for each shard.
+A segment is JSON lines, created exclusively, never changed: a line about its writer, and one for each shard.
 
     {"version": 2, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
@@ -10,17 +10,17 @@ A segment is JSON lines, created exclusively, never changed: a line that says wh
      "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is of the shard's last 4,096 bytes: by it a reader sees, without reading the whole shard, that another
-one was put under its name. ``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A
-writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one object per
-closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
-gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
-the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
+``end_crc32c`` is of the shard's last 4,096 bytes: it shows a reader, without reading the whole shard, that another
+shard was put under this name. ``first`` is when the writer took the shard's first record, ``last`` when the shard
+ended. A writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one
+object per closed writer, not one per commit. If the job was given up, a tombstone (``"abandoned": true``) stands in its
+place: the job can commit nothing more, and what it had committed is in its other segments. ``removal`` is the place in
+the log of removals that the writer won when it removed or replaced. Paths are relative to the data set's folder.
 ``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and ``releases``
-are of sources (`progress`), and stand there only if it has any. Unknown members are kept.
+are of sources (`progress`), and are there only if it has any. Unknown members are kept.
 
-``largest`` is the length of the shard's longest record, and stands there only if that is longer than 256 MiB, which is
-what every reader takes.
+``largest`` is the length of the shard's longest record. It is there only if that is longer than 256 MiB, which every
+reader takes.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _LARGEST = "largest"
 
 
 def format_time(seconds: float) -> str:
-    """Write a time in UTC, to the microsecond, so that text sorts as time does."""
+    """Return a time in UTC, to the microsecond, as text that sorts as time does."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> float:
-    """Read what `format_time` has written."""
+    """Return the time in the text of `format_time`."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -128,7 +128,7 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """What an entry has besides, of a shard whose longest record is so long; nothing if that is what readers take."""
+    """Return what an entry has besides if its shard's longest record is this long; empty if all readers take it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
@@ -281,10 +281,10 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 
 
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
-    """Whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
+    """Return whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
 
-    A count sizes what is made in memory, before the shard is read: it must cost what it says. A frame has 16 bytes at
-    least, and two bits of Deflate stand for at most 258.
+    Memory is allocated by a count before the shard is read, so the count must cost as much in the file. A frame has at
+    least 16 bytes, and two bits of Deflate stand for at most 258.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 

@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
 
-Names of indexes and keys follow from the shard's, and then only how is kept. Times are microseconds since 1970. What a
-row lacks stands in its flags.
+Names of indexes and keys usually follow from the shard's: then a column has only the way in which they do. Times are
+microseconds since 1970. Flags say what a row lacks.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ def micros_of(time: str) -> int:
 
 
 def format_micros(micros: int) -> str:
-    """Write what `micros_of` has read."""
+    """Return the text of a time of `micros_of`."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 class Added(NamedTuple):
     """A shard that a commit added.
 
-    They sort as shards stand in columns: by path, and of one path the last that was added comes last.
+    They sort as shards do in columns: by path, and of one path the last that was added comes last.
 
     Attributes:
         path: as UTF-8.
         time: when it was added.
-        tie: tells entries of one time apart, whatever order they come in.
+        tie: decides between entries of one time, whatever order they come in.
         commit: its row among the commits.
         extra: the number of its unknown members among the history's values, or -1.
     """
@@ -110,7 +110,7 @@ class ShardColumns:
         return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
 
     def entry(self, row: int, cell: Mapping[str, Any], writer: str, values: Sequence[Any]) -> ShardEntry:
-        """Return one shard's entry, of its numbers and its writer."""
+        """Return the entry of one shard, from its numbers and its writer."""
         flags, path = cell["flags"], self.paths[row]
 
         def given(name: str) -> Any:
@@ -160,7 +160,7 @@ class ShardColumns:
         )
 
     def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
-        """Return all rows, those of ``more`` put before the rows ``places`` of these, which ascend."""
+        """Return all rows, with those of ``more`` inserted before the rows ``places`` of these, which ascend."""
         if not len(self):
             return more
         if not len(more):
@@ -232,7 +232,7 @@ def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names
 
 
 def _with_writer(path: str, writer: str) -> str:
-    """Put a writer's id before the number in the name of a plain fixed shard: by that its index is named."""
+    """Insert a writer's id before the number in the name of a plain fixed shard: its index has this name."""
     end = path.rfind("-of-")
     number = path.rfind("-", 0, max(end, 0))
     return f"{path[:number]}-{writer}{path[number:]}" if number >= 0 else path

@@ -1,4 +1,4 @@
-"""`ShardList`: the shards of a snapshot, a sequence of entries that are made when they are asked for."""
+"""`ShardList`: the shards of a snapshot, a sequence of entries that are made on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RECENT = 1024
 class ShardList(Sequence[ShardEntry]):
     """The shards of a snapshot in the order of their names; equal to any sequence of equal entries.
 
-    Each entry is made anew, some microseconds each: where one number of all shards is wanted, it is a column here.
+    Each entry is made anew, some microseconds each; for one number of all shards, there is a column here.
     """
 
     __slots__ = ("_history", "_recent", "_rows")
@@ -70,7 +70,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def history(self) -> History:
-        """What the snapshot was made of."""
+        """The history that the snapshot was made of."""
         return self._history
 
     @property
@@ -95,12 +95,12 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def compressions(self) -> Counter[str]:
-        """How many shards have which compression."""
+        """How many shards have each compression."""
         found, times = np.unique(self._column("flags") & 3, return_counts=True)
         return Counter({COMPRESSIONS[kind]: count for kind, count in zip(found.tolist(), times.tolist(), strict=True)})
 
     def compressed_with(self, kind: str) -> list[int]:
-        """Return the places of those that have a compression."""
+        """Return the places of the shards with this compression."""
         return np.flatnonzero((self._column("flags") & 3) == COMPRESSIONS.index(kind)).tolist()
 
     def paths(self) -> Iterator[str]:
@@ -109,7 +109,7 @@ class ShardList(Sequence[ShardEntry]):
         return (self._history.shards.paths[row] for row in rows)
 
     def names(self, key: str) -> bool:
-        """Whether a shard, an index or keys of this path belong to them."""
+        """Return whether a shard, an index or keys of this path are in the snapshot."""
         rows = self._history.rows_naming(key)
         return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
 
@@ -127,7 +127,7 @@ class ShardList(Sequence[ShardEntry]):
     def rows_keyed(
         self, paths: TextColumn, keys_crc32c: NDArray[np.uint32], records: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Tell which of these shards each of those is that have keys with these checksums and counts; -1 for none.
+        """Return which shard has each of these paths, checksums of keys and counts; -1 if no shard has.
 
         ``paths`` ascend.
         """
@@ -144,7 +144,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.where(fits, found, -1)
 
     def keys_of(self, rows: NDArray[np.int64]) -> tuple[TextColumn, NDArray[np.uint32], NDArray[np.int64]]:
-        """Return of some of them the paths, the checksums of their keys and their counts: what `rows_keyed` takes."""
+        """Return the paths of some shards, the checksums of their keys and their counts, for `rows_keyed`."""
         own = rows if self._rows is None else self._rows[rows]
         return self._history.shards.paths.take(own), self._column("keys_crc32c")[rows], self.counts[rows]
 
@@ -159,7 +159,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.flatnonzero(np.isin(self._column("extra"), having)).tolist() if having else []
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many shards, and how many records, are of each writer of the history, by its number."""
+        """Return how many shards, and how many records, are of each writer of the history, by its number."""
         writers = self._history.commits["writer"][self._column("commit")]
         size = len(self._history.writers)
         records = np.zeros(size, np.int64)
@@ -172,7 +172,7 @@ class ShardList(Sequence[ShardEntry]):
 
 
 def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
-    """The texts of these rows, or of all, made some at a time."""
+    """Yield the texts of these rows, or of all, made some at a time."""
     for at in range(0, len(column) if rows is None else len(rows), _RECENT):
         some = column if rows is None else column.take(rows[at : at + _RECENT])
         first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))

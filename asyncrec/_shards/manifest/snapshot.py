@@ -1,4 +1,4 @@
-"""The manifest of a data set is read, from any store."""
+"""Read the manifest of a data set, from any store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def dataset_at(
     storage_options: dict[str, Any] | None = None,
     allow_pattern: bool = False,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the folder of a data set, as a storage; the context also gives the data set's name.
+    """Open the folder of a data set, as a storage; the context also yields the data set's name.
 
     Raises:
         ValueError: the path has no name, or one with a character that patterns use.
@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """The address of a data set that `dataset_at` opened at ``path``, as its jobs note it: without credentials."""
+    """Return the address of a data set that `dataset_at` opened at ``path``, as jobs note it: without credentials."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -107,10 +107,10 @@ def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage
 
 
 def check_name(name: str, path: str) -> None:
-    """See that a data set may be called so.
+    """Raise unless ``name`` may be the name of a data set.
 
     Raises:
-        ArgumentValueError: it may not.
+        ArgumentValueError: it may not be.
     """
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError(
@@ -126,7 +126,7 @@ def check_name(name: str, path: str) -> None:
 
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
-    """Load the snapshot of a data set; `None` where nothing was ever committed to it."""
+    """Load the snapshot of a data set; `None` if nothing was ever committed to it."""
     return await snapshot_of(path, await load_history(folder, name), at=at)
 
 
@@ -136,7 +136,7 @@ async def load_checkpoint(
     """Load the snapshot in one checkpoint, by the name of its file, or of the one that names the latest. Lists nothing.
 
     Raises:
-        ObjectNotFoundError: it is not there.
+        ObjectNotFoundError: the checkpoint does not exist.
         ManifestError: it cannot be read.
     """
     if (key := manifest_prefix(name) + file) == latest_key(name):
@@ -145,7 +145,7 @@ async def load_checkpoint(
 
 
 async def snapshot_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest | None:
-    """Make the snapshot of a history; `None` where nobody has committed anything."""
+    """Make the snapshot of a history; `None` if the history has no commit."""
     return None if history.is_empty else await merged(path, history, at=at)
 
 
@@ -155,23 +155,23 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """The names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
+    """Return the names of all data sets in a folder with a manifest that begin with ``beginning``, ascending."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Whether a file of a manifest's folder commits nothing: it is a job's own."""
+    """Return whether a file of a manifest's folder commits nothing: it is a job's own."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:
-    """The names of the data sets in a folder that match a pattern, which their shards' names, being longer, may not."""
+    """Return the names of the data sets in a folder that match a pattern, even if their shards' longer names do not."""
     return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
 
 
 def matches_data_sets(path: str, names: list[str]) -> str:
-    """The message for a pattern that matches data sets (`datasets_like`) and no shard."""
+    """Return the message for a pattern that matches data sets (`datasets_like`) and no shard."""
     return (
         f"{path}: no shard matches this pattern, but the names of these data sets do: {', '.join(names[:10])}; to read "
         f"them together, match the names of their shards: '{path}-*'"
@@ -179,7 +179,7 @@ def matches_data_sets(path: str, names: list[str]) -> str:
 
 
 async def load_manifests(folder: Storage) -> dict[str, Manifest]:
-    """The manifests of all data sets in a folder, by name, ascending."""
+    """Return the manifests of all data sets in a folder, by name, ascending."""
     loaded = {
         name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
     }
@@ -187,7 +187,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 class ManifestFollower:
-    """The manifest of a data set that grows, loaded again and again: what was read is not read again."""
+    """The manifest of a data set that grows, loaded again and again; what was read is not read again."""
 
     def __init__(self, folder: Storage, name: str, *, path: str) -> None:
         self._folder = folder
@@ -197,7 +197,7 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the snapshot as it is now, the same object while nothing has changed; `None` if there is no data set."""
+        """Load the snapshot as it is now, the same object if nothing has changed; `None` if there is no data set."""
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

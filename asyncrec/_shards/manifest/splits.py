@@ -1,6 +1,6 @@
 """Parts of splits, written as text: ``train``, ``train[:80%]+extra[10:20]``, ``test[-5%:]``.
 
-A bound is a number of records or a percentage; negative ones count from the end; one left out is the split's own end.
+A bound is a number of records or a percentage; a negative one counts from the end; a missing one is the split's end.
 Percentages are rounded to the closest record, halves to the even one, as TFDS does with ``rounding="closest"``: so
 ``train[:33%]`` and ``train[33%:]`` share no record and miss none. `parse_split` needs no data; `Split.resolve` needs
 the number of records in each split.
@@ -47,7 +47,7 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Parts of splits that are read one after the other. ``str`` gives the text again."""
+    """Parts of splits that are read one after the other. ``str`` returns the text again."""
 
     parts: tuple[SplitPart, ...]
 

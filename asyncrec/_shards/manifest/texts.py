@@ -1,7 +1,7 @@
 """`TextColumn`: many short texts are one array of UTF-8 bytes, each with a NUL behind it.
 
-A million paths take some 50 bytes each so, and 150 as Python's strings. No text holds a NUL: a path in a manifest
-cannot. What works on all of it does so in steps, or in numpy, which lets other threads run meanwhile.
+So a path takes some 50 bytes, and not 150 as a Python string, which matters for a million. No text contains a NUL: a
+path in a manifest cannot. Code that works on all of it does so in steps, or in numpy, so that other threads can run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TextColumn(Sequence[str]):
     __slots__ = ("_bytes", "_starts")  # of each text where it begins, and at last the length of all
 
     def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        """``content`` holds the texts, each with its NUL; ``starts`` where each begins, and at last its length."""
+        """``content`` has the texts, each with its NUL; ``starts`` the position of each, and at last their length."""
         self._bytes = content
         self._starts = starts
 
@@ -32,14 +32,14 @@ class TextColumn(Sequence[str]):
 
     @classmethod
     def decode(cls, content: bytes) -> TextColumn:
-        """Make a column of texts that stand one behind the other, each ended by a NUL."""
+        """Make a column of texts that follow each other, each ended by a NUL."""
         array = np.frombuffer(content, np.uint8)
         ends = np.flatnonzero(array == 0)
         return cls(array, np.concatenate([np.zeros(1, np.int64), ends + 1]))
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Put columns one behind the other."""
+        """Join columns, one behind the other."""
         if len(columns) == 1:
             return columns[0]
         content = np.empty(sum(each.size for each in columns), np.uint8)
@@ -76,7 +76,7 @@ class TextColumn(Sequence[str]):
         return self._bytes[self._starts[row] : self._starts[row + 1] - 1].tobytes()
 
     def find(self, text: bytes, start: int = 0, side: str = "left") -> int:
-        """Return where a text is, or would be put, in a column that is sorted, from ``start`` on."""
+        """Return the position at which a text is, or would be inserted, in a sorted column, from ``start`` on."""
         low, high = start, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -88,7 +88,7 @@ class TextColumn(Sequence[str]):
         return low
 
     def range_of(self, text: bytes) -> tuple[int, int]:
-        """Return the rows ``[low, high)`` that are this text, in a column that is sorted."""
+        """Return the rows ``[low, high)`` that are this text, in a sorted column."""
         low = self.find(text)
         if low == len(self) or self.raw(low) != text:
             return low, low

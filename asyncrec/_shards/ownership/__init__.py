@@ -1,1 +1,1 @@
-"""Which writer may write, replace or remove what: claims, marks, tombstones, and who is alive."""
+"""Which writer may write, replace or remove which shards: claims, marks, tombstones, and which jobs are alive."""

@@ -1,9 +1,8 @@
-"""`census`: which jobs on a data set have not ended, and which of them live. This is the one place that judges life.
+"""`census` says which jobs on a data set have not ended, and which of them are alive; no other code judges that.
 
-A lock says so, where it would have been seen (`storage._local.mounts`): on the job's header where that is on a disk,
-else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`). In a folder that
-several machines share, two minutes of silence say that a job is dead (`JobFiles.are_silent`). Nothing says it of a
-detached job.
+A lock says so, if it would have been seen (`storage._local.mounts`): on the job's header if that is on a disk, else on
+a file of its machine whose token is in the job's mark (`_shards.journal.staging`). In a folder that several machines
+share, a job is dead after two minutes of silence (`JobFiles.are_silent`). Nothing proves a detached job dead.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
-"""Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
+"""The state of a job: ``"unknown"`` if nothing here can tell; ``"ended"`` if its header has just gone."""
 
-# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
+# A writer that opens locks the headers of others for a moment; only a job that holds its own for longer is alive.
 LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
@@ -50,7 +49,7 @@ class FoundJob:
         return self.home.folder is None
 
     def claim(self) -> tuple[JobState, Staging | None]:
-        """Say what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
+        """Return what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
 
         Raises:
             StorageError: the disk, or the file is not this user's.
@@ -66,7 +65,7 @@ class FoundJob:
         return ("dead" if staging.dead else "unknown"), staging
 
     def state(self) -> JobState:
-        """Say what is known of it; what cannot be asked is ``"unknown"``. Blocks."""
+        """Return its state; ``"unknown"`` if that cannot be found out. Blocks."""
         try:
             state, staging = self.claim()
         except StorageError:
@@ -77,7 +76,7 @@ class FoundJob:
 
 
 async def claimed(job: FoundJob, *, looks: int = 1) -> tuple[JobState, Staging | None]:
-    """Call `FoundJob.claim` in a thread; one that is alive is looked at so many times, for who only looked at it."""
+    """Call `FoundJob.claim` in a thread, ``looks`` times if the job seems alive: another look may hold its lock."""
     for look in range(looks):
         if look:
             await anyio.sleep(BETWEEN_LOOKS)
@@ -93,7 +92,7 @@ def _let_go(claimed: tuple[JobState, Staging | None]) -> None:
 
 
 def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
-    """Find the jobs with a header there, on the data set ``name`` or on any. Blocks.
+    """Find the jobs with a header in ``home``, on the data set ``name`` or on any. Blocks.
 
     Raises:
         StorageError: a header cannot be read.
@@ -108,7 +107,7 @@ async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
 
 
 async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
-    """Find a job by its id; `None` where none has it, or it has ended.
+    """Find a job by its id; `None` if no job has it, or the job has ended.
 
     Raises:
         ConflictError: its header is another user's.
@@ -128,12 +127,12 @@ async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
 
 
 async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]:
-    """Say of each job what is known of it; those that have just ended are left out."""
+    """Return the state of each job, without those that have just ended."""
     return [(job, state) for job, state in await in_thread(_judged, list(jobs)) if state != "ended"]
 
 
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
-    """The jobs on a data set that have not ended, and whether they live.
+    """Return the jobs on a data set that have not ended, and whether they are alive.
 
     In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
     lock is seen, dead after two minutes of silence, and else unknown.
@@ -142,7 +141,7 @@ async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
 
 
 async def dead_among(jobs: Iterable[FoundJob], *, looks: int = LOOKS) -> list[FoundJob]:
-    """Those of some jobs that have died; one whose header somebody else looks at for a moment is looked at again."""
+    """Return the jobs that have died; a job whose header another process looks at for a moment is tried again."""
     left, dead = list(jobs), []
     for look in range(looks):
         if look:

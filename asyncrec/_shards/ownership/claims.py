@@ -1,8 +1,8 @@
 """One job wins the name of a data set, after ending the dead jobs that had it before (`end_job`).
 
-The job that had the name is asked: by a lock where it is on this machine, and a dead one that promised nothing is given
-up on the spot. Elsewhere nothing proves it dead: in a shared folder silence counts as death, in a store a person
-decides.
+If the job that had the name is on this machine, its lock says whether it is alive; if it is dead and promised nothing,
+it is given up at once. On another machine nothing proves it dead: in a shared folder silence counts as death, in a
+store a person decides.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from asyncrec.storage._url import join
 async def settle_claims(
     folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
-    """See that whoever claimed the data set's name before this job makes nothing more of it.
+    """Make sure that the jobs that claimed the data set's name before this one make nothing more of it.
 
     Args:
         by: the id of this job.
-        after: takes away the claims of those who make nothing more: once this job's own is there, or its opening has
-            failed. Until then they keep whoever comes meanwhile from beginning with the first number again.
+        after: deletes the claims of jobs that make nothing more, once this job's own claim is there or its opening has
+            failed. Until then, these claims keep a newcomer from beginning with the first number again.
 
     Returns:
-        The highest number of a claim, whether the plain names of fixed shards may be used (if they are free), and all
-        claims that were met.
+        The highest number of a claim, whether fixed shards may use their plain names (if they are free), and all claims
+        that were met.
 
     Raises:
         ConflictError: another job has the name; the message says which, and what can be done.
@@ -55,10 +55,10 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """See that an earlier job makes nothing more. Returns whether its names are free again, so that its claim can go.
+    """Ensure that an earlier job makes nothing more. Returns whether its names are free again, so its claim can go.
 
     Raises:
-        ConflictError: it lives, or may live.
+        ConflictError: it is alive, or may be.
     """
     job = await find_job(folder, name, writer)
     if job is not None and not job.marked:
@@ -75,12 +75,12 @@ async def _is_settled(
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
-    """End a job of this id, if it is dead and promised nothing; False where there is none.
+    """End the job of this id, if it is dead and promised nothing; return false if there is no such job.
 
-    ``take_over``: one of which nothing here can tell is dead, as a person says.
+    With ``take_over``, a person says that the job is dead, if nothing here can tell.
 
     Raises:
-        ConflictError: it lives, or nobody here can tell, or it promised something.
+        ConflictError: the job is alive, or that is unknown, or it promised something.
     """
     job = await find_job(folder, name, writer)
     if job is None:
@@ -121,7 +121,7 @@ async def refuse_makers(folder: Storage, names: JobNames) -> None:
     """Refuse a copy, which keeps the names it finds, while another job may be making such names.
 
     Raises:
-        ConflictError: a job of an id among them has not ended.
+        ConflictError: a job with one of these ids has not ended.
     """
     path = join(folder.root, names.name)
     for job in await find_jobs(folder, names.name):

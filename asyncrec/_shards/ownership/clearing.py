@@ -1,4 +1,4 @@
-"""What a job made and no commit names is deleted, once the job has ended: nothing of it can be committed any more."""
+"""Delete what a job made and no commit names, once the job has ended: nothing of it can be committed any more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
 
 
 async def is_another_data_set(folder: Storage, name: str) -> bool:
-    """Whether somebody has made, or is making, a data set of this name.
+    """Return whether another job has made, or is making, a data set of this name.
 
     ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
     """

@@ -1,30 +1,28 @@
-"""`end_job`: what becomes of a job that has died is decided here, and nowhere else.
+"""`end_job` is the only place that decides what becomes of a job that has died.
 
-A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim.
-Somebody ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
+A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim. Another
+process ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
 recover``; the next run of a joint job; a writer that waits for A's place in the log of removals.
 
 The naive way is to see that A's mark is old, delete what A left, and go on. It fails:
 
-- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names what is not there.
-- A's caller was told by a flush that records are safe. B deletes them.
+- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names a missing shard.
+- A flush told A's caller that records are safe. B deletes them.
 - C ends A at the same time. B commits A's records and C deletes them, or both commit them.
-- B dies when half is deleted and the mark is gone: the rest is nobody's.
+- B dies when half is deleted and the mark is gone: no other process finds the rest.
 
-So B does this, in this order, and whoever comes after B's death begins anew:
+So B takes these steps, in this order. If B dies, the next process begins with the first step again:
 
-1. *Does A live?* Its lock says so, or its silence in a shared folder (`FoundJob.claim`); where nothing here can tell, a
-   person does (`Verdict`). B has
-   the lock to the end, so that on this machine C finds A "alive" meanwhile.
-2. *Has A ended?* Its closing segment or a tombstone says so. Then only what is left is cleared up.
-3. *Has A promised something?* Where the caller may, it is finished: B makes A's segments for it (`finishing`). Else it
-   is left as it is.
-4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit, B's and C's tombstone exactly one is
-   created. Only behind it anything is deleted.
-5. Objects that no commit names go first, then claims, then A's mark or header: by it the rest is found.
+1. *Is A alive?* Its lock says so, or in a shared folder its silence (`FoundJob.claim`). If neither can tell, a person
+   does (`Verdict`). B holds the lock to the end, so that on this machine C finds A "alive" meanwhile.
+2. *Has A ended?* Its closing segment or a tombstone says so. Then B only clears up what is left.
+3. *Has A promised something?* If the caller may, B makes A's segments for it (`finishing`). If not, A is left as it is.
+4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit and the tombstones of B and C, exactly
+   one is created. Nothing is deleted before that.
+5. Objects that no commit names go first, then claims, then A's mark or header, by which the rest is found.
 
-A job's own exit is the same from step 2 on, with what it knows of itself (`end_own_job`). What has no mark at all is
-ended by `end_unmarked`.
+A job's own exit takes the same steps from step 2 on, with what the job knows of itself (`end_own_job`). A job without
+any mark is ended by `end_unmarked`.
 """
 
 from __future__ import annotations
@@ -70,13 +68,13 @@ async def end_job(
 ) -> Answer:
     """End a job of another process, if it is dead and the verdict allows; otherwise it stays as it is.
 
-    What fails is raised; what was done until then stays done, and the rest is still there for the next call.
+    If a step fails, its error is raised. The steps before it stay done, and the next call does the rest.
 
     Args:
         folder: of the data set.
-        ending: is told what was done.
-        after: takes away the job's claims, and its header or mark, when it is left. Until then they keep others from
-            its names, and the lock is held. At once by default.
+        ending: records what was done.
+        after: deletes the job's claims, and its header or mark, when it is left. Until then they keep other jobs from
+            its names, and the lock is held. Without it, they are deleted at once.
 
     Raises:
         ConflictError: it was given up elsewhere, or others have its names, and it had promised something.
@@ -88,7 +86,7 @@ async def end_job(
             return "ended"
         if not (verdict.living and job.marked and not job.header.spool):
             return "alive"
-        staging = Staging(job.header, None)  # it is fenced, as one of which nothing here can tell
+        staging = Staging(job.header, None)  # it is fenced, like a job of which nothing is known here
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
     answer: Answer = "unknown"
     try:
@@ -105,7 +103,7 @@ async def end_job(
 
 
 async def end_fenced(folder: Storage, staging: Staging) -> None:
-    """End a rolling job of this process, whose flushes another one has fenced off, as that would have ended it.
+    """End a rolling job of this process whose flushes another process has fenced off, as that process would have.
 
     Raises:
         ConflictError: another process is ending it.
@@ -118,7 +116,7 @@ async def end_fenced(folder: Storage, staging: Staging) -> None:
 
 
 class _Taken:
-    """A job of another process that this one has the lock of."""
+    """A job of another process that this one has locked."""
 
     def __init__(self, folder: Storage, job: FoundJob, staging: Staging, ending: Ending) -> None:
         self._folder = folder
@@ -130,7 +128,7 @@ class _Taken:
         self._not_ours = False
 
     async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
-        """Do all that `take_away_mark` does not."""
+        """Do everything that `take_away_mark` does not."""
         folder, header, files = self._folder, self._header, self._staging.files
         if files is not None and not dead and not header.detached:  # no lock says of that that it has ended
             return "unknown"
@@ -179,7 +177,7 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Finish what the job had promised, or say that it is left; `None` where there is nothing to keep."""
+        """Finish what the job had promised, or say that it is left; `None` if there is nothing to keep."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
             return "promised"  # its records are in that spool
@@ -214,7 +212,7 @@ class _Taken:
         return "finished"
 
     async def _holds_promises(self) -> bool:
-        """Whether it may have been told that records are safe which are in no commit."""
+        """Return whether its caller may have learnt that records are safe which are in no commit."""
         header = self._header
         if await in_thread(self._staging.holds_promises):
             return True
@@ -229,12 +227,12 @@ class _Taken:
         return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
-        """Whether the id in the header of a spool is another job's: its writer found the id taken, and made nothing.
+        """Return whether the id in the header of a spool is another job's: its writer found the id taken.
 
-        The mark of a job is there before anything else of it, so that nothing of the other one is its.
+        The mark of a job is there before anything else of it, so nothing of the other job belongs to this one.
 
         Raises:
-            ConflictError: it has made something all the same, which stays as it is.
+            ConflictError: this job has made something all the same, which stays as it is.
         """
         header, files = self._header, self._staging.files
         if files is None or not header.spool:
@@ -250,7 +248,7 @@ class _Taken:
         return True
 
     async def take_away_mark(self) -> None:
-        """Take away claims, mark and header, by which the rest was found, and let go of the lock."""
+        """Delete claims, mark and header, by which the rest was found, and release the lock."""
         header = self._header
         ended = False
         try:
@@ -276,13 +274,13 @@ class Exit:
 
     Attributes:
         committed: its closing segment is there.
-        unsettled: nobody knows whether a commit took effect.
-        left: something that it published is in no commit, and could not be taken back.
-        doubtful: something that it asked for may come yet.
-        lingers: it may come under names that its claim keeps for it.
+        unsettled: it is unknown whether a commit took effect.
+        left: something that it published is in no commit, and could not be deleted.
+        doubtful: something that it asked for may still appear.
+        lingers: that may appear under names that its claim keeps for it.
         placed: it has a place in the log of removals.
         shared: other processes have made shards under its names, and it does not know which.
-        replaced: the shards in whose place its own are.
+        replaced: the shards that its own replace.
         claim: the number of its claim.
     """
 
@@ -300,13 +298,13 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Take away what is left of a job that ends by itself; False where something needs its mark or its header.
+    """Delete what is left of a job that ends by itself; return false if something needs its mark or its header.
 
-    ``bury`` deletes what is in doubt, but for some shards; it is called behind the job's tombstone, and these are what
-    that adds: another process may have taken up a shard whose answer had not come.
+    ``bury`` deletes what is in doubt, except some shards. It is called behind the job's tombstone, with the shards that
+    the tombstone adds: another process may have taken up a shard whose answer had not come.
 
     Raises:
-        StorageError, ManifestError: so does what is left then.
+        StorageError, ManifestError: what is left then needs them, too.
     """
     header, files = staging.header, staging.files
     name, writer = header.name, header.writer
@@ -335,7 +333,7 @@ async def end_own_job(
         # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
         await folder.delete(claim_key(name, exit.claim))
     if exit.doubtful and not exit.committed:
-        return False  # what comes late is not committed, and who recovers finds it by the mark
+        return False  # what comes late is not committed, and recovery finds it by the mark
     if header.life:
         await remove_mark(folder, name, writer)
     return True
@@ -344,7 +342,7 @@ async def end_own_job(
 async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
     """End writers that have no mark and no header, by their ids.
 
-    Behind this, nothing that is in no commit belongs to a job any more.
+    After this, no object that is in no commit belongs to a job any more.
     """
     for writer in sorted(writers):
         await entomb(folder, name, writer, by="verify")

@@ -1,8 +1,8 @@
 """`Finishing`: what a dead job had promised becomes part of its data set.
 
-The whole records of a journal are written into a shard of the name it would have had, with index and keys, and
-committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
-a crash meanwhile leaves what the next call begins with. What the job had published itself is committed as it is.
+The whole records of a journal are written into a shard of the name that it would have had, with index and keys, and
+committed like every other shard. So the manifest has nothing that was not published and verified, and after a crash the
+next call goes on with what is left. What the job had published itself is committed as it is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Finishing:
     """The finishing of one dead job that this process has taken. `begin` comes first."""
 
     def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
-        """``target`` is the folder of the data set; ``ending`` is told what was done."""
+        """``target`` is the folder of the data set; ``ending`` records what was done."""
         self._target = target
         self._staging = staging
         self._header = staging.header
@@ -77,7 +77,7 @@ class Finishing:
         self._own: set[str]
 
     async def begin(self) -> None:
-        """Look at the manifest; of a writer that flushes to its store, see first that it flushes nothing more."""
+        """Read the manifest; if the writer flushes to its store, first ensure that it flushes nothing more."""
         header = self._header
         last: int | None = None
         if self._flushes:
@@ -131,7 +131,7 @@ class Finishing:
 
         Raises:
             ConflictError: it was given up, or others have what it promised.
-            StorageError: among others, a file has an unknown second name; all others are committed.
+            StorageError: for instance, a file has an unknown second name; all others are committed.
         """
         files = self._staging.files
         entries: dict[str, ShardEntry] = {}
@@ -193,12 +193,12 @@ class Finishing:
             raise refused
 
     async def is_promised(self, files: JobFiles) -> bool:
-        """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+        """Return whether a fixed set is to be finished: a flush had returned, or all of it is whole.
 
-        Of one that had promised nothing, what is whole may be a part: of what it published, or had not taken back yet.
+        If it had promised nothing, the whole shards may be only a part: of what it published, or has not yet deleted.
 
         Raises:
-            ConflictError: it is, and others have its names.
+            ConflictError: it is to be finished, and others have its names.
         """
         names = self._names.fixed()
         if taken := await in_thread(lambda: list(filter(self._is_listed, names))):
@@ -224,7 +224,7 @@ class Finishing:
             self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
-        """Take the job's files; returns its shards. What others laid under their names is logged."""
+        """Take the job's files, and return its shards. What others put under their names is logged."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
@@ -236,11 +236,11 @@ class Finishing:
         return found
 
     def _is_listed(self, shard: str) -> bool:
-        """Whether a shard of this name is, or ever was, in a commit."""
+        """Return whether a shard of this name is, or ever was, in a commit."""
         return shard in self._own or self._history.lists(shard)
 
     async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:
-        """Make a shard of a journal; `None` if nothing is in it, or the shard is committed."""
+        """Make a shard of a journal; `None` if the journal is empty, or the shard is committed."""
         if self._is_listed(shard):
             if shard not in self._own:
                 raise _taken(self._target, shard)
@@ -250,9 +250,9 @@ class Finishing:
     async def _commit(
         self, entries: Sequence[ShardEntry], adopted: Sequence[ShardEntry], *, end: bool, well: bool
     ) -> bool:
-        """Commit shards, and ``end`` the log with them. Returns whether this did: another may have been faster.
+        """Commit shards, and ``end`` the log with them. Return whether this process did: another may have been faster.
 
-        What is ``adopted`` of a flush log, another has in shards of its own.
+        That one has the ``adopted`` shards of a flush log in shards of its own.
         """
         if not end:
             for entry in entries:
@@ -285,7 +285,7 @@ class Finishing:
         return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
-        """A shard of a set that has no journal: the writer had published it, or not begun it."""
+        """Return the entry of a shard without a journal, which the writer had published, or else make it empty."""
         with suppress(ObjectNotFoundError):
             return await self._unlisted(name)
         async with self._publisher.open_shard(name) as shard:
@@ -295,9 +295,9 @@ class Finishing:
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` if it has no whole record.
 
-        ``anew``: under a name of this attempt's own, because a damaged object has the shard's. That is deleted behind
-        the end of the log: a deletion that comes late would take a shard of the same name. Of a journal that has
-        positions, the records up to the last that was noted are published.
+        With ``anew``, under a name of this attempt's own, because a damaged object has the shard's. That object is
+        deleted behind the end of the log: a deletion that comes late would take a shard of the same name. Of a journal
+        that has positions, the records up to the last that was noted are published.
         """
         header, publisher, name = self._header, self._publisher, shard
         if anew:

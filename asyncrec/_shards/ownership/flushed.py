@@ -1,12 +1,12 @@
-"""What a writer without a disk had flushed when it died is found in its flush log, and written into shards.
+"""Find in its flush log what a writer without a disk had flushed when it died, and write it into shards.
 
-The naive way is to list the log and to write what is there. Suppose B does that, and the writer A is not dead: A
-flushes once more, tells its caller that the records are safe, and B ends A without them. So B takes A's next flush
-number first, for a *fence*, and lists behind it: what A flushes later is refused, and A learns it. Where a lock
-has proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
+The naive way is to list the log and to write what is there. Suppose B does that while the writer A is still alive: A
+flushes once more, tells its caller that the records are safe, and B ends A without them. So B first creates A's next
+flush entry as a *fence*, and lists after that: a later flush of A's is refused, and A gets an error. If a lock has
+proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
 
-What the log has of a shard that was committed is void. B's shards have B's token in their names, so that they are
-nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
+Entries for a shard that was committed are void. B's shards have B's token in their names, so that they stay B's own if
+B loses, and the end of A's log names them (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _MOST_BYTES = 2 * MOST_ENTRY
 
 
 class Flushed(NamedTuple):
-    """What is in a flush log.
+    """The content of a flush log.
 
     Attributes:
         entries: the numbers of the entries that are read, in order, each with the shards that it has records of.
-        records: how many records are taken of them, by shard.
-        ends: up to which section a shard's are taken: the number of the entry, and the section's own there.
+        records: how many of their records are taken, by shard.
+        ends: the section up to which a shard's are taken: the number of the entry, and the section's own in it.
     """
 
     entries: Mapping[int, frozenset[str]]
@@ -72,7 +72,7 @@ class Flushed(NamedTuple):
 
 
 async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
-    """The numbers of what is listed of a flush log, in order."""
+    """Return the numbers of the listed entries of a flush log, in order."""
     prefix = flush_prefix(name)
     found = [flush_of(info.key[len(prefix) :]) async for info in folder.list_objects(f"{prefix}{writer}-")]
     return sorted(each[1] for each in found if each is not None and each[0] == writer)
@@ -93,14 +93,14 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 
 
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
-    """See that a writer flushes nothing more.
+    """Ensure that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one that another
-    has put there, counts only if a look behind it shows that the writer has not come so far.
+    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one of another
+    process, counts only if a look after it shows that the writer has not come so far.
 
     Raises:
-        ConflictError: it flushes faster than this can be done.
-        StorageError: whether it flushes is not known.
+        ConflictError: the writer flushes faster than it can be fenced.
+        StorageError: it is unknown whether the writer still flushes.
     """
     for _ in range(_ATTEMPTS):
         listed, committed = await _last_of(folder, name, writer)
@@ -119,9 +119,9 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
 
 
 async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
-    """The last number of a flush log that is listed, and the last that a commit says.
+    """Return the last number of a flush log that is listed, and the last that a commit states.
 
-    In this order: what is no longer listed because a commit made it void, that commit says.
+    In this order: an entry that is no longer listed because a commit made it void is stated by that commit.
     """
     listed = await numbers_of(folder, name, writer)
     _, segment = await load_last(folder, name, writer)
@@ -129,10 +129,10 @@ async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
 
 
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
-    """Find what is in a flush log, behind its fence, but for entries that a later one repeats.
+    """Find what is in a flush log, behind its fence, except entries that a later one repeats.
 
-    What it has of shards that were ever committed is void. Of each shard, what comes last may be a part of a position's
-    records: that is left out.
+    Its records of shards that were ever committed are void. The last records of a shard may be a part of a position's
+    records: those are left out.
     """
     ends: dict[str, tuple[int, int]] = {}
     entries: dict[int, frozenset[str]] = {}
@@ -157,7 +157,7 @@ async def publish_flushed(
 ) -> tuple[list[ShardEntry], int]:
     """Publish what was flushed of these shards, under names of this attempt's own.
 
-    Returns their entries, and how many bytes are left of frames that go on nowhere.
+    Returns their entries, and how many bytes are left of frames that have no end.
     """
     own = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
     budget = ByteBudget(_MEMORY_LIMIT, objects=_AT_ONCE)
@@ -193,7 +193,7 @@ async def publish_flushed(
 
 
 def _has_room(budget: ByteBudget, shards: int) -> bool:
-    """Whether one more shard fits beside those that are open."""
+    """Return whether one more shard fits beside those that are open."""
     return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
 
 
@@ -222,15 +222,15 @@ class _Adopted:
 
     @property
     def cut(self) -> int:
-        """How many bytes are left of a frame that goes on nowhere."""
+        """How many bytes are left of a frame that has no end."""
         return self._fed - self._decoder.offset
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
-    """See that nothing is behind the end of a writer that may live, which has this number: else it is no end.
+    """Ensure that the log of a writer that may be alive has nothing behind ``number``, its supposed end.
 
     Raises:
-        ConflictError: something is.
+        ConflictError: it has; the writer is alive.
     """
     if (await load_last(folder, header.name, header.writer))[0] > number:
         raise ConflictError(
@@ -247,7 +247,7 @@ async def delete_adopted(folder: Storage, entries: Collection[ShardEntry]) -> No
 
 
 async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: bool) -> None:
-    """Delete a flush log whose writer has ended. ``fenced``: its fence stays, since the writer may live."""
+    """Delete a flush log whose writer has ended. ``fenced``: its fence stays, since the writer may be alive."""
     numbers = await numbers_of(folder, name, writer)
     if fenced and numbers:
         there = await load_entry(folder, name, writer, numbers[-1])
@@ -257,11 +257,11 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 
 
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
-    """The ids of those writers that have flushed something, and of which nothing has changed for too long.
+    """Return the ids of those writers that have flushed something, and have not changed for too long.
 
-    By the store's own clock: a small object is made and deleted for it, if there is anything to judge. The flush logs
-    of all writers are listed at once, and then what those have committed that have not flushed for too long. A fence is
-    no sign of life: another process has made it.
+    The store's own clock decides: if there is anything to judge, a small object is made and deleted to read it. The
+    flush logs of all writers are listed at once, and then the commits of those that have not flushed for too long. A
+    fence is not a sign of life: another process has made it.
     """
     silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
     if not silent_after:
@@ -305,7 +305,7 @@ async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> boo
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:
-    """What time it is by the store's clock; `None` where it does not list yet what was just made."""
+    """Return the time by the store's clock; `None` if the store does not list the new object yet."""
     key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
     await folder.put(key, b"\n")
     try:
@@ -315,7 +315,7 @@ async def _time_of(folder: Storage, name: str) -> datetime | None:
 
 
 async def clear_flushed(folder: Storage, name: str) -> None:
-    """Delete what came late into flush logs of writers that have ended, and what judges of them left. Fences stay."""
+    """Delete late entries of writers that have ended, and objects left by judging writers. Fences stay."""
     prefix = flush_prefix(name)
     keys = [info.key async for info in folder.list_objects(prefix)]
     if not keys:

@@ -1,6 +1,6 @@
-"""`Journals`: the unfinished files of a dead job are read: records, and how far their sources had come.
+"""`Journals` reads the unfinished files of a dead job: their records, and how far their sources had come.
 
-What cannot be read of a journal is no part of the data set. If it is damage, a copy is kept.
+What cannot be read of a journal does not become part of the data set. If it is damaged, a copy is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Journals:
         self._ending = ending
 
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
-        """Make the reader of a journal, or of a whole shard in a spool; it gives ``most`` records at the most."""
+        """Make the reader of a journal, or of a whole shard in a spool; it returns ``most`` records at the most."""
         path, keys, other_names, _ = self._files.to_read(shard)
         compressed = bool(self._header.compression.type)
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, most=most)
@@ -34,7 +34,7 @@ class Journals:
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
         """Read how far sources had come in a shard with ``records`` records; by default, in its journal.
 
-        Returns behind which record it is to be cut, and the positions; `None` if it has none.
+        Returns the record behind which it is to be cut, and the positions; `None` if it has none.
         """
         content = self.noted(shard)
         if content is None:

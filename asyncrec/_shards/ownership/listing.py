@@ -1,4 +1,4 @@
-"""`list_shards`: a path's shards are found in a manifest, or where there is none in what is stored."""
+"""`list_shards` finds a path's shards in a manifest, or without a manifest in what is stored."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def list_shards(
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
     If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
-    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); in the latter case
-    shards are left out that a writer has published and not yet committed, and those of another data set whose name
-    begins so, for its manifest decides what is read of it. Names that begin with ``_`` or ``.`` are never shards. With
-    ``storage``, the paths are keys in it.
+    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In the latter case
+    it leaves out shards that a writer has published and not yet committed, and those of another data set whose name
+    begins in the same way, because its own manifest decides what is read of it. Names that begin with ``_`` or ``.``
+    are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
@@ -56,17 +56,17 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """The paths of keys in a folder. Of a million it is a thread's work."""
+    """Return the paths of keys in a folder. If there are a million, call it in a thread."""
     return [folder + key for key in keys]
 
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
-    """The names of the folder's other data sets that begin so, ascending."""
+    """Return the names of the folder's other data sets that begin with ``beginning``, ascending."""
     return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out what a manifest has to say of: shards of a longer name's data set, and those of unfinished jobs."""
+    """Leave out what a manifest decides: shards of the data set of a longer name, and those of unfinished jobs."""
     others = await longer_names(folder, name)
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
@@ -103,8 +103,8 @@ def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[s
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
     """Leave out the objects of jobs that have not ended, for a data set without a manifest.
 
-    What a job has published is nobody's to read before it commits, nor after it was given up. What others wrote under
-    such names, TensorFlow say, is theirs as ever.
+    What a job has published must not be read before the job commits, nor after it was given up. What other programs,
+    such as TensorFlow, wrote under such names is read as before.
     """
     unfinished = set((await load_history(folder, name)).writers)
     jobs = await find_jobs(folder, name)
@@ -121,7 +121,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
 
 
 async def is_anything_at(store: Storage, key: str) -> bool:
-    """Whether a path names anything: a data set, of which a tombstone may be all that is left, a folder, or shards."""
+    """Return whether a path names anything: a data set (of which only a tombstone may be left), a folder, or shards."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
     for place in places:
@@ -134,7 +134,7 @@ async def is_anything_at(store: Storage, key: str) -> bool:
 
 
 async def why_nothing_at(store: Storage, key: str) -> str:
-    """What to say of a path at which nothing is to be read."""
+    """Return the message for a path at which there is nothing to read."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (

@@ -1,11 +1,11 @@
 """Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
-an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
-the begin of the job's log, number 0, and a locked file on the job's machine says whether the job lives
+an owner that can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
+the beginning of the job's log, number 0, and a locked file on the job's machine says whether the job is alive
 (`_shards.ownership.census`), unless the job is detached, or no lock file could be made.
 
-A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
+A claim is for jobs that want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.
 """
 
@@ -37,7 +37,7 @@ class Claim:
     Attributes:
         number: of those on this name; the highest counts.
         writer, since: of the job that made it.
-        plain: fixed shards have names without the maker: nobody else may ever have used them.
+        plain: fixed shards have names without the maker, which no other job may ever have used.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Claim:
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
-        # It counts all the same: somebody wanted the name, and may have used the plain ones.
+        # It counts all the same: a job wanted the name, and may have used the plain ones.
         return cls(number=number, writer="", plain=True)
 
 
@@ -95,7 +95,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """Load the header in a mark; `None` when there is no mark, or what stands there is not a header."""
+    """Load the header in a mark; `None` if there is no mark, or it holds no header."""
     try:
         content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
@@ -105,16 +105,16 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
 
 
 async def find_begun(folder: Storage, name: str) -> list[str]:
-    """The ids of the jobs that have a mark, whether it can be read or not."""
+    """Return the ids of the jobs that have a mark, whether it can be read or not."""
     prefix = manifest_prefix(name)
     found = [begin_of(info.key[len(prefix) :]) async for info in folder.list_objects(prefix)]
     return [writer for writer in found if writer is not None]
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not.
+    """Return the headers in the marks of a data set: of jobs that have not ended, alive or not.
 
-    Of more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
+    If there are more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
     """
     writers = await find_begun(folder, name)
     if most is not None and len(writers) > most:
@@ -124,7 +124,7 @@ async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> 
 
 
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
-    """All claims on a name, in the order of their numbers."""
+    """Return all claims on a name, in the order of their numbers."""
     prefix = manifest_prefix(name)
     numbers = {}
     async for info in folder.list_objects(f"{prefix}_claim-"):
@@ -141,7 +141,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 
 
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
-    """The names of a job's shards: fixed ones have no maker where the job's last claim says so.
+    """Return the names of a job's shards: fixed ones have no maker if the job's last claim says so.
 
     A job without a claim made nothing.
     """
@@ -152,7 +152,7 @@ async def names_of(folder: Storage, header: JobHeader) -> JobNames:
 
 
 async def delete_claims(folder: Storage, name: str, writer: str) -> None:
-    """Take away the claims of a job."""
+    """Delete the claims of a job."""
     for claim in await find_claims(folder, name):
         if claim.writer == writer:
             await folder.delete(claim_key(name, claim.number))
@@ -162,7 +162,7 @@ async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
     """Make a claim.
 
     Raises:
-        ConflictError: somebody else was first with this number.
+        ConflictError: another job was first with this number.
     """
     try:
         await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)

@@ -1,9 +1,9 @@
-"""The log of removals decides which of several jobs that remove or replace shards wins: it has one place for each.
+"""The log of removals decides which of several jobs that remove or replace shards wins: each takes one place in it.
 
-A place is a number, won by exclusive creation. Appending never takes a place. Whoever removes or replaces does, just
-before it commits, and its closing segment names the place: so a place counts when its job's closing segment is there,
-is void when its job was abandoned, and until then nobody can take the next. Of two that replace the same data set,
-the second therefore sees the first's commit.
+A place is a number, won by exclusive creation. Appending never takes a place. A job that removes or replaces takes one
+just before it commits, and its closing segment names the place. So a place counts once its job's closing segment is
+there, and is void once its job was abandoned; before that, no other job can take the next place. If two jobs replace
+the same data set, the second therefore sees the commit of the first.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ async def take_place(
     ends what is shielded in it.
 
     Raises:
-        ConflictError: somebody removed or replaced since; or is about to, and has not ended.
+        ConflictError: another job removed or replaced since; or is about to, and has not ended.
     """
     display_path = join(folder.root, name)
     patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
-    met: set[int] = set()  # by somebody's creation, which a listing need not show at once
+    met: set[int] = set()  # seen when another job created them; a listing need not show them at once
     while True:
         places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):
@@ -68,7 +68,7 @@ async def take_place(
                     f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:
-                with suppress(ConflictError):  # it lives, or nobody here can tell
+                with suppress(ConflictError):  # it is alive, or that is unknown
                     if await settle_dead(folder, name, holder):
                         break
                 if anyio.current_time() >= patience:
@@ -122,7 +122,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:
-    """Tell whose a place is; ``""`` where what stands there says nothing that can be read."""
+    """Return the owner of a place; ``""`` if what is there cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer = data["writer"]

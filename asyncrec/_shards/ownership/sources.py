@@ -1,18 +1,18 @@
-"""Who owns a source of records, such as a partition of a queue: one writer at a time, from the position that is stored.
+"""A source of records, such as a partition of a queue, has one writer at a time, which begins at the stored position.
 
-P reads message 7 of a queue and stops for an hour. Q takes P's place, reads 7, too, and both store message 8. The naive
-way is a lock on the source, which P does not know it has lost. Another is to compare positions before each commit: P
-compares, stops, and commits an hour later. So Q does this, in this order (docs/protocol.md):
+P continues a queue behind position 7 and stops for an hour. Q takes its place, continues behind 7, too, and both store
+message 8. The naive way is a lock on the source, but P does not know that it has lost it. Another is to compare
+positions before each commit: P compares, stops, and commits an hour later. So Q takes these steps (docs/protocol.md):
 
-1. *The last owner's log has ended*, or it has let go of the very turn that it had. If not, Q ends it, even if it lives:
-   nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log, with
-   its other sources.
-2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. Of several that want the source, one
-   wins, and the others look again: the winner is now the last owner.
+1. *The last owner's log has ended*, or it has released the very turn that it had. If not, Q ends it, even if P is
+   alive: nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log,
+   with its other sources.
+2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. If several processes want the source,
+   one wins, and the others look again: the winner is now the last owner.
 3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
 4. *Only now* Q reads the position.
 
-A turn is larger than every turn that the data set knows: a copy has the positions of its original, and no turns.
+A turn is larger than every turn that the data set knows: a copy has its original's positions, and no turns.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TakenSource(NamedTuple):
 
     @property
     def release(self) -> Mapping[str, int]:
-        """`Segment.releases` of the segment by which the writer lets go of the source.
+        """`Segment.releases` of the segment by which the writer releases the source.
 
         This or an earlier segment states the position of the last record that the writer has acknowledged. The writer
         takes the source again only when the segment is there.
@@ -144,7 +144,7 @@ async def take_source(
         ConflictError: another process has taken the source; or its owner cannot be ended from here; or the job's own
             log was ended (``ended`` is set).
         ManifestError: a turn cannot be read, or is that of another source whose name has the same hash.
-        StorageError: whether the turn was won is not known.
+        StorageError: it is unknown whether the turn was won.
     """
     if header.kind != "rolling":
         raise ArgumentValueError(
@@ -180,7 +180,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # Not shielded: a turn of which no answer came is in the way of no process.
+            # Not shielded: a turn that was asked for and not answered hinders no process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)
@@ -192,7 +192,7 @@ async def take_turn(
 
 
 async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> None:
-    """End the log of a source's last owner, as a recovery does, even if the owner lives.
+    """End the log of a source's last owner, as a recovery does, even if the owner is alive.
 
     Raises:
         ConflictError: it cannot be ended from here; the message says what can be done.
@@ -223,10 +223,10 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
 
 
 async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
-    """See that the log of a job which has lost a turn goes on: the winner may have ended it.
+    """Ensure that the log of a job which has lost a turn goes on: the winner may have ended it.
 
     Raises:
-        ConflictError: it has ended.
+        ConflictError: the log has ended.
     """
     if (closing := await load_closing(folder, name, writer)) is not None:
         raise abandoned_error(folder, name, closing)
@@ -314,14 +314,14 @@ class _Taking:
         return writer
 
     def is_free(self, turn: int, owner: str) -> bool:
-        """Whether the owner's log has ended, or has let go of this very turn."""
+        """Return whether the owner's log has ended, or has released this very turn."""
         history = self._history
         return owner in self.ended or (
             history is not None and (owner in history.ended or history.releases.get(self._source) == turn)
         )
 
     def is_full(self) -> bool:
-        """Whether the data set has as many sources as it can have."""
+        """Return whether the data set has as many sources as it can have."""
         return self._history is not None and len(self._history.progress) >= MOST_SOURCES
 
     def lost(self, owner: str) -> ConflictError:

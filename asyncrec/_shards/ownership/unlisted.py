@@ -1,4 +1,4 @@
-"""Shards that their writer published, and could not commit any more, are described for the manifest."""
+"""Describe shards for the manifest that their writer published, and could not commit any more."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 async def entry_of_unlisted(
     target: Storage, names: JobNames, shard: str, *, compression: CompressionOptions, now: str
 ) -> ShardEntry:
-    """Describe a shard that is there already for the manifest, after reading all of it. ``now`` is its commit's time.
+    """Describe an existing shard for the manifest, after reading all of it. ``now`` is the time of its commit.
 
     Raises:
-        ObjectNotFoundError: it is not.
+        ObjectNotFoundError: it does not exist.
         FormatError: it is damaged.
     """
     from asyncrec._records.reading.reader import open_reader  # writers import this module, and read nothing
@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Whether a shard that is there begins with the records of a journal, which is closed.
+    """Return whether an existing shard begins with the records of a journal, which is closed.
 
     Raises:
         FormatError: the shard is damaged.
@@ -105,7 +105,7 @@ async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) ->
 
 
 async def is_there(target: Storage, key: str) -> bool:
-    """Whether there is such an object."""
+    """Return whether the object exists."""
     try:
         await target.head(key)
     except ObjectNotFoundError:

@@ -1,4 +1,4 @@
-"""What the caller of `end_job` allows, and what it is answered."""
+"""What the caller of `end_job` allows, and the answer that it gets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verdict:
         living: the job is ended even if a lock proves it alive, unless it has something on a disk: its next request
             for a segment or a flush entry is refused. A writer that flushes to its store goes on in a new log.
         finishes: what may be committed of it: what a rolling writer left, or also a fixed set that is promised or
-            whole. Who may finish nothing wants its name, and gives up a fixed set that promised nothing.
+            whole. A caller that may finish nothing wants its name, and gives up a fixed set that promised nothing.
     """
 
     dead: bool = False

@@ -1,1 +1,1 @@
-"""What a dead writer left is finished by another process."""
+"""Another process finishes what a dead writer left."""

@@ -1,12 +1,12 @@
 """Before a writer begins, what rolling writers had left on its disk when they died becomes part of the data set.
 
 So a program that was killed and is started again loses nothing that was on the disk, without a call of
-`asyncrec.recover`. A job that is all or nothing is never completed unasked: the log names it, with both remedies,
-unless this writer wants its name; then `settle_claims` gives up a job that promised nothing.
+`asyncrec.recover`. A job that is all or nothing is never completed unasked: a log line names it, with both remedies.
+But if this writer wants its name, `settle_claims` gives up a job that promised nothing.
 
 A writer that skips records by their keys has to know the keys of every record that may still become part of the data
-set. So the shards that writers without a disk had published when they died are committed first, too, and the log names
-a spool that still holds records.
+set. So the shards that writers without a disk had published when they died are committed first, too, and a log line
+names a spool that still holds records.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ async def recover_on_opening(
     In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
 
     Args:
-        own: of the writer that is about to begin.
-        known_keys: commit also what rolling writers on this machine that have no disk had published. Of one that had a
-            spool, the log says what is to be done. Those on other machines cannot be asked, and are left alone.
+        own: the header of the writer that is about to begin.
+        known_keys: commit also what rolling writers on this machine that have no disk had published. If one had a
+            spool, the log says what to do. Writers on other machines cannot be asked, and are left alone.
         path: of the data set, for the log.
-        wanted: otherwise nothing is touched, and the log says what is there.
+        wanted: if false, nothing is touched, and the log says what is there.
 
     Raises:
-        ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
+        ConflictError, StorageError, ManifestError: something could not be committed; it is still there.
         StorageError: the data set's folder is a spool.
     """
     if home is not None:
         if not own.spool:
             await in_thread(refuse_spool, home)
         jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-        # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+        # A job that left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:
@@ -145,11 +145,11 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 
 
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
-    """Commit what a few writers had flushed to the store that died here, or have been silent for too long.
+    """Commit what a few writers had flushed to the store, if they died here, or have been silent for too long.
 
-    They are chosen at random: each takes some requests, of a writer that has work of its own.
+    They are chosen at random: each takes some requests of a writer that has work of its own.
 
-    What fails is logged: the writer that asks is open, and needs none of it.
+    Failures are logged: the writer that calls this is open, and does not depend on it.
     """
     try:
         marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]
@@ -164,13 +164,13 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
-    """See that a spool holds no record of another data set than the one at ``url``, of this name.
+    """Ensure that a spool holds no record of another data set than the one at ``url``, of this name.
 
-    What lies in a folder does not say where its records go: its caller does. The note of a writer that had written
-    nothing stays, for `asyncrec.recover`, and hinders no writer.
+    The caller says where a spool's records go, not the folder. The note of a writer that had written nothing stays, for
+    `asyncrec.recover`, and hinders no writer.
 
     Raises:
-        StorageError: it does.
+        StorageError: the spool holds such a record.
     """
     for job in await in_thread(jobs_in, LocalHome(spool)):
         header = job.header

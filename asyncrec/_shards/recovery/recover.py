@@ -1,10 +1,10 @@
-"""`recover`: after a crash, what its jobs left becomes part of the data set, or is given up.
+"""`recover`: after a crash, what the jobs of a data set left becomes part of it, or is given up.
 
 It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
-marks in a store. Each is ended by `end_job` (`_shards.ownership.end_job`), which keeps what it had promised: records
+marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them, and keeps what it had promised: the records
 of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
-or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age, until a
-person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines share,
+or whole. A job that is alive is left alone. A job on another machine cannot be asked: it is named, with its age, until
+a person says that it is dead, or that it is to be given up. If its header is in a folder that several machines share,
 it counts as dead when nothing of it has changed for two minutes.
 """
 
@@ -70,7 +70,7 @@ async def recover(
             then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes to
             its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
             job that is proven to be alive is not touched.
-        storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
+        storage: an open `Storage`; the path of the data set, ``to`` if ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:
@@ -121,10 +121,10 @@ async def recover(
 
 
 async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:
-    """The data set that may be called ``key``, and those below it that a job has begun to write to.
+    """Return the data set that may be called ``key``, and those below it that a job has begun to write to.
 
     Raises:
-        ArgumentValueError: below it is a spool with something in it.
+        ArgumentValueError: below it is a spool that is not empty.
     """
     parent, _, name = key.rpartition("/")
     found: set[tuple[str, str]] = set()
@@ -147,7 +147,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
 
 
 def _begun_in(folder: LocalStorage) -> set[str]:
-    """The data sets that jobs with a header in a folder write to. Blocks.
+    """Return the data sets that jobs with a header in a folder write to. Blocks.
 
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.

@@ -1,4 +1,4 @@
-"""`RecoveryRun`: one call of `asyncrec.recover`, job after job, and what comes of it."""
+"""`RecoveryRun`: one call of `asyncrec.recover`, job after job, and its outcome."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RecoveryRun:
     """The progress of one call: what it has done so far, and what has failed.
 
     Attributes:
-        silent: ids of writers that are taken for dead, because nothing of them has changed in the store for too long.
-        left: jobs whose shards belong together, and would have been completed if it were to complete any.
+        silent: ids of writers that are taken for dead, because they have not changed in the store for too long.
+        left: jobs whose shards belong together, and that this call would have completed if it completed any.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class RecoveryRun:
         self._errors: list[Exception] = []
 
     def refuse_unknown(self, path: str, jobs: Iterable[FoundJob]) -> None:
-        """See that every id that the caller names is that of one of these jobs.
+        """Raise unless every id that the caller names is that of one of these jobs.
 
         Raises:
-            ObjectNotFoundError: one is not.
+            ObjectNotFoundError: an id is not.
         """
         if missing := (self._abandon | self._dead).difference(job.header.writer for job in jobs):
             raise ObjectNotFoundError(f"{path}: there is no unfinished job with the id {', '.join(sorted(missing))}")
@@ -64,7 +64,7 @@ class RecoveryRun:
         return sum(shard.records for shard in self._done.shards)
 
     async def end(self, job: FoundJob, folder: Storage) -> bool:
-        """End one job on the data set in ``folder``; an error is kept, and raised by `outcome`: then False."""
+        """End one job on the data set in ``folder``. Return false after an error, which `outcome` raises."""
         header = job.header
         try:
             await self._end(job, folder)

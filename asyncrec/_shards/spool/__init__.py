@@ -1,1 +1,1 @@
-"""Shards are kept in a folder on local disk until they have been uploaded."""
+"""Shards stay in a folder on local disk until they have been uploaded."""

@@ -16,9 +16,9 @@ class Upload:
     """A shard on its way from the spool into the store.
 
     Attributes:
-        written: how many bytes of it lie on the disk.
-        entry: what the manifest is to say of it, once it is whole.
-        ticket: the last record's; known then, too.
+        written: how many bytes of it are on the disk.
+        entry: what the manifest will say of it, once it is whole.
+        ticket: that of its last record; known then, too.
     """
 
     def __init__(self, key: str) -> None:
@@ -29,7 +29,7 @@ class Upload:
         self._changed = anyio.Event()
 
     def change(self) -> None:
-        """Have who waits look again."""
+        """Wake the tasks in `wait`, to look again."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -38,18 +38,18 @@ class Upload:
         await self._changed.wait()
 
 
-# An hour of a crawl that writes 2 MB/s, and small beside the disks of machines that crawl.
+# An hour of a crawl that writes 2 MB/s, and small compared with the disks of machines that crawl.
 SPOOL_LIMIT = 8 << 30
 
 
 class SpoolBacklog:
-    """The bytes that a writer's shards take in its spool, held against a limit.
+    """The bytes that a writer's shards take in its spool, with a limit.
 
-    At the limit nothing more is taken in, and what is open ends, so that it can be uploaded. Records are taken again
+    At the limit no more records are taken, and open shards end, so that they can be uploaded. Records are taken again
     when a quarter of the limit is free.
 
     Attributes:
-        limit: bytes of shards that may wait, and of those open; on top come what was taken in before it was reached
+        limit: bytes of shards that wait or are open; not counted are the records that were taken before it was reached
             (at most a writer's ``memory_limit``), indexes and keys.
         used: bytes of shards that wait or are open.
     """
@@ -82,10 +82,10 @@ class SpoolBacklog:
         del self._uploads[upload.key]
 
     def sent(self, key: str, size: int) -> None:
-        """Count so many more bytes of a shard, which lie on the disk.
+        """Count ``size`` more bytes of a shard, which are on the disk.
 
         Raises:
-            StorageError: they are too many, and nothing will leave the spool.
+            StorageError: the spool is full, and nothing will leave it.
         """
         self.used += size
         if (upload := self._uploads.get(key)) is not None:
@@ -94,7 +94,7 @@ class SpoolBacklog:
         self._apply_limit()
 
     def freed(self, size: int) -> None:
-        """Count off a shard of that size, which is no longer in the spool."""
+        """Subtract a shard of that size, which is no longer in the spool."""
         self.used -= size
         self._apply_limit()
 

@@ -1,13 +1,13 @@
 """`SpoolFolder`: shards are written to a local folder first, and are uploaded from it meanwhile.
 
-An object writer writes its shards there as it would into a local data set, with index and keys; so what a flush
-acknowledges is on the disk, and a store that is slow or down stops nobody. An uploader for each
-(`asyncrec._shards.spool.uploader`) follows: it sends the parts of a shard as they come to lie on the disk, publishes it
-once it is whole, commits it, and removes it from the spool. A store that is down is tried again, from the shard's
-beginning, for as long as the writer lives; at the exit once more.
+An object writer writes its shards there as it would into a local data set, with index and keys. So the records that a
+flush acknowledges are on the disk, and a store that is slow or down does not stop the writer. An uploader for each
+object writer (`asyncrec._shards.spool.uploader`) follows: it sends the parts of a shard as they reach the disk,
+publishes it once it is whole, commits it, and removes it from the spool. If the store is down, the uploader tries
+again, from the shard's beginning, for as long as the writer lives; and once more at the exit.
 
-The folder belongs to one writer at a time, by a lock that dies with its process. What an earlier one left is recovered
-before anything is written.
+The folder belongs to one writer at a time, by a lock that ends with its process. What an earlier writer left is
+recovered before anything is written.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with its index and keys; the shard goes last: by it, recovery finds the others. Blocks."""
+        """Remove a shard with its index and keys; the shard goes last: recovery finds the others by it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -64,20 +64,20 @@ class SpoolFolder(LocalStorage):
 
 
 def is_spool(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder has been a spool. Blocks."""
+    """Return whether a folder has been a spool. Blocks."""
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return stat.S_ISREG(os.lstat(os.path.join(path, LOCK_NAME)).st_mode)
     return False
 
 
 def refuse_spool(folder: LocalStorage | None) -> None:
-    """See that a folder in which a data set is written, or recovered, is not a spool. Blocks.
+    """Refuse a folder that is a spool, as the place to write or recover a data set. Blocks.
 
-    In a spool, whole shards have the names that they will have in their data set. Whoever looked for that data set in
-    the spool itself would take them for uploaded, and remove them.
+    In a spool, whole shards have the names that they will have in their data set. A job that looked for that data set
+    in the spool would take them for uploaded, and remove them.
 
     Raises:
-        StorageError: it is one.
+        StorageError: the folder is a spool.
     """
     if folder is not None and is_spool(folder.folder):
         raise StorageError(
@@ -90,7 +90,7 @@ def refuse_spool(folder: LocalStorage | None) -> None:
 async def lock_spool(
     path: str | os.PathLike[str], *, target: LocalStorage | None = None
 ) -> AsyncIterator[LocalStorage]:
-    """Lock the folder of a spool for this process, and make it if need be.
+    """Lock the folder of a spool for this process, and make it if necessary.
 
     Args:
         target: the folder of the data set, if it is a local one.

@@ -1,4 +1,4 @@
-"""`Uploader`: a task sends shards from the spool to the store, one after another, each as it grows."""
+"""`Uploader`: a task that sends shards from the spool to the store, one after another, each as it grows."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _STEP = 256 << 10
 
 
 class UploadEvents(Protocol):
-    """What happens to the shards of an `Uploader`; the writer that has it implements this."""
+    """What happens to the shards of an `Uploader`; its writer implements this."""
 
     async def before_upload_ends(self, upload: Upload) -> None:
-        """All of a shard is sent; returning has it published."""
+        """All of a shard is sent; the shard is published when this returns."""
 
     async def uploaded(self, upload: Upload) -> None:
         """A shard is published and has to be committed. Called again after a transient error, until it is."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The uploader has returned, or failed with that."""
+        """The uploader has returned, or failed with ``error``."""
 
 
 class _Dropped(Exception):
@@ -60,9 +60,9 @@ class Uploader:
     """A task that uploads the shards of one object writer from the spool, one after another.
 
     Attributes:
-        error: what it failed with; everything is in the spool still.
-        retries: how often something was tried again, a request or a whole shard.
-        next_try: by the event loop's clock, when that last was due.
+        error: the error that ended it; everything is still in the spool.
+        retries: how often a request or a whole shard was tried again.
+        next_try: when the last retry was due, by the event loop's clock.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Uploader:
         return upload
 
     def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
-        """Tell that a shard is whole, with its description and its last record's ticket."""
+        """Note that a shard is whole, with its description and its last record's ticket."""
         self._fates.move(upload.key, "finish")
         upload.entry, upload.ticket = entry, ticket
         upload.change()
@@ -105,14 +105,14 @@ class Uploader:
         upload.change()
 
     def close(self) -> None:
-        """Have `run` return when everything is uploaded, and give up what fails from now on."""
+        """Make `run` return when everything is uploaded, and give up failed uploads from now on."""
         self._closing.set()
         self._arrived.set()
 
     # -- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Upload what comes, until `close`."""
+        """Upload shards as they come, until `close`."""
         try:
             with telling_faults(self._failed):
                 while upload := await self._next():
@@ -129,7 +129,7 @@ class Uploader:
             self._events.ended(self.error)
 
     def _failed(self, delay: float) -> None:
-        """Note that something failed, and is tried again after so many seconds."""
+        """Note that something failed, and is tried again after ``delay`` seconds."""
         self.retries += 1
         self.next_try = self._clock() + delay
 
@@ -153,7 +153,7 @@ class Uploader:
                 return
             except TransientStorageError as error:
                 if self._fates[upload.key] == "committed":
-                    raise  # the caller's own, of what is told of a commit
+                    raise  # from the caller's function that is called after a commit
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(
@@ -241,7 +241,7 @@ class Uploader:
         return entry
 
     async def _is_there(self, entry: ShardEntry) -> bool:
-        """Whether what stands in the store under the shard's name is the shard."""
+        """Return whether the object in the store with the shard's name is the shard."""
         info = await self._store.head(entry.path)
         if info.size != entry.bytes:
             return False
@@ -251,14 +251,14 @@ class Uploader:
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:
-        """Open the file of a shard, under the name it has by now."""
+        """Open the file of a shard, under its present name."""
         with suppress(ObjectNotFoundError):
             return open_own(str(self._spool.partial_of(key)), os.O_RDONLY, linked=True)
         return open_own(str(self._spool.path_of(key)), os.O_RDONLY, linked=True)
 
 
 def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:
-    """Fill the block from the file; returns the checksum of all up to its end."""
+    """Fill the block from the file; return the checksum of everything up to its end."""
     with mapped_errors("reading", name):
         done = 0
         while done < len(block):

@@ -1,1 +1,1 @@
-"""Records of many tasks go to the open shards of one writer."""
+"""The writers of data sets: records of many tasks go to the open shards of one writer."""

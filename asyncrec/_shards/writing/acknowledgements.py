@@ -26,7 +26,7 @@ class Acknowledgements:
     """The levels that the writes of one writer have reached.
 
     Attributes:
-        ended: nothing will be committed any more.
+        ended: whether nothing will be committed any more.
     """
 
     def __init__(self, path: str, queues: Sequence[WriteQueue]) -> None:
@@ -40,26 +40,26 @@ class Acknowledgements:
     def error(self) -> BaseException | None:
         """The error of the first object writer or uploader that failed."""
         if self._error is None:
-            self._error = self._queues[0].error  # a fork sets that of all queues, and tells nobody
+            self._error = self._queues[0].error  # a fork sets the error of all queues, and calls nothing here
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """Keep an error of an object writer or uploader: the first, unless that was a mere cancellation."""
+        """Keep an error of an object writer or uploader: the first one, unless that was only a cancellation."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 
     def check(self) -> None:
-        """Tell one more caller that a shard has failed."""
+        """Raise, for one more caller, the error of a shard that failed."""
         if (error := self.error) is not None:
             raise copy_for_reraise(error)
 
     def raise_failure(self) -> None:
-        """Raise the error itself, at the exit. A shard that was cancelled with the writer has none of its own."""
+        """Raise the error itself, at the exit. A shard that was cancelled with the writer has no error of its own."""
         if (error := self.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """Let those who wait look again: a shard got on, or failed."""
+        """Wake the tasks in `wait`, to look again: a shard got on, or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -68,20 +68,20 @@ class Acknowledgements:
         await self._changed.wait()
 
     def level_of(self, ticket: int) -> Level:
-        """Tell which level every write up to the ticket has reached."""
+        """Return the level that every write up to the ticket has reached."""
         if ticket < self.first_uncommitted:
             return "committed"
         return "spooled" if ticket <= self.last_spooled else "buffered"
 
     @property
     def first_uncommitted(self) -> int:
-        """The first ticket of what is not committed; beyond `sys.maxsize`: all is."""
+        """The first ticket that is not committed; beyond `sys.maxsize` if all are."""
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         return min(uncommitted, default=sys.maxsize + 1)
 
     @property
     def last_spooled(self) -> int:
-        """The last ticket that has reached a disk, or a commit, with every one before it; `sys.maxsize`: all have."""
+        """The last ticket that has reached a disk or a commit, with all before it; `sys.maxsize` if all have."""
         unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
         return min(unspooled) - 1 if unspooled else sys.maxsize
 
@@ -114,7 +114,7 @@ class Acknowledgements:
 
 
 def unreachable(job: Job, level: str) -> str:
-    """Say why flushing cannot reach a level."""
+    """Return why flushing cannot reach a level."""
     if level == "committed":
         return "flush does not commit; call commit(), or leave the context"
     if job.header.kind == "whole":

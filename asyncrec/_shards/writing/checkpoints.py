@@ -1,18 +1,18 @@
 """`tending`: a rolling writer looks after its data set while it is open, so that no data set needs a cron job.
 
-It says that it lives, it takes up writers that died, and it makes a checkpoint now and then.
+It shows that it is alive, takes up writers that died, and makes a checkpoint now and then.
 
 Each commit is an object of its own, and opening a data set takes a request for each one that no checkpoint covers. So
-something has to merge them. One naive way is that each reader does it that meets many; but a reader may have no right
+some process has to merge them. The naive way is that a reader does it if it meets many; but a reader may have no right
 to write. Another is that each writer does it at its end. Suppose A, B and 998 others are started together and end
 together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints counts.
 
-So a writer that met a hundred segments in no checkpoint as it opened merges them after a random time of up to a minute.
-It lists once more first: if a new checkpoint is there, another writer was faster, and it reads nothing. A writer that
-met few does not look then, because a thousand that begin together would all read what each of them commits in its first
-minute. Every writer looks behind one in a thousand of its shards, also after such a time. If it fails, nothing is lost:
-the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as for ``asyncrec compact``
-(`asyncrec._shards.commit.compaction`).
+So a writer that met a hundred uncovered segments as it opened merges them after a random time of up to a minute. It
+first lists once more: if there is a new checkpoint, another writer was faster, and it reads nothing. A writer that met
+few segments does not look then: of a thousand that begin together, each would read what all of them commit in their
+first minute. Every writer looks after one in a thousand of its shards, on average, again after a random time. If it
+fails, nothing is lost: the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as
+for ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ MOST_DELETED = 1000
 
 @asynccontextmanager
 async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
-    """Make a checkpoint now and then until the context ends, and take up silent writers; what is under way is given up.
+    """Make a checkpoint now and then until the context ends, which gives up one in progress; take up silent writers.
 
     Args:
-        recovers: take up what writers had flushed to the store that have been silent for too long.
+        recovers: whether to take up what writers had flushed to the store that have been silent for too long.
     """
     job, path = shards.job, shards.path
     if job.header.kind != "rolling":  # it ends with one segment
@@ -72,10 +72,10 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 
 
 async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
-    """See that a writer that flushes nothing is not taken for dead; in the end, by committing what it has flushed.
+    """Keep a writer that flushes nothing from being taken for dead; in the end, by committing what it has flushed.
 
-    Then nothing of it is in the log, and nothing more has to be asked of the store. An entry that came while its shards
-    were being committed is deleted only if another commit says its number.
+    Then nothing of it is in the log, and the store is asked no more. An entry that came while its shards were being
+    committed is deleted only if another commit states its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:
@@ -94,7 +94,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Look when the writer has opened, and once more when one that died right before has been silent for as long."""
+    """Look after the opening, and once more when a writer that died just before has been silent for long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):
@@ -116,7 +116,7 @@ async def _make_checkpoints(job: Job, path: str) -> None:
 
 
 async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
-    """Merge if many segments are in no checkpoint, and none is newer than ``behind``. What fails is logged."""
+    """Merge if many segments are in no checkpoint, and no checkpoint is newer than ``behind``. Failures are logged."""
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(

@@ -32,15 +32,15 @@ async def _fails(job: Job, shard: str | None, levels: Levels, error: Exception) 
 
 
 class CommitCoordinator:
-    """The part of a sharded writer that names and commits shards, for all that are open.
+    """The part of a sharded writer that names and commits shards, for all open ones.
 
     Attributes:
         job: makes the shards.
         fixed: whether their number is fixed.
-        turn: held for each short step that many shards do at once: all of them together are not short.
-        written: of fixed shards, all are written before the first is published;
-        sent: and all are sent before the first upload ends.
-        go_on: says what of a shard that failed is written once more, in another job; `None`: the writer fails.
+        turn: held for each short step that many shards do at once: all of these steps together are not short.
+        written: opens when all fixed shards are written; only then is the first published.
+        sent: opens when all are sent; only then does the first upload end.
+        go_on: returns what of a failed shard is written once more, in another job; `None`: the writer fails.
     """
 
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
@@ -76,7 +76,7 @@ class CommitCoordinator:
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """Let go whoever waits: a ticket reached a level, or something failed with that error."""
+        """Wake callers that wait: a ticket reached a level, or something failed with ``error``."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()
@@ -95,14 +95,14 @@ class CommitCoordinator:
         self._unlisted = []
 
     async def _unspool(self, entry: ShardEntry) -> None:
-        """Remove a committed shard from the spool, where there is one."""
+        """Remove a committed shard from the spool, if there is one."""
         if (spool := self.job.spool) is not None:
             await in_thread(spool.remove, entry)
             spool.backlog.freed(entry.bytes)
 
 
 class _Gate:
-    """A gate that opens when so many wait at it."""
+    """A gate that opens when ``size`` tasks wait at it."""
 
     def __init__(self, size: int) -> None:
         self._missing = size

@@ -1,18 +1,18 @@
-"""`DetachedJob`: a joint job whose steps are done by processes that end in between, so that no process can hold it.
+"""`DetachedJob`: a joint job whose steps run in processes that end in between, so that no process can hold it.
 
-Spark begins a write in one process, and commits or aborts it in another one. A lock that says that the job lives would
-be gone with the first of them. The naive way out is a process that stays and keeps the lock: then the others have to
-find it, to trust it and to end it, and the job dies with a process that does none of its work.
+Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be gone
+with the first of them. The naive way is a process that stays and keeps the lock: then the others have to find it, trust
+it and end it, and the job dies with a process that does none of its work.
 
-Here the header says that the job is detached. Nothing proves such a job dead, so others leave it alone, as they do a
-job on another machine, and its ``job_id`` stands in for the proof: a run of an id ends the runs of that id before it,
-whether they live or not. Let A begin run 1, and B run 2. B creates the tombstone of run 1; A creates its closing
-segment when its tasks are done. Both have the same name and are created exclusively, so that one of them wins. If A was
-first, B finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and
-nothing of run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
+So the header says that the job is detached. Nothing proves such a job dead, so other processes leave it alone, like a
+job on another machine. Its ``job_id`` stands in for the proof: a run of an id ends the earlier runs of that id, alive
+or not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1
+when its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B
+finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and nothing of
+run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
 
-Without a ``job_id`` no other run can say that the job is over: if its processes were killed, `asyncrec.recover` names
-it as unfinished, and gives it up when it is told to (``abandon``).
+Without a ``job_id``, no other run can say that the job is over. If its processes were killed, `asyncrec.recover`
+reports it as unfinished, and gives it up on request (``abandon``).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from asyncrec.storage._url import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedJob:
-    """A job that was begun, made by `begin_detached_job`. It can be pickled; any process ends it, once.
+    """A job that was begun by `begin_detached_job`. It can be pickled; any process ends it, once.
 
     Attributes:
-        share: for `asyncrec._shards.writing.joint_job.open_share`, in whatever process.
-        header: the job's; `None` if an earlier run of its id has committed: nothing is to be done.
+        share: for `asyncrec._shards.writing.joint_job.open_share`, in any process.
+        header: the job's; `None` if an earlier run of its id has committed, and nothing has to be done.
         replaced: the paths that it replaces, as compressed JSON, since tasks carry them, too; `None` if it appends.
         removals: the last place in the log of removals that it knew of.
     """
@@ -66,8 +66,8 @@ class DetachedJob:
         Raises:
             ConflictError: another run of its id has ended it, or it was given up, or the data set was replaced; nothing
                 is committed.
-            DatasetError: there are others than were counted; nothing is committed.
-            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+            DatasetError: the shards have another number of records than ``records``; nothing is committed.
+            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
         """
         if (header := self.header) is None:
             return
@@ -101,7 +101,7 @@ class DetachedJob:
                 await settle_dead(folder, name, header.writer, take_over=True)
 
     async def give_up(self, *, storage_options: dict[str, Any] | None) -> None:
-        """End the job without a commit, and delete what its tasks made. Of one that is committed, what is in it stays.
+        """End the job without a commit, and delete what its tasks made. A committed job keeps what is in the data set.
 
         Raises:
             ConflictError: another process is just ending it.
@@ -115,7 +115,7 @@ class DetachedJob:
                 await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
-        """The data set as it was when the job began. Blocks.
+        """Return the data set as it was when the job began. Blocks.
 
         Raises:
             ConflictError: some of it was removed since.

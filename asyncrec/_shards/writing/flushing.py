@@ -1,4 +1,4 @@
-"""How often a writer flushes, and after which silence it may be taken for dead, where its caller does not say."""
+"""By default, how often a writer flushes, and after which silence it may be taken for dead."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
 
 
 def seconds_to_flush(given: float | str | None, *, on_disk: bool) -> float | None:
-    """How old a record may become before it is flushed, where the caller says ``"default"``; `None`: any age."""
+    """Return how old a record may become before it is flushed, if the caller says ``"default"``; `None`: any age."""
     if isinstance(given, str):
         return _FLUSH_SECONDS if on_disk else _STORE_FLUSH_SECONDS
     return given
 
 
 def silence_of_dead(flush_seconds: float | None, dead_after: float | None) -> float:
-    """After how long a silence a writer that flushes to its store may be taken for dead; 0 if it does not flush.
+    """Return the silence after which a writer that flushes to its store may be taken for dead; 0 if it does not flush.
 
     Raises:
         ArgumentValueError: ``dead_after`` is too short to tell a dead writer from one that is about to flush.

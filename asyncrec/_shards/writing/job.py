@@ -1,14 +1,14 @@
 """`Job`: shards are made for one data set, from the mark before the first object to the one object that ends the job.
 
-Every writer and every tool that makes shards does it as a job, and so each rule stands here once:
+Every writer and every tool that makes shards is a job. So each rule is here once:
 
-1. Before anything is made there is a mark that says whose it is, and a lock that dies with the process.
-2. Who wants the data set's name for itself claims it, and is told at once when somebody else has it.
-3. Shards, indexes and keys are made under names that nobody else makes.
-4. The closing segment is created exclusively, and by it everything is committed that was not before. Whoever gives a
-   dead job up takes that name first, for a tombstone; so exactly one of both happens.
-5. What replaces takes a place in the log of removals before, and deletes what it replaced after.
-6. What is left, and by whom it may be taken away, can be read from the mark, which goes last.
+1. Before its first object, a job has a mark that says whose it is, and a lock that ends with its process.
+2. A job that wants the data set's name for itself claims it, and gets an error at once if another job has it.
+3. Shards, indexes and keys are made under names that no other job makes.
+4. The closing segment is created exclusively, and commits everything that was not committed before. A process that
+   gives up a dead job takes the same name first, for a tombstone; so exactly one of the two happens.
+5. A job that replaces takes a place in the log of removals before its commit, and deletes what it replaced after it.
+6. The mark says what may be left and who may delete it. The mark goes last.
 
     async with open_job(folder, header, path=path) as job:
         async with job.publisher.open_shard(job.shard_name(0)) as shard: ...
@@ -56,8 +56,8 @@ class Job:
         header: what it makes, and how.
         store: the data set's folder, where it commits.
         staging_folder: where its shards are written and published first: a spool, or else the store itself.
-        spool: the staging folder, where it is a spool.
-        before: the data set as it was when the job began; `None` where there was none.
+        spool: the staging folder, if it is a spool.
+        before: the data set as it was when the job began, or `None`.
         uncovered: how many segments it found then that were in no checkpoint, and the number of the newest checkpoint.
         replaces: it makes its shards the whole data set.
         removed: the shards that it removes; `None` until it asks for a place in the log of removals.
@@ -66,7 +66,7 @@ class Job:
         publisher: publishes its shards.
         fates: what has become of them.
         shares: whether other processes make shards under its names; these are looked for at its end, which is here, or
-            elsewhere if the job goes on when this process lets go of it.
+            elsewhere if the job goes on when this process gives up its lock.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Job:
 
     @property
     def flush_log(self) -> FlushLog | None:
-        """Where its records are flushed to, if it has no disk, and flushes."""
+        """The log to which its records are flushed, if it has no disk, and flushes."""
         return self.publisher.flush_log
 
     def shard_name(self, number: int) -> str:
@@ -144,15 +144,14 @@ class Job:
         carried: Mapping[str, Any] | None = None,
         removed: Sequence[str] = (),
     ) -> None:
-        """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
+        """End the job well: these entries become part of the data set, and what it replaces is removed. Once.
 
-        ``metadata`` is what only the end tells; it is added to the header's. ``carried`` is as for
-        `ManifestWriter.close`. ``removed`` are the shards in whose place the entries are, if the job does not replace
-        all.
+        ``metadata`` is what is known only at the end; it is added to the header's. ``carried`` is as for
+        `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
 
         Raises:
-            ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
-            StorageError: it is not committed; or nobody knows, and a note on the error says so.
+            ConflictError: the job was abandoned, or another job replaced the data set; nothing of this job is in it.
+            StorageError: it is not committed; or that is unknown, as a note on the error says.
         """
         place = None
         if self.replaces and self.before is not None:
@@ -183,15 +182,15 @@ class Job:
         )
 
     def _is_promised(self) -> bool:
-        """Whether `asyncrec.recover` would finish the job, or what is left of it."""
+        """Return whether `asyncrec.recover` would finish the job, or what is left of it."""
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.staging.acknowledged
 
     async def end(self, mark: Staging | None) -> None:
-        """Take away what marks the job, unless something is left that needs it. Shielded and limited in time.
+        """Delete the job's marks, unless something is left that needs them. Shielded and limited in time.
 
-        ``mark`` is the lock behind its mark in the store, where its header is in a spool.
+        ``mark`` is the lock behind its mark in the store, if its header is in a spool.
         """
         ended = False
         async with AsyncExitStack() as stack:
@@ -216,7 +215,7 @@ class Job:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
     async def _end(self) -> bool:
-        """Take away what is left of the job; returns whether nothing is left that needs a mark."""
+        """Delete what is left of the job; return whether nothing is left that needs a mark."""
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
             return False  # to the process that ends it, or has taken it
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)

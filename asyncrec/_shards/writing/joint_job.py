@@ -1,17 +1,17 @@
-"""`open_joint_job`: one job whose shards many processes make, each attempt under names of its own, and one commits.
+"""`open_joint_job`: many processes make the shards of one job, each attempt under names of its own, and one commits.
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
         if job.committed is None:                                                     # else it was done before
-            ... send job.share to the workers, who return the entries of open_share
+            ... send job.share to the workers; each returns the entries of open_share
             await job.commit(entries)
 
-What no commit names was never there: shards of an attempt that died, of one that ran twice, of a run that failed. They
-lie under the job's own names. Whoever ends the job takes them away, and `verify --delete` what comes later.
+An object that no commit names does not count: a shard of an attempt that died, of one that ran twice, of a run that
+failed. It lies under the job's own names. The process that ends the job deletes such objects, and `verify --delete`
+those that appear later.
 
 A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
-ever commits: a new one first sees how those before it ended, and gives a dead one up behind a tombstone, and a detached
-one (`detached_job`) even if it lives. So a run after
-a commit whose answer was lost finds it, and adds nothing.
+ever commits. A new run first sees how those before it ended. It gives a dead one up behind a tombstone, and a detached
+one (`detached_job`) even if it lives. So a run after a commit whose answer was lost finds it, and adds nothing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """What a process needs to make shards for a job. It can be pickled, and holds no credentials but those in a path.
+    """What a process needs to make shards for a job. It can be pickled, and holds no credentials except in its path.
 
     Attributes:
-        path: of the data set; absolute where it is local.
+        path: of the data set; absolute if it is local.
         writer: the id in the names of the shards.
         compression, index: of the shards.
     """
@@ -78,9 +78,9 @@ class JointJob:
     """Made by `open_joint_job`.
 
     Attributes:
-        share: for `open_share`, in whatever process.
-        committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
-        job: what it is; `None` if an earlier run has committed.
+        share: for `open_share`, in any process.
+        committed: what the job, or an earlier run of its id, has added to the data set; `None` until then.
+        job: the job; `None` if an earlier run has committed.
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
@@ -92,13 +92,13 @@ class JointJob:
         """Make these shards part of the data set, in one step, and end the job. Once.
 
         Args:
-            entries: of all attempts that are to count, as `ShareWriter.entries` has them.
-            records: that there have to be in all, where somebody has counted.
+            entries: of all attempts that are to count, from `ShareWriter.entries`.
+            records: how many they must have in all, if that is known.
 
         Raises:
-            DatasetError: there are others than were counted; nothing is committed.
-            ConflictError: it was given up, or the data set was replaced, by somebody else; nothing is committed.
-            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+            DatasetError: they have another number of records; nothing is committed.
+            ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
+            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
         """
         if self.job is None:
             raise DatasetError(
@@ -135,18 +135,18 @@ async def open_joint_job(
 
     Args:
         path: a folder and the data set's name in it, which every process reaches.
-        job_id: names the work: whoever runs it again with this id adds nothing to what an earlier run committed.
+        job_id: names the work: a second run with this id adds nothing to what an earlier run committed.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
-        take_over: an earlier run on another machine, of which nobody here can tell whether it lives, is dead.
-        detached: no process will hold the job, so that no lock is to prove it alive or dead.
+        take_over: says that an earlier run on another machine is dead, if nothing here can tell.
+        detached: no process will hold the job, so no lock proves it alive or dead.
         schema, metadata: kept in the manifest.
         compression, index: of the shards.
         storage_options: for the backend.
 
     Raises:
-        ConflictError: a run of this id lives, or may live on another machine.
-        ObjectExistsError: with ``mode="new"`` there is a data set.
-        ValueError: an id that cannot be one.
+        ConflictError: a run of this id is alive, or may be alive on another machine.
+        ObjectExistsError: with ``mode="new"``, the data set exists.
+        ValueError: ``job_id`` cannot be an id.
     """
     options = parse_compression(compression)
     if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
@@ -194,18 +194,18 @@ class ShareWriter:
         self._ended = anyio.Event()
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Take records, with the digest of each one's key where they have keys. An error ends the share."""
+        """Take records, with the digest of each one's key if they have keys. An error ends the share."""
         if self._error is not None:
             raise self._error
         await self._batches.put(KeyedBatch(records, keys))
 
     async def run(self, share: JobShare, part: int, limits: Limits, storage_options: dict[str, Any] | None) -> None:
-        """The task that makes the shards."""
+        """Make the shards. The body of a task."""
         try:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
             self._error = error
-            with suppress(StopAsyncIteration):  # whoever waits for room is told by the next call
+            with suppress(StopAsyncIteration):  # a caller that waits for room gets the error from its next call
                 while True:
                     await self._batches.take()
         finally:
@@ -228,13 +228,13 @@ async def open_share(
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
-    """Make shards for a job, of which nothing is in the data set until `JointJob.commit` names them.
+    """Make shards for a job. The data set has them once `JointJob.commit` names them.
 
-    No attempt has the names of another, whoever runs at the same time. One that fails takes its shards back.
+    Each attempt has names of its own, also if several run at the same time. One that fails deletes its shards.
 
     Args:
         share: the job's.
-        part: a number; the shards of the data set are in its order.
+        part: a number, by which the shards of the data set are ordered.
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
         storage_options: for the backend.
     """
@@ -300,7 +300,7 @@ async def _make_shards(
 
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
-    """The id of the next run; or of the one that has committed, and its closing segment."""
+    """Return the id of the next run; or of the one that has committed, and its closing segment."""
     history = await load_history(folder, name)
     run = 1
     while True:
@@ -316,7 +316,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 @contextmanager
 def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
+    """Log what fails in cleaning up, and go on: what stays is not listed, and `asyncrec.recover` deals with it."""
     try:
         yield
     except Exception as error:

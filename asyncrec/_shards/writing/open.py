@@ -1,4 +1,4 @@
-"""`open_sharded_writer`: the options of a sharded writer are checked together, and the writer is put together."""
+"""`open_sharded_writer` checks the options of a sharded writer together, and makes the writer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-# 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
+# 8 MiB are as fast on a local disk; what the parts of remote stores need is added, up to 256 MiB in all.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
@@ -154,11 +154,10 @@ async def open_sharded_writer(
             there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
             the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
         spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
-            for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
-            top.
+            for the store, and open shards end early. Records accepted before that may
+            exceed it, by at most ``memory_limit``.
         on_commit: called with each `ShardEntry` after this writer has committed it, and not for what another process
-            commits for it; may be async. If it raises an exception, the writer
-            fails with it.
+            commits for it; may be async. If it raises an exception, the writer fails with that.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
             opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
@@ -289,7 +288,7 @@ async def open_sharded_writer(
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
+    """Return whether open shards are committed if the block fails; by default, if they are not one whole."""
     return (on_error or ("discard" if together else "commit")) == "commit"
 
 
@@ -307,7 +306,7 @@ def _spool_folder(
 
 
 def _check_is_no_file(path: str) -> None:
-    """Refuse the name of a shard, or of a single file, where a data set's belongs."""
+    """Refuse the name of a shard, or of a single file, in place of a data set's name."""
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(

@@ -1,4 +1,4 @@
-"""`open_job`: a job begins, from its mark to the claim on a name; an opening that fails takes away what it made."""
+"""`open_job` begins a job, from its mark to the claim on a name; an opening that fails deletes what it made."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _path_log = PathLog("asyncrec.shards")
 _LONGEST_NAME = 255
 # Local names that are looked up in one hop: some milliseconds, after which a cancellation is heard.
 _NAMES_AT_ONCE = 1000
-# One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
+# Without a budget: only one shard at a time is open, so chunks are not what bounds the memory.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
 _REPLACE, _RENAME = "to replace it, pass mode='replace'", "choose another name"
@@ -75,13 +75,13 @@ async def open_job(
 ) -> AsyncIterator[Job]:
     """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
 
-    Left without `Job.commit`, an all-or-nothing job takes its shards back, and has made nothing.
+    Left without `Job.commit`, an all-or-nothing job deletes its shards, and has made nothing.
 
     Args:
         path: of the data set, for errors.
-        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
+        mode: ``"append"``; ``"new"`` raises if the data set exists; ``"replace"`` makes this the whole data set.
         take_over: take the name from a job on another machine, which a person says is dead.
-        spool: where shards are written to first.
+        spool: the folder to which shards are written first.
 
     Raises:
         ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
@@ -140,7 +140,7 @@ async def open_job(
             for each in await dead_among(others, looks=1):
                 _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
-            # Where nothing can be, because folder or bucket is not there, or nobody may write, nothing can be left.
+            # If the folder or bucket does not exist, or cannot be written to, nothing can be left in it.
             quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
             if await _undo(folder, header, marked=marked, error=error, quiet=quiet):
                 opening.move("undo")
@@ -177,7 +177,7 @@ def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Refuse what could not be written down later, or not be read again, before anything is made. Blocks.
+    """Refuse, before anything is made, what could not be written down later, or not be read again. Blocks.
 
     Raises:
         TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
@@ -206,7 +206,7 @@ async def _claimed(
     take_over: bool,
     path: str,
 ) -> Claim | None:
-    """Claim the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
+    """Claim the data set's name; `None` if what replaces finds the plain names taken, and uses its own."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
@@ -218,14 +218,14 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            # Whoever came to another number meanwhile has looked, or will, and sees this claim.
+            # A job that came to another number meanwhile has looked, or will, and sees this claim.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(
                     f"{path}: another writer claimed this name at the same moment; open a writer again later, or "
                     "choose another name"
                 )
             taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
-            if taken is not None:  # by somebody who makes no claims
+            if taken is not None:  # by a program that makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":
@@ -234,7 +234,7 @@ async def _claimed(
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
-    """Find a plain name that is there, or was ever listed."""
+    """Return a plain name that exists, or was ever listed."""
     history = await find_history(folder, plain.name)
 
     def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
@@ -262,10 +262,10 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
 async def _before(
     folder: Storage, header: JobHeader, *, mode: Mode, path: str
 ) -> tuple[Manifest | None, tuple[int, int]]:
-    """Load the data set as it is; with how many of its segments are in no checkpoint, and the newest one's number.
+    """Load the data set as it is, with the number of its uncovered segments, and the number of its newest checkpoint.
 
     Raises:
-        ObjectExistsError: it is in the way, or the id was used before.
+        ObjectExistsError: the data set is in the way, or the id was used before.
     """
     loaded = await load_listed(folder, header.name)
     if loaded is None:
@@ -289,13 +289,13 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Whether the store said no to the first thing that it was asked to make, and so made nothing of it."""
+    """Return whether the store refused the first thing that it was asked to make, and so made nothing of it."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
 
 def _told_plainly(error: UnsettledError, path: str) -> StorageError:
-    """Make of an opening's unsettled mark or claim what its caller has to know: why nothing could be written."""
+    """Make the error that tells a caller why nothing could be written, from an unsettled mark or claim."""
     failure = error.__cause__
     if failure is None:
         return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")
@@ -306,10 +306,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Take away what an opening that failed with ``error`` had made, but nothing of another job with its id.
+    """Delete what an opening that failed with ``error`` had made, but nothing of another job with its id.
 
     Returns whether nothing is there any more. A store that is down is not waited for once more. With ``quiet``, a
-    failure is not worth a warning: there is probably nothing to take away.
+    failure is not worth a warning: there is probably nothing to delete.
     """
     brief = isinstance(error, TransientStorageError)
     with (

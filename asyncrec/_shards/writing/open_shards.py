@@ -1,7 +1,7 @@
 """`OpenShards`: what stands behind a `ShardedWriter`, from its queues to the job that commits.
 
 Its parts are made in one order, so that each is given what it needs and no callback is set later: first the queues,
-which know only the budget; then the coordinator, which knows the job and who waits for it; then for each queue its
+which know only the budget; then the coordinator, which knows the job and the waiting callers; then for each queue its
 events, which know the coordinator; and last the tasks, each with a queue and its events.
 """
 
@@ -33,7 +33,7 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 class OpenShards:
     """The shards that a writer has open.
 
-    Each has a queue and a task that writes it, and where there is a spool another that uploads it.
+    Each has a queue and a task that writes it, and if there is a spool another that uploads it.
 
     Attributes:
         path: the data set, as it was asked for.
@@ -48,7 +48,7 @@ class OpenShards:
     def __init__(
         self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget, *, continues: bool
     ) -> None:
-        """A writer that ``continues`` no source refuses all."""
+        """If the writer ``continues`` no source, it refuses all sources."""
         self.path = path
         self.job = job
         self.queues = queues
@@ -76,7 +76,7 @@ class OpenShards:
         self.begin(job)
 
     def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
-        """Go on with another job; the one before is over, and has committed the ``earlier`` shards."""
+        """Go on with another job; the one before has ended, and has committed the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
         self._deadlines.append(job.manifest.deadline)
@@ -84,18 +84,18 @@ class OpenShards:
             job.flush_log.room.on_full = self._flush_unasked
 
     def end_by(self, time: float) -> None:
-        """Have all that is still done end by this time of the event loop's clock."""
+        """Bring the deadline of everything that is still done forward to this time, by the event loop's clock."""
         for deadline in self._deadlines:
             deadline.bring(time)
 
     @property
     def spools(self) -> bool:
-        """Whether records that are flushed survive the process: they reach a disk, or the store."""
+        """Whether flushed records survive the process: they reach a disk, or the store."""
         return self.job.staging_folder.flush_level == "spooled" or self.job.flush_log is not None
 
     @property
     def spool_is_full(self) -> bool:
-        """Whether nothing is taken in because too much waits in the spool."""
+        """Whether no record is admitted because too much waits in the spool."""
         return self.job.spool is not None and self.budget.paused
 
     @property
@@ -105,20 +105,20 @@ class OpenShards:
         return any(now < uploader.next_try for uploader in self._uploaders)
 
     def check(self) -> None:
-        """Raise what a shard failed with, or ClosedResourceError when the writer's context was left."""
+        """Raise the error of a shard that failed, or ClosedResourceError if the writer's context was left."""
         self.acknowledgements.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     async def flush(self) -> None:
-        """Have every shard flushed, with what was taken until now."""
+        """Flush every shard, with all records taken so far."""
         requests = [queue.flush() for queue in self.queues]
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Have every shard flushed that is not being flushed. The next caller gets what fails."""
+        """Flush every shard that is not being flushed. If that fails, the next caller gets the error."""
         before = self._unasked or [None] * len(self.queues)
         self._unasked = [
             queue.flush() if request is None or request.done.is_set() else request
@@ -126,7 +126,7 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Write down what a caller is about to be told: that records are safe, which are on the disk by now.
+        """Write down, before a caller learns it, that records are safe; they are on the disk by now.
 
         Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
         """
@@ -135,14 +135,14 @@ class OpenShards:
             await in_thread(staging.acknowledge)
 
     async def commit(self, last: int) -> None:
-        """End the open shards, one in each turn of the event loop, and commit what was taken up to this ticket."""
+        """End the open shards, one in each turn of the event loop, and commit the records up to this ticket."""
         for queue in self.queues:
             queue.end_object()
             await cancel_shielded_checkpoint()  # or their last chunks would all be written in one turn
         await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
-        """Count what happened so far. It may be asked on any thread."""
+        """Return the counts so far. It may be called on any thread."""
         budget, manifest = self.budget, self.job.manifest
         uncommitted = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
         buffered = [time for queue in self.queues if (time := queue.levels.oldest_unspooled) is not None]
@@ -189,7 +189,7 @@ class OpenShards:
                 self.acknowledgements.raise_failure()
 
     async def finish(self) -> None:
-        """Commit everything. Raises what failed, after whatever could be committed was."""
+        """Commit everything that can be committed, and then raise what failed."""
         self._closed = True
         for queue in self.queues:
             queue.close()
@@ -207,14 +207,14 @@ class OpenShards:
         self.coordinator.progressed()
 
     def abandon(self) -> None:
-        """Take no more: whoever still waits is told."""
+        """Take no more records; callers that still wait get an error."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()
         self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
-        """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""
+        """Wait for tasks. Rolling shards do not wait for one another; fixed shards go on only all together."""
         for task in tasks:
             while not task.finished.is_set() and not (
                 self.coordinator.fixed and self.acknowledgements.error is not None

@@ -1,11 +1,11 @@
 """`Opening` says how far the opening of a job has come, and so what an error leaves. `TRANSITIONS` has every step.
 
-An opening makes a mark, and perhaps a claim, and takes both away if it fails. The naive way is to delete what was made.
-Suppose A asks for its mark, no answer comes, and A finds nothing to delete; it lets go of the lock that proves it dead.
+An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete what was made.
+Suppose A asks for its mark, no answer comes, and A finds nothing to delete; it releases the lock that proves it dead.
 Then the mark appears: B finds a job that it can never prove dead, and a person has to look.
 
-So, as with `asyncrec._shards.commit.fates`, asking is a step of its own, and no answer is not an event. Where an answer
-is missing, the proof of death is kept, also when nothing was found to be taken away.
+So, as with `asyncrec._shards.commit.fates`, asking is a step of its own, and no answer is not an event. If an answer is
+missing, the proof of death is kept, even if there was nothing to delete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Event = Literal["ask", "grant", "refuse", "miss", "take", "undo", "open"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     "nothing": {"ask": "asking", "undo": "nothing"},
-    # "miss": there is no such folder or bucket, so that nothing can be in it, even if nobody could look.
+    # "miss": there is no such folder or bucket, so that nothing can be in it, even if a look failed.
     # "undo" changes nothing: a mark that was not found may still come.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
     # The store said no. An earlier request of the backend's may have been granted: until it was looked for, it counts.
@@ -32,10 +32,10 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "taken": {"undo": "late"},
     "late": {},
     "marked": {"ask": "claiming", "open": "open", "undo": "nothing"},
-    # The mark is there. The claim may come: who recovers takes it away, if the mark's job is proven dead.
+    # The mark is there. The claim may come: recovery deletes it, if the mark's job is proven dead.
     "claiming": {"grant": "claimed", "refuse": "marked", "miss": "marked", "take": "marked", "undo": "claiming"},
     "claimed": {"open": "open", "undo": "nothing"},
-    # `Job.end` lets go from here on.
+    # `Job.end` releases the lock from here on.
     "open": {},
 }
 
@@ -57,11 +57,11 @@ class Opening:
 
     @property
     def left(self) -> bool:
-        """Whether something is left, or may come, for which a header has to stay."""
+        """Whether something is left, or may still appear, for which a header has to stay."""
         return self.now not in ("nothing", "late")
 
     def move(self, event: Event) -> None:
-        """Take in what happened.
+        """Move on by an event.
 
         Raises:
             AssertionError: the table has no such event in this state.
@@ -72,7 +72,7 @@ class Opening:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Hold the request for a mark or a claim, and take in its answer."""
+        """Run the request for a mark or a claim, and move on by its answer."""
         self.move("ask")
         try:
             yield

@@ -1,8 +1,8 @@
 """Records in a known order are written into shards one after the other, and committed together, in bounded memory.
 
-Only one shard is open at a time, however many there are: memory and open files do not grow with their number. No name
-is written over, and a failure takes the new shards back again; what the data set had already stays whole until the one
-segment that ends the job.
+Only one shard is open at a time, so memory and open files do not grow with the number of shards. No name is
+overwritten, and a failure deletes the new shards again. What the data set had before stays whole until the one segment
+that ends the job.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
-    """A number of records in their frames, which are whole and whose checksums were found to hold.
+    """A number of records in their frames, which are whole and have valid checksums.
 
     Attributes:
         frames: one behind the other.
         lengths: of each record.
-        keys: the digests of their keys, one behind the other, where they have keys.
+        keys: the digests of their keys, one behind the other, if they have keys.
     """
 
     frames: memoryview
@@ -76,7 +76,7 @@ class FramedBatch:
         return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
 
     def sealed(self) -> WriteBatch:
-        """Make what is written of it."""
+        """Make the batches to be written."""
         return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
 
     def _ends(self) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ _EXACT = 1 << 53  # up to here each whole number is a float
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A number of records, and the digest of each one's key where they have keys."""
+    """A number of records, and the digest of each one's key if they have keys."""
 
     records: list[bytes]
     keys: list[bytes] | None = None
@@ -123,9 +123,9 @@ class Limits:
     """The limits at which a shard is full.
 
     Attributes:
-        num_shards: exactly so many, for ``records`` records, which must then be known.
-        max_bytes: of a shard's file, unless a single record is larger; with compression exceeded by what is in the
-            compressor.
+        num_shards: the exact number of shards, for ``records`` records, which must then be known.
+        max_bytes: of a shard's file, unless a single record is larger; with compression, the file may exceed it by
+            what is in the compressor.
         max_records: of a shard.
     """
 
@@ -136,7 +136,7 @@ class Limits:
 
 
 def check_num_shards(num_shards: int) -> None:
-    """Refuse what cannot be the number of a fixed data set's shards, with a ValueError."""
+    """Raise ValueError unless this can be the number of a fixed data set's shards."""
     if num_shards < 1:
         raise ArgumentValueError(f"num_shards={num_shards}: must be at least 1")
     if num_shards > MOST_SHARDS:
@@ -144,7 +144,7 @@ def check_num_shards(num_shards: int) -> None:
 
 
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
-    """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
+    """Return ``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
     They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
     beyond what floats count, in whole numbers.
@@ -185,17 +185,17 @@ async def write_ordered(
     found: Callable[[], Mapping[str, Any]] = dict,
     carried: Mapping[str, Any] | None = None,
 ) -> list[ShardEntry]:
-    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; returns the shards in order.
+    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; return the shards in order.
 
-    ``writer`` is the id to commit under, where a second run is to find that the first one did. ``found`` gives the
+    ``writer`` is the id to commit under, if a second run is to find that the first one did. ``found`` returns the
     metadata that is known when all batches were taken. ``carried`` is as for `ManifestWriter.close`.
 
     Raises:
         ObjectExistsError: there is a data set of this name, or a file of a shard's name.
-        ConflictError: somebody else is making it, or has meanwhile replaced it.
-        DatasetError: with ``num_shards``, there are more or fewer records than was said.
+        ConflictError: another job is making the data set, or has meanwhile replaced it.
+        DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
-    On any exception the data set is the one it was.
+    On any exception the data set is unchanged.
     """
     header = whole_job_header(
         folder,
@@ -241,7 +241,7 @@ async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) ->
 async def write_shard(
     publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
 ) -> ShardEntry:
-    """Publish one shard of the next records: until it is full, or there are no more."""
+    """Publish one shard of the next records: until it is full, or there are no more records."""
     begun = anyio.current_time()
     async with publisher.open_shard(key) as shard:
         await _fill(shard, supply, limits, compressed=compressed)
@@ -274,7 +274,7 @@ class Supply:
         self._rest: Batch = KeyedBatch([])
 
     async def any(self) -> bool:
-        """Whether there are more records."""
+        """Return whether there are more records."""
         while not len(self._rest):
             batch = await anext(self._batches, None)
             if batch is None:
@@ -283,7 +283,7 @@ class Supply:
         return True
 
     def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> Batch:
-        """The next records: at most so many, and so many bytes of frames. After `any`."""
+        """Return the next records: at most ``records``, with at most ``size`` bytes of frames. Call `any` first."""
         rest = self._rest
         count = len(rest) if records is None else min(records, len(rest))
         if size is not None:

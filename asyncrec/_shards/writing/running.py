@@ -1,4 +1,4 @@
-"""`running`: a sharded writer's tasks run, and its open shards are committed or dropped when the body has ended."""
+"""`running` runs a sharded writer's tasks, and commits or drops its open shards when the body has ended."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit everything. From a cancellation on, what is shielded, and does not notice it, has so many seconds."""
+    """Commit everything. After a cancellation, shielded work, which does not notice it, has ``timeout`` seconds."""
     ended = False
     failure: BaseException | None = None
 

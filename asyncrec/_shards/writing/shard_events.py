@@ -95,7 +95,7 @@ class ShardUploadEvents:
         job = self._coordinator.job
         if job.fates[upload.key] == "doubtful":
             job.fates.move(upload.key, "answer")
-            # Kept for the next attempt: the same segment again is no other.
+            # Kept for the next attempt, which then sends the same segment again.
             upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
         await self._coordinator.published(job, self._queue.levels, upload.entry, upload.ticket)
 

@@ -1,11 +1,11 @@
 """`SourceTurns`: which sources a writer has, how they are taken, released, and lost to another writer.
 
-Before the first record of a source, its turn is taken: the last owner has ended by then, and says the position
-(`asyncrec._shards.ownership.sources`).
+Before the first record of a source, the writer takes its turn: by then the last owner has ended, and its log has the
+position (`asyncrec._shards.ownership.sources`).
 
 Suppose another consumer takes a source from A, which has records of it in memory. They were acknowledged to no caller,
-and come again to the new owner. So A drops them. The naive way is to say nothing: then A's next flush tells its caller
-that they are safe. So each call that would acknowledge something raises, until the caller has released the source.
+and the new owner gets them again. So A drops them. The naive way is to say nothing: then A's next flush tells its
+caller that they are safe. So each call that would acknowledge a record raises, until the caller releases the source.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Source(BatchSource):
     """A source whose records this writer takes.
 
     Attributes:
-        delays: why the next position may have to wait: calls that take one, and that the writer has no turn.
+        delays: why the next position may have to wait: the calls that take one, and a missing turn of the writer.
         lock: held, in the order of the calls, while a call that takes a position waits.
-        since: the first turn that this writer has had without another owner between.
-        ticket: of the last record that was taken.
+        since: the first turn of this writer after which no other owner came.
+        ticket: that of the last record that was taken.
         lost: why the writer does not have it any more.
         is_told: whether a call has raised that.
     """
@@ -71,7 +71,7 @@ class SourceTurns:
         *,
         continues: bool,
     ) -> None:
-        """A writer that ``continues`` none refuses sources."""
+        """If the writer ``continues`` no source, it refuses all sources."""
         self._path = path
         self._queues = queues
         self._coordinator = coordinator
@@ -89,7 +89,7 @@ class SourceTurns:
 
     @property
     def progress(self) -> dict[str, int]:
-        """The last position of each source that was taken, or stored before."""
+        """The last position of each source, taken by this writer or stored before."""
         return {
             name: source.position
             for name, source in self._sources.items()
@@ -135,7 +135,7 @@ class SourceTurns:
             return taken
 
     def _lifted(self, positions: Positions) -> Positions:
-        """What a commit says beside its shards': positions without a record, behind which nothing is open."""
+        """Return what a commit says besides its shards': positions without a record, behind which nothing is open."""
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():
@@ -149,13 +149,13 @@ class SourceTurns:
     # -- letting go, and losing ---------------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
-        """Commit what the writer has of these sources, and let go of their turns; the others are left out.
+        """Commit what the writer has of these sources, and release their turns; sources it does not have are left out.
 
         If it is cancelled, or raises another error, before all is committed, the writer still has those that it had not
-        lost. From then on it has none of them, whatever becomes of the request: another writer may see that it let go.
+        lost. After that it has none of them, whatever becomes of the request: another writer may see the release.
 
         Raises:
-            ConflictError: another writer has some of them, which no call has told before. All are released.
+            ConflictError: another writer has some of them, and no call has raised that before. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
@@ -182,7 +182,7 @@ class SourceTurns:
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
-        """Have the log say what positions without a record were taken, behind which nothing is open."""
+        """Have the log state the positions without a record that were taken, behind which nothing is open."""
         while self.ahead:
             job = self._coordinator.job
             try:
@@ -213,7 +213,7 @@ class SourceTurns:
         """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
 
         Raises:
-            StorageError: whether it was taken is not known; or the log is ended, too.
+            StorageError: it is unknown whether it was taken; or the log is ended, too.
         """
         taken: dict[Source, int | ConflictError] = {}
         while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:

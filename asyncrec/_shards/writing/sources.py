@@ -1,10 +1,10 @@
 """`Sources`: records that come from queues are taken with their positions, each once.
 
-A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Here each
-record says its source and its position there; what is at or below the position that was taken is dropped. All of one
-source go through one queue, so that its records are stored, and committed, in the order of their positions; and all
-records of one position become durable together: they go into one batch, or into neighbouring ones that no flush and no
-end of a shard comes between.
+A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Instead,
+each record has its source and its position there, and a record at or below the last position taken is dropped. All
+records of one source go through one queue, so that they are stored and committed in the order of their positions. All
+records of one position become durable together: they go into one batch, or into neighbouring batches without a flush
+or the end of a shard between them.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Take the records of one position; returns the ticket of the last, or of what has come as far.
+        """Take the records of one position; return the ticket of the last, or of the source's last record before.
 
         If it is cancelled, or raises an error, none of them was taken.
 
         Raises:
-            TypeError, ValueError: the source or the position, or that they are given.
+            TypeError, ValueError: the source or the position is not valid, or may not be given.
         """
         if source is None or position is None:
             raise ArgumentValueError("source= and position= belong together: pass both, or neither")
@@ -79,7 +79,7 @@ class Sources:
         return await self._in_turn(source, partial(self._write, records, source, position, key))
 
     async def take(self, source: str) -> int | None:
-        """Take the turn of a source, if the writer does not have it; returns its last position."""
+        """Take the turn of a source, if the writer does not have it; return its last position."""
 
         async def position(found: Source) -> int:
             return found.position
@@ -88,10 +88,10 @@ class Sources:
         return None if last == NO_POSITION else last
 
     async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
-        """Call this with a source that the writer has, behind the calls before it.
+        """Call ``call`` with a source that the writer has, after the calls before it.
 
-        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes the message at
-        hand: those between what is stored and this one would be missing, and no later call would store them.
+        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes its current
+        message: the messages between what is stored and this one would be missing, and no later call would store them.
         """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
@@ -128,7 +128,7 @@ class Sources:
         return found.ticket
 
     async def _taken(self, records: Iterable[Record], key: str | bytes | None) -> list[tuple[bytes, bytes | None]]:
-        """The records as they are stored, each with the digest of its key."""
+        """Return the records as they are stored, each with the digest of its key."""
         taken: list[tuple[bytes, bytes | None]] = []
         for record in records:
             data, own = (
@@ -141,7 +141,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Those whose key was not written before."""
+        """Return the records whose key was not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -205,10 +205,10 @@ class Sources:
 
 
 def no_source(name: str) -> Source | None:
-    """Find none: what a writer asks for a source that takes records at once, if all its records are encoded first."""
+    """Return `None`, for a writer that takes records of sources at once, after all of them are encoded."""
     return None
 
 
 def _size(records: Iterable[tuple[bytes, bytes | None]]) -> int:
-    """How many bytes their frames take."""
+    """Return how many bytes their frames take."""
     return sum(len(record) + FRAME_OVERHEAD for record, _ in records)

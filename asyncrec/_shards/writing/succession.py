@@ -1,21 +1,21 @@
 """A writer that another process has ended goes on in a new log, with the records that it had not flushed.
 
 A writer without a disk is taken for dead if nothing of it changes in the store for too long. Suppose A's machine sleeps
-for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B knows nothing
-of. The naive way is that A fails, and its program writes these records again; but the program does not have them any
-more. Another is that A opens a new log and writes all that no answer came for: an answer may have been lost, and then B
-has committed these records too.
+for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B does not know.
+The naive way is that A fails, and its program writes these records again; but the program does not have them any more.
+Another is that A opens a new log and writes every record that was not acknowledged; but if only the answer was lost, B
+has committed these records, too.
 
 So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
-shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
-because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
-the segment was not made by a recovery, a person has given A up: then A fails.
+shard that it names, and otherwise as many as B made of A's flush entries. These are the first records of the shard,
+because entries come in order and nothing comes behind the fence. A writes the other records again, in shards of a new
+log. If the segment was not made by a recovery, a person has given A up: then A fails.
 
-B may also have ended A's log because it continues a source of A's. In its new log A takes its sources again. Records of
+B may also have ended A's log because B continues a source of A's. In its new log A takes its sources again. Records of
 a source that has another owner by then are left out, because that owner reads them again
 (`asyncrec._shards.writing.source_turns`).
 
-B may die between its fence and the end. Then A ends its log itself, once it has waited as long as B did, and goes on.
+If B dies between its fence and the end, A waits as long as B did, ends its log itself, and goes on.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _PATIENCE, _PAUSE = 600.0, 1.0
 
 @dataclass
 class _End:
-    """What ended a log.
+    """The end of a log.
 
     Attributes:
         listed: the shards of the job that are in the data set, or were.
         adopted: how many flushed records of another shard are in the data set, by the shard's number.
         entries: all that the log has committed.
-        is_given_up: a person has ended it, without a look at what it had flushed.
+        is_given_up: whether a person has ended it, without a look at what it had flushed.
     """
 
     listed: frozenset[str]
@@ -78,7 +78,7 @@ class _End:
         return cls(listed, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
-        """How many records of a shard are in the data set, of as many as its writer had taken."""
+        """Return how many of a shard's records that its writer had taken are in the data set."""
         return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
@@ -87,9 +87,9 @@ class _Ended:
     """A job that was ended.
 
     Attributes:
-        error: what it met.
+        error: the error that ended it.
         settled: set when it is known whether the writer goes on.
-        end: what ended its log; `None` if the writer cannot go on.
+        end: the end of its log; `None` if the writer cannot go on.
     """
 
     error: Exception
@@ -99,7 +99,7 @@ class _Ended:
 
 @asynccontextmanager
 async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
-    """Have a writer that flushes to its store go on when it was ended, until the context ends.
+    """Let a writer that flushes to its store go on after it was ended, until the context ends.
 
     ``begin`` begins the job with the next log.
     """
@@ -128,7 +128,7 @@ class Succession:
         self._ended: dict[Job, _Ended] = {}
 
     async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
-        """What is to be written once more of a shard that failed; `None` if the writer cannot go on.
+        """Return what of a failed shard is to be written once more; `None` if the writer cannot go on.
 
         Called when an object of the job failed with that error.
         """
@@ -206,7 +206,7 @@ class Succession:
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
 
     async def _begun(self, stack: AsyncExitStack) -> Job:
-        """Begin the next job. A store that is down, and an id that is taken, are not the end."""
+        """Begin the next job. If the store is down, or the id is taken, try again."""
         until = anyio.current_time() + _PATIENCE
         while True:
             try:
@@ -217,13 +217,13 @@ class Succession:
                 await anyio.sleep(_PAUSE)
 
     def close(self) -> None:
-        """Begin no more; the jobs that were begun end."""
+        """Begin no more jobs; those that were begun end."""
         self._is_closed = True
         self._changed.set()
 
 
 async def _end_of(job: Job) -> _End:
-    """Find what ended a job's log. If nothing has for too long, the process that made its fence has died: end it here.
+    """Find the end of a job's log. If it has none for too long, the process that made its fence has died: end it here.
 
     Raises:
         ConflictError, StorageError, ManifestError: it could not be ended.

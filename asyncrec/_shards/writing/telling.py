@@ -23,7 +23,7 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 
 _path_log = PathLog("asyncrec.shards")
 
-# A person who watches sees that it moves; one small write.
+# Often enough for a person who watches to see progress, for one small write.
 STATUS_SECONDS = 2.0
 # What a status has as the writer's statistics have it.
 _COUNTS = {each.name for each in fields(ShardedWriterStats)} & {each.name for each in fields(JobStatus)}
@@ -65,7 +65,7 @@ class Teller:
         self._at = self._took_at = anyio.current_time()
 
     async def tell(self, file: StatusFile) -> None:
-        """Report again and again, until this is cancelled."""
+        """Report again and again, until cancelled."""
         while True:
             await anyio.sleep(STATUS_SECONDS)
             try:
@@ -75,7 +75,7 @@ class Teller:
                 _path_log.debug(self._shards.path, "the writer's status could not be written: %s", error, writer=writer)
 
     def _status(self) -> JobStatus:
-        """What the writer has done since the last report, and how it stands."""
+        """Return what the writer has done since the last report, and its state."""
         shards, before = self._shards, self._before
         now, at = shards.stats(0), anyio.current_time()
         seconds = max(at - self._at, 1e-6)
@@ -107,12 +107,12 @@ def waiting_for(
     ending: bool,
     failing: bool = False,
 ) -> WaitingFor:
-    """Tell what kept a writer from being faster, from its counts at the beginning and the end of so many seconds.
+    """Return what kept a writer from being faster, from its counts before and after an interval of ``seconds``.
 
     Args:
-        full: its spool is, now.
-        failing: an upload waits to be tried again, now.
-        ending: its body has ended.
+        full: whether its spool is full now.
+        failing: whether an upload waits now to be tried again.
+        ending: whether its body has ended.
     """
     if ending:
         return "end"

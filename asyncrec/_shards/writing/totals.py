@@ -17,18 +17,18 @@ class ShardedWriterStats:
     """The counts of a sharded writer at one moment.
 
     Attributes:
-        records, bytes: taken; bytes of frames, before compression.
-        duplicates: dropped, because their key had been written.
-        committed_records, committed_bytes, committed_shards: in the manifest; bytes as stored.
+        records, bytes: taken so far; bytes of frames, before compression.
+        duplicates: how many were dropped, because their key had been written.
+        committed_records, committed_bytes, committed_shards: those in the manifest; bytes as stored.
         buffered_bytes: held for queues and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
             than ``memory_limit``, unless a single record is larger.
         oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
-        oldest_buffered_seconds: how long the oldest that is on no disk and in no store, so that a kill would lose it.
-        callers_waiting: for room, now.
-        seconds_waiting: all callers together, for room.
-        seconds_compressing, seconds_storing: all finished shards together.
-        spool_bytes: of shards in the spool, those open included.
-        upload_retries: how often something of an upload from the spool failed and was tried again.
+        oldest_buffered_seconds: the same for the oldest record on no disk and in no store, which a kill would lose.
+        callers_waiting: how many callers wait for room now.
+        seconds_waiting: how long all callers together have waited for room.
+        seconds_compressing, seconds_storing: of all finished shards together.
+        spool_bytes: of the shards in the spool, open ones included.
+        upload_retries: how often a step of an upload from the spool failed and was tried again.
     """
 
     records: int
@@ -70,21 +70,21 @@ _OLDEST = ("oldest_uncommitted_seconds", "oldest_buffered_seconds")
 class WriterTotals(ShardedWriterStats):
     """The counts of all sharded writers of this process together, as `ShardedWriterStats` has them for one.
 
-    What was taken, committed and waited includes writers that have ended; what is held now is of those open. Of ages
-    it is the greatest.
+    What was taken, committed and waited includes writers that have ended; what is held now is that of open writers. An
+    age is the greatest one.
 
     Attributes:
-        writers: open now.
+        writers: how many are open now.
     """
 
     writers: int
 
 
 class _Writers:
-    """The writers of this process. They come and go on any thread, and are asked on any other.
+    """The writers of this process. They come and go, and are asked, on any thread.
 
-    None is kept alive by it: one whose event loop ended beneath it never leaves its context, and goes with whoever
-    had it.
+    They are not kept alive by this: a writer whose event loop ended beneath it never leaves its context, and is
+    collected with its owner.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class _Writers:
         return WriterTotals(writers=len(found), **sums)  # type: ignore[arg-type]
 
     def _settle(self) -> None:
-        """Keep of those that have ended what grows. The lock is held."""
+        """Keep the growing counts of writers that have ended. The lock is held."""
         while self._last:
             key, last = self._last.popleft()
             if self._open.pop(key, None) is not None:  # else it was the parent's, before a fork
@@ -136,5 +136,5 @@ counted = _WRITERS.counted
 
 
 def writer_totals() -> WriterTotals:
-    """Add up what the sharded writers of this process count. It may be called on any thread."""
+    """Return the sums of the counts of this process's sharded writers. It may be called on any thread."""
     return _WRITERS.totals()

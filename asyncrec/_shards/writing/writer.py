@@ -1,9 +1,9 @@
 """`ShardedWriter`: records from many tasks into many shards, and acknowledgements of what became of them.
 
-Fixed (``num_shards``): so many shards, published together when the context exits cleanly. Rolling (``max_shard_*``): a
-shard is committed as it fills, and another begins.
+Fixed (``num_shards``): the given number of shards, published together when the context exits cleanly. Rolling
+(``max_shard_*``): a shard is committed as it fills, and another begins.
 
-What stands behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each shard that is open.
+Behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each open shard.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 
 Partition = str | bytes | int
 
-# What is spread over several shards is cut into lists of so many batches' bytes: each list costs something for each
-# shard. Not where memory is short: room for all of a list is waited for.
+# Records for several shards are cut into lists of this many batches' bytes: each list costs something for each shard.
+# Not if memory is short, since a list waits until there is room for all of it.
 _SPREAD = 2
 _AMPLE = 32  # batches
 
-# A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
+# A key of up to this many bytes or characters is hashed with its batch: a thousand take 0.3 ms, and less in C.
 _HASHED_LATER = 256
 
 
@@ -117,8 +117,8 @@ class ShardedWriter:
             partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
-            position: of the record in its source, from 0 to 2**63-1. At or below the last position that was taken or
-                stored, the record is dropped and counted; its ticket is that of what came as far.
+            position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
+                taken or stored is dropped and counted; the ticket is then that of the source's last record.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -211,7 +211,7 @@ class ShardedWriter:
         return self._tickets
 
     async def advance(self, source: str, position: int) -> int:
-        """Take a position that gave no record; a later commit stores it. Returns the ticket of what came as far."""
+        """Take a position without a record, for a later commit. Return the ticket of the source's last record."""
         return await self._sources.write((), source, position)
 
     async def take(self, source: str) -> int | None:
@@ -223,11 +223,11 @@ class ShardedWriter:
         return await self._sources.take(source)
 
     async def release(self, *sources: str) -> None:
-        """Commit everything written so far, and let go of these sources, so that another writer may continue them.
+        """Commit everything written so far, and release these sources, so that another writer may continue them.
 
-        If another writer has one of them, which no call has told yet, it raises `ConflictError`, and all are released.
-        Release a source also after another call has raised that: until then each call that acknowledges does. Cancelled
-        or failed otherwise, it may have released them, or not yet: what it has not, is still in ``progress``.
+        If another writer has one of them, and no call has raised that yet, it raises `ConflictError`, and all are
+        released. Release a source also after another call has raised that: until then each call that acknowledges does.
+        Cancelled or failed otherwise, it may have released them, or not; those not released are still in ``progress``.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 
@@ -255,11 +255,11 @@ class ShardedWriter:
                 for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
                     queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
-                if len(batch) > count:  # the last of them went to the one so much further
+                if len(batch) > count:  # the last records went to the queue this much further on
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
-        """Whether a record with this key was written, by this writer or before it opened.
+        """Return whether a record with this key was written, by this writer or before it opened.
 
         Raises:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
@@ -333,13 +333,13 @@ class ShardedWriter:
         self._shards.sources.refuse_lost()
 
     def stats(self) -> ShardedWriterStats:
-        """Count what happened so far. It may be called on any thread."""
+        """Return the counts so far. It may be called on any thread."""
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
-        """Give out ``count`` tickets; returns the first."""
+        """Issue ``count`` tickets; return the first."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
 

@@ -4,8 +4,8 @@
     from asyncrec.compat.tfrecorder.helpers.decorator import tfrecordable
     from asyncrec.compat.tfrecorder.helpers.marshaller import Example
 
-This module has all of them, too. Splits appear whole, replace what was there, and have a manifest each. The methods of
-an example run in the caller's thread, one after the other, unless ``examples_concurrency`` asks for threads.
+This module has all of them, too. Splits appear whole, replace the previous ones, and have a manifest each. The methods
+of an example run in the caller's thread, one after the other, unless ``examples_concurrency`` asks for threads.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ _HEAD = 12  # bytes that tell how a file is compressed
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
-    """There is no such folder. TFRecorder raised ValueError."""
+    """The folder does not exist. TFRecorder raised ValueError."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """List the TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``), too.
+    """List the TFRecord files in a folder, including TFRecorder's (``*.tfr``), in order, whatever ``sort`` says.
 
     Raises:
-        NoDirectoryError: there is no such folder; in a store without folders, no object below it.
+        NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
     """
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
@@ -49,7 +49,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
 
 
 def get_examples_list_filepaths(dirpath: Path) -> str:
-    """Find the CSV file that says which examples the folder's files hold.
+    """Find the CSV file that lists the examples in the folder's files.
 
     Raises:
         NoDirectoryError: as `get_tfrecord_filepaths`.
@@ -59,7 +59,7 @@ def get_examples_list_filepaths(dirpath: Path) -> str:
 
 
 def _names_in(dirpath: Path, suffix: str) -> list[str]:
-    """List the files of a folder whose names end so."""
+    """List the files of a folder whose names have one of these endings."""
 
     keys = 0
 
@@ -93,9 +93,9 @@ def generate_dataset(
 ) -> Any:
     """Read the examples as tuples of their fields, in the order of declaration.
 
-    With TensorFlow installed a ``tf.data.Dataset`` of the operations that TFRecorder made it of, otherwise an iterator.
-    Arrays come flat, as they always did: `asyncrec.datasets.generate_dataset` gives them their shape. Without
-    ``example_class`` the manifest of their folder says what the fields are. A field that a record does not have is 0,
+    If TensorFlow is installed, return a ``tf.data.Dataset`` of TFRecorder's operations, otherwise an iterator. Arrays
+    are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without ``example_class``,
+    the manifest of the folder defines the fields. A field that a record does not have is 0,
     "" or no value; without TensorFlow and ``example_class`` it is an error.
 
     Args:
@@ -133,7 +133,7 @@ def _records(tensorflow: Any, paths: list[str]) -> Any:
     if not all(is_read_by(tensorflow, path) for path in paths):
         return tensorflow.data.Dataset.from_tensor_slices(filenames).flat_map(partial(read_here, tensorflow, _batches))
     compression = ""
-    if paths and tensorflow.io.gfile.exists(paths[0]):  # a file that is missing is told when it is read, as it was
+    if paths and tensorflow.io.gfile.exists(paths[0]):  # a missing file raises when it is read, as in the original
         with tensorflow.io.gfile.GFile(paths[0], "rb") as file:
             compression = detect_compression(file.read(_HEAD))
     return tensorflow.data.TFRecordDataset(filenames, compression)

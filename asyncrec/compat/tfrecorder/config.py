@@ -1,4 +1,4 @@
-"""``tfrecord_files_config.txt``: what a run of TFRecorder's factory was asked for, as `configparser` reads it."""
+"""``tfrecord_files_config.txt``: the arguments of a run of TFRecorder's factory, as `configparser` reads them."""
 
 from __future__ import annotations
 

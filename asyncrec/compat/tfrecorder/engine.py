@@ -1,8 +1,8 @@
 """TFRecorder's engine: examples are loaded, split and written in the caller's thread, one after the other.
 
-So what belongs to a thread, a connection of sqlite3 say, may be used by ``load`` and the others. Only the shards are
-written elsewhere, on the loop of `asyncrec.blocking`. Asked for more than one at a time, it calls the methods of
-several examples in threads, and writes them in order all the same.
+So ``load`` and the other methods may use an object that belongs to a thread, such as a connection of sqlite3. Only the
+shards are written elsewhere, on the loop of `asyncrec.blocking`. With ``concurrency`` above 1, the methods of several
+examples are called in threads, and the examples are still written in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["logger", "write_examples"]
 logger = logging.getLogger("TFRecorder")  # its own name, so that what a script says to that logger holds
 
 _SHOWN_ROW = 200
-# TFRecorder handed its own argument on to `load` and `split`, and failed where they did not take it.
+# TFRecorder handed its own argument on to `load` and `split`, and failed if they did not take it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
 _BATCH_EXAMPLES = 256  # taking one costs the loop some microseconds
@@ -55,11 +55,11 @@ def write_examples(
 ) -> None:
     """Write examples to folders of these names below ``path``; ``""`` is ``path`` itself.
 
-    All of them appear at the end, and replace what was there; after an exception nothing has changed. Progress goes to
-    the logger ``TFRecorder``, and to stdout unless the program has configured logging.
+    All of them appear at the end, and replace the previous ones; after an exception nothing has changed. Progress goes
+    to the logger ``TFRecorder``, and to stdout unless the program has configured logging.
 
     Raises:
-        Exception: what a method of an example raised, with a note that says which, and of which example.
+        Exception: the error of an example's method, with a note that names the method and the example.
         StorageError: a store failed.
         ValueError: ``concurrency`` is less than 1.
         TypeError: a class declares no field.
@@ -96,7 +96,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Tell whether a method may be called with an argument of this name; in doubt it may not."""
+    """Return whether a method accepts an argument of this name; false if that is unknown."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
@@ -132,7 +132,7 @@ def _made(
 
 
 def _row_of(example: DeclaredExample) -> str:
-    """Say which example it is, for an error: as `examples.csv` would say, if it can."""
+    """Describe an example for an error, by its row of `examples.csv` if possible."""
     with suppress(Exception):
         return f", row {repr(_settled(example.to_csv_row()))[:_SHOWN_ROW]}"
     return ""
@@ -155,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield what each job gives, in order; several run at a time in threads, and no more are in memory."""
+    """Yield the result of each job, in order; several run at a time in threads, and no more results are in memory."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -175,7 +175,7 @@ def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator
 
 
 def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
-    """Collect what goes to the loop at once: a hop to it takes as long as a hundred small records."""
+    """Collect records into batches for the loop: a hop to it takes as long as a hundred small records."""
     batch: list[_Made] = []
     size = 0
     for each in made:
@@ -189,7 +189,7 @@ def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
 
 
 def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
-    """Log how far it is, ten times or after each ten examples, as TFRecorder did."""
+    """Log the progress, ten times or after each ten examples, as TFRecorder did."""
     began, every = time.monotonic(), max(10, total // 10)
     for done, each in enumerate(made, 1):
         yield each
@@ -200,7 +200,7 @@ def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
 
 
 class _ToStdout(logging.Handler):
-    """Prints what is logged, where the program has configured no logging: an hour's run shows how far it is."""
+    """Prints what is logged, if the program has not configured logging, so that a long run shows its progress."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -232,7 +232,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Examples of several classes have no schema in common: who reads them says of which class they are."""
+    """Make the plan. Examples of several classes have no schema in common: the reader has to know their classes."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,
@@ -248,5 +248,5 @@ def _base_name(path: Path) -> str:
 
 
 def _data_set_name(folder: str) -> str:
-    """A folder may be called what no data set can be: hidden, or with wildcards in it."""
+    """Return a name for the data set, since a folder's may be invalid for one: hidden, or with wildcards."""
     return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

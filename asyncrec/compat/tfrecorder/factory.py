@@ -60,7 +60,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Make train, eval and test splits of the rows of a CSV file, local or at a URL, and ``tfrecord_files_config.txt``.
 
-    ``examples_class`` and ``examples_filepath`` are what later versions called the two. For the rest see
+    ``examples_class`` and ``examples_filepath`` are the names of two parameters in later versions. For the rest see
     `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
@@ -99,10 +99,10 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples to folders of these names, folds say. An example may be in several, a list be empty.
+    """Write lists of examples, perhaps empty, to folders of these names, such as folds. They may share examples.
 
     Args:
-        examples_log_in_csv_file: write ``examples.csv`` beside the records, a row for each example.
+        examples_log_in_csv_file: write ``examples.csv`` next to the records, with a row for each example.
         examples_concurrency: for how many examples the methods are called at a time, in threads; with 1, in the
             caller's thread.
 
@@ -110,7 +110,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
         the number of examples given for each.
 
     Raises:
-        Exception: what a method of an example raised, with a note that says which, and of which example. Nothing has
+        Exception: the error of an example's method, with a note that names the method and the example. Nothing has
             changed then.
         StorageError: a store failed. Nothing has changed, unless a note says otherwise.
     """
@@ -138,9 +138,9 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 ) -> dict[str, int]:
     """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
 
-    A list of examples is shuffled in place, as it was: by ``random.shuffle``, which ``random.seed`` makes repeatable,
-    or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a warning in
-    the log.
+    A list of examples is shuffled in place, as in TFRecorder: by ``random.shuffle``, which ``random.seed`` makes
+    repeatable, or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a
+    warning in the log.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:
@@ -158,13 +158,13 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 def split_examples_list(
     examples: Sequence[E], examples_train_eval_test_ratio: Ratio
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
-    """Take the first for train, the next for eval, the rest for test, which is `None` where nothing is left for it.
+    """Split examples: the first are train, the next eval, the rest test, which is `None` if no example is left for it.
 
     One ratio is that of train, and the rest is eval; two are those of train and eval; three of train, eval and test.
-    Numbers are rounded down, and the last split has what is left.
+    Numbers are rounded down, and the last split gets the rest.
 
     Raises:
-        ValueError: there are more than three, or they do not sum to 1, but for rounding.
+        ValueError: there are more than three ratios, or they do not sum to 1, except for rounding.
     """
     given = examples_train_eval_test_ratio
     ratios = list(given) if isinstance(given, Sequence) else [given]
@@ -230,7 +230,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> int:
-    """Write the examples of one CSV file to one folder, without splitting them. Returns their number."""
+    """Write the examples of one CSV file to one folder, without splitting them; return their number."""
     examples = _examples_of(example_class, examples_filepath, kwargs)
     write_examples(
         save_directory_path,
@@ -244,7 +244,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
 
 
 def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
-    """Read them by the class's own ``from_csv_file``, which may be overridden."""
+    """Read examples by their class's own ``from_csv_file``, which may be overridden."""
     if issubclass(kind, Example):
         return kind.from_csv_file(path, **kwargs)
     return read_examples(kind, path, **kwargs)

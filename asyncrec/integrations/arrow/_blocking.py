@@ -1,4 +1,4 @@
-"""The same without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are not."""
+"""Batches without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are synchronous."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write_batches(
 
     Args:
         path: a folder and the data set's name in it.
-        batches: they are written as they come, with one batch in memory.
+        batches: the rows; they are written as they come, with one batch in memory.
         schema: as for `open_batch_writer`; that of the batches by default. In a Table or a RecordBatch, which can be
             searched as a whole, a column of single values that contains nulls then becomes a VarLen.
         narrow: round float64 to float32.
@@ -89,7 +89,7 @@ def write_batches(
     each = iter([batches] if whole else batches)
     first = next(each, None)
     if first is not None:
-        chunks_of(first)  # raises TypeError for what is no batch, before a data set is begun
+        chunks_of(first)  # raises TypeError for what is not a batch, before a data set is begun
     told = getattr(batches, "schema", None) if schema is None else schema
     if told is None and first is not None:
         told = first.schema
@@ -125,10 +125,10 @@ def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None
 
 
 def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
-    """A ``pyarrow.RecordBatchReader`` over some parts of a plan.
+    """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
-        maker: the plan's.
+        maker: the maker of the plan.
         parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """
@@ -136,7 +136,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
 
 def _pulled(open_: Any) -> Iterator[Any]:
-    """First the schema, then the batches; closed when it is dropped."""
+    """Yield the schema first, then the batches; closed when it is dropped."""
     with open_() as batches:
         yield batches.schema
         yield from batches

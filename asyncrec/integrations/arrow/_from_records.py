@@ -28,21 +28,21 @@ _MOST_OFFSET = (1 << 31) - 1
 
 
 def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Iterable[str] | None = None) -> Any:
-    """One ``pyarrow.RecordBatch`` of the records, a row for each.
+    """Return one ``pyarrow.RecordBatch`` of the records, a row for each.
 
-    Of a FixedLen a column of numbers, text or bytes, or of fixed-size lists; of a VarLen lists, and null where the
-    record has no such feature; of a Sequence lists of these; of a Tensor the struct ``values, shape``; of a Sparse the
-    struct ``indices, values``. A FixedLen with a default has it where the feature is absent, as `Schema.decode` has.
+    A FixedLen becomes a column of numbers, text or bytes, or of fixed-size lists; a VarLen lists, and null if the
+    record has no such feature; a Sequence lists of these; a Tensor the struct ``values, shape``; a Sparse the struct
+    ``indices, values``. If a feature is absent, its FixedLen has the default, as in `Schema.decode`.
 
     Args:
-        records: serialised Examples, or SequenceExamples where the schema has a Sequence.
+        records: serialised Examples, or SequenceExamples if the schema has a Sequence.
         schema: the schema of the records; or the ``pyarrow.Schema`` to return, in which columns of one value may be
             nullable.
         columns: the names of the columns to read, in this order; the others are not parsed.
 
     Raises:
         SchemaError, DecodeError: as `Schema.decode_batch`, naming the record.
-        ValueError: there is no such column; or a column has more than 2 GiB or 2**31 values: give fewer records.
+        ValueError: a name is not a column; or a column has more than 2 GiB or 2**31 values: give fewer records.
     """
     return BatchMaker(schema, columns=columns).batch(records)
 
@@ -51,12 +51,12 @@ class BatchMaker:
     """Makes batches of one schema. Used by any number of threads.
 
     Attributes:
-        schema: of the records, with the chosen columns alone.
-        arrow: of the batches.
+        schema: the schema of the records, with only the chosen columns.
+        arrow: the ``pyarrow.Schema`` of the batches.
     """
 
     def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow``: the types wanted, where they are not those of `arrow_schema`; of the columns of ``schema``."""
+        """``arrow``: the types wanted, if they are not those of `arrow_schema`; of the columns of ``schema``."""
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)
@@ -106,7 +106,7 @@ def _is_single(kind: Any) -> bool:
 
 
 def _joined(schema: Schema) -> Iterator[str]:
-    """Yield the features whose values are bytes or text that become an array as they are, and nothing else."""
+    """Yield the features whose values are bytes or text, and become an array without conversion."""
     readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
     for name, entry in schema.features.items():
         if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:
@@ -143,7 +143,7 @@ def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array
 
 
 def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
-    """The array of what ``Schema.decode_batch`` gives."""
+    """Return the array of what ``Schema.decode_batch`` returns."""
     if isinstance(entry, FixedLen):
         return _fixed(_values(value.reshape(-1), entry.dtype), len(value), entry.shape)
     if isinstance(entry, VarLen):
@@ -171,7 +171,7 @@ def _splits(parts: SequenceOf[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
 
 
 def _strings(values: JoinedBytes, dtype: str) -> Array:
-    """Bytes as they are stored, not copied. Raises ArrowInvalid for what is to be text, and is not UTF-8."""
+    """Return bytes as they are stored, not copied. Raise ArrowInvalid if text is not UTF-8."""
     contents, offsets = values
     large = offsets[-1] > _MOST_OFFSET
     kind, text = (pa.large_binary(), pa.large_string()) if large else (pa.binary(), pa.string())
@@ -181,7 +181,7 @@ def _strings(values: JoinedBytes, dtype: str) -> Array:
 
 
 def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
-    """An array of numbers, or of the bytes or str of an object array."""
+    """Return an array of numbers, or of the bytes or str of an object array."""
     if dtype == "bytes":
         return _strings(JoinedBytes.of(flat.tolist()), dtype)
     if dtype == "str":

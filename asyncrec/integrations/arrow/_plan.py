@@ -1,4 +1,4 @@
-"""What there is to read under a path, in parts that any process can read by itself."""
+"""Plan what to read under a path, in parts that any process can read by itself."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Part:
     """Some neighbouring records of one file.
 
     Attributes:
-        path: of the file.
-        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` where nothing says.
+        path: the path of the file.
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` if it is unknown.
         offset: the byte of the file to begin at.
         skip: how many records to skip first.
-        records: how many there are; `None` for all to the end of the file, where nothing has counted them.
-        bytes: that are read of the file, about; 0 where nothing says.
+        records: how many there are; `None` for all to the end of the file, if they have not been counted.
+        bytes: about how many bytes of the file are read; 0 if that is unknown.
         index: the file's index, by which any of its records is found, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
     """
@@ -59,7 +59,7 @@ class Plan:
 
     Attributes:
         parts: in the order of the records.
-        maker: what makes batches of records.
+        maker: the maker of batches of records.
     """
 
     parts: tuple[Part, ...]
@@ -111,9 +111,9 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """The part of worker ``i`` of ``n``: as many neighbouring records as the others have, to within one.
+    """Return the share of worker ``i`` of ``n``: neighbouring records, as many as the others get, to within one.
 
-    Where the records of a file are not counted, whole files in turn.
+    If the records of a file are not counted, deal whole files in turn.
     """
     every = list(parts)
     number, count = worker
@@ -136,7 +136,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> list[Part]:
-    """A worker's share of all. Blocks: there may be a million."""
+    """Return a worker's share of all. Blocks: there may be a million."""
     parts = []
     for shard in selection.shards:
         entry = shard.entry
@@ -175,7 +175,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """The parts in pieces. ``base``: what stands in their paths before the keys of ``store``."""
+    """Return the parts in pieces. ``base`` is the beginning of their paths, before the keys of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -184,7 +184,7 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """The part in pieces of at most so many bytes, each beginning where its first record does, as far as indexes go."""
+    """Return the part in pieces of at most ``part_bytes``, if its index allows. Each begins at its first record."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
@@ -222,7 +222,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Where the next piece may begin, behind a record; far away where none may."""
+    """Return the first of ``begins`` after a record; a very large number if there is no other."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

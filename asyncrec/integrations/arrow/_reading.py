@@ -1,4 +1,4 @@
-"""`open_batches`: records as Arrow batches, decoded in threads ahead of who takes them."""
+"""`open_batches` returns records as Arrow batches, decoded in threads ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's c
 
 
 class BatchReader:
-    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` gives RecordBatches.
+    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` yields RecordBatches.
 
     It is read once, by one task.
 
@@ -80,7 +80,7 @@ async def open_batches(
 
     Raises:
         SchemaError: no schema is stored or given; or, while reading, a record does not match it.
-        ValueError: there is no such column or split, or a number is out of range.
+        ValueError: a column or split does not exist, or a number is out of range.
         CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before was
             returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.
@@ -117,7 +117,7 @@ async def open_parts(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[BatchReader]:
-    """Some parts of a plan, as `open_batches` reads all of them."""
+    """Read some parts of a plan, as `open_batches` reads all of them."""
     batch_bytes = None if batch_bytes is None else byte_count(batch_bytes, "batch_bytes")
     for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if value is not None and value < 1:
@@ -140,7 +140,7 @@ async def open_parts(
 
 
 class _Feed:
-    """Reads parts, and puts batches of the sizes asked for. A task of its own: what it opens it closes."""
+    """The reading task: reads parts, and puts batches of the sizes asked for. It closes what it opens."""
 
     def __init__(
         self, maker: BatchMaker, received: Handover[Any], batch_rows: int | None, batch_bytes: int | None
@@ -190,7 +190,7 @@ class _Feed:
             )
 
     async def _take(self, records: list[bytes]) -> None:
-        """Fill batches, and put those that are full."""
+        """Fill batches, and put the full ones."""
         sizes = [*accumulate(map(len, records), initial=0)]
         start = 0
         while start < len(records):

@@ -1,6 +1,6 @@
 """Arrow to records: each column becomes a list of values of its feature, each row an Example of them.
 
-A null is an absent feature, where the schema lets it be one. What would not come back as it is, is refused.
+A null is an absent feature, if the schema allows it. A value that would be read back differently is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
+Values: TypeAlias = "list[Any]"  # one for each row; None if it has no such feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would read as absent
 
@@ -42,11 +42,11 @@ class _NullWithinError(Exception):
 
 
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
-    """A serialised Example for each row, or a SequenceExample where the schema has a Sequence: `to_batch` undone.
+    """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence. Reverses `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: of the records, whose columns alone are written; `schema_of` the batch's unless given.
+        schema: the schema of the records, whose columns alone are written; by default `schema_of` the batch's.
         narrow: round float64 to float32, as `encode_example` does. With ``False`` a value that would change is refused;
             a FixedLen with ``raw=True`` keeps all its bits.
 
@@ -63,14 +63,14 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
 
 def chunks_of(batch: Any) -> list[Any]:
-    """The RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
+    """Return the RecordBatches of a Table, or the given RecordBatch. Raise TypeError for anything else."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """`to_records` of a RecordBatch that is part of something: its first row is that one's row ``first``."""
+    """Do the same as `to_records` for a RecordBatch whose first row is row ``first`` of a larger table."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -101,12 +101,12 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
 
 
 def null_columns(batch: Any) -> list[str]:
-    """The names of the columns of a batch or table in which some are null."""
+    """Return the names of the columns of a batch or table in which some are null."""
     return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.null_count]
 
 
 def schema_has_lists(schema: Schema) -> bool:
-    """Whether its records are SequenceExamples."""
+    """Return whether the records of a schema are SequenceExamples."""
     return any(isinstance(entry, Sequence) for entry in schema.features.values())
 
 
@@ -200,7 +200,7 @@ def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
 
 
 def _sliced(values: Any, column: Array) -> Values:
-    """What each row of a list column has of the values of all of them."""
+    """Return the values of each row of a list column, as parts of the values of all rows."""
     rows = _cut(values, _offsets(column))
     if column.null_count:
         rows = [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -218,7 +218,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """The values of the rows that are not null, and None for the others."""
+    """Return the values of the rows that are not null, and None for the others."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -227,7 +227,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """The values in lists of this shape, or flat lists of as many: Ray has its tensors so."""
+    """Return the values in lists of this shape, or in flat lists of the same length: Ray stores tensors so."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -243,7 +243,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
-    """What makes an array of a type the values that are encoded: NumPy's, or a list of bytes."""
+    """Return a function that turns an array of a type into the values to encode: NumPy's, or a list of bytes."""
 
     def read(column: Array) -> Any:
         _check_within(column)
@@ -294,7 +294,7 @@ def _little(numbers: Any, dtype: str) -> bytes:
 
 
 def _plain(column: Array) -> Array:
-    """What is in an extension or a dictionary."""
+    """Return the values of an extension or dictionary array."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
     return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
@@ -314,13 +314,13 @@ def _check_rows(column: Array, reason: str = "is null") -> None:
 
 
 def _check_within(values: Array) -> None:
-    """Refuse nulls among the values of a column's rows: their places say nothing of the row."""
+    """Raise if there are nulls among the values of a column's rows; their positions do not identify the row."""
     if values.null_count:
         raise _NullWithinError
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """The first row with a null within it. Slow: for an error."""
+    """Return the first row with a null within it. Slow: for an error message only."""
     may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
 
     def has_null(value: Any, depth: int) -> bool:

@@ -1,7 +1,7 @@
-"""A `Schema` as Arrow's, and back: which column each entry is, and which entry each type of column.
+"""A `Schema` as Arrow's, and back: which column each entry becomes, and which entry each type of column.
 
-The `Schema` itself goes along as metadata, so that what Arrow's types do not tell (defaults, ``raw``, the shape of a
-sparse array) comes back as it was.
+The `Schema` itself is kept in the metadata, so that what Arrow's types do not express (defaults, ``raw``, the shape of
+a sparse array) is restored.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ ARROW_SCHEMA = "ARROW:schema"
 """The key under which an Arrow schema stands in a manifest's metadata: the name that Parquet files have for it."""
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which may be anybody's
+_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which another user may have written
 
 
 def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
-    """The ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
+    """Return the ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
 
     Args:
-        schema: of the records.
+        schema: the schema of the records.
         columns: the names of the columns to read, in this order; by default all.
-        large: bytes and text of 64-bit offsets, for columns of over 2 GiB in one batch.
+        large: use 64-bit offsets for bytes and text, for columns of over 2 GiB in one batch.
 
     Raises:
-        ValueError: there is no such column.
+        ValueError: a name is not a column.
     """
     chosen = selected_schema(schema, columns)
     fields = [_field(name, entry, large) for name, entry in chosen.features.items()]
@@ -47,11 +47,11 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """The `Schema` that records made of such batches have: of each column what the metadata say, if the type is theirs.
+    """Return the `Schema` of records made of such batches: for each column the entry in the metadata, if the type fits.
 
-    Otherwise by type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen of their
-    shape, lists VarLen, lists of lists Sequence; times, dates and durations the integers they are. float64 stays
-    float64 by name and is stored as float32, which is what an Example has.
+    Otherwise the type decides: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen
+    of their shape, lists VarLen, lists of lists Sequence; times, dates and durations are integers. float64 keeps its
+    name, but is stored as float32, since an Example has no other floats.
 
     Args:
         arrow: a ``pyarrow.Schema``.
@@ -83,10 +83,10 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
-    """The schema of some columns of the records; the others are passed over.
+    """Return the schema of some columns of the records; the others are skipped.
 
     Raises:
-        ValueError: there is no such column.
+        ValueError: a name is not a column.
     """
     if columns is None:
         return schema
@@ -98,15 +98,14 @@ def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
 
 
 def encode_arrow(arrow: Any) -> str:
-    """An Arrow schema as text for a manifest, without its metadata."""
+    """Return an Arrow schema, without its metadata, as text for a manifest."""
     return base64.b64encode(arrow.remove_metadata().serialize().to_pybytes()).decode()
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """``plain``, an `arrow_schema`, with the types the columns had when they were written, where a manifest says so.
+    """Return ``plain``, an `arrow_schema`, with the types that the columns were written with, if a manifest has them.
 
-    What it says is anybody's: a type is taken only where the column can be cast to it, and what cannot be read counts
-    for nothing.
+    A manifest is not trusted: a type is used only if the column can be cast to it, and unreadable text is ignored.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:
@@ -134,7 +133,7 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
+    """Return whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
     types = pa.types
     if written == plain:
         return True
@@ -248,7 +247,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is(kind: Any, name: str) -> bool:
-    """Whether it is the view type of this name, which pyarrow has by now."""
+    """Return whether a type is the view type of this name, which recent pyarrow has."""
     return str(kind) == f"{name}_view"
 
 

@@ -17,7 +17,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held beside the batch itself
+_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held besides the batch itself
 
 
 class BatchWriter:
@@ -37,7 +37,7 @@ class BatchWriter:
     async def write(self, batch: Any) -> int:
         """Write the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order; return the ticket of the last one.
 
-        If it is cancelled, the first rows have been written.
+        If cancelled, the first rows have been written.
 
         Raises:
             SchemaError: a row does not match the schema; the message names the column and the row. Rows before it may
@@ -55,7 +55,7 @@ class BatchWriter:
         return ticket
 
     def _made(self, piece: Any, first: int) -> tuple[list[bytes], list[str | bytes] | None]:
-        """The records of a piece, and their keys where there are any. Blocks."""
+        """Return the records of a piece, and their keys if there are any. Blocks."""
         records = records_from(piece, self.schema, narrow=self._narrow, first=first)
         return records, None if self._key is None else _keys(piece, self._key, first)
 
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """The schema of the records, and the manifest's metadata, with the Arrow schema where one was given."""
+    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was given."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told
@@ -97,7 +97,7 @@ def schemas_of(
 
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """RecordBatches of about a MiB, and of one row where that is larger, each with the number of its first row."""
+    """Yield RecordBatches of about a MiB, or of one row if that is larger, each with the number of its first row."""
     before = 0
     for part in chunks_of(batch):
         rows = part.num_rows

@@ -6,9 +6,9 @@
     pages = read_asyncrec("s3://crawl/2026/pages", columns=["url", "body"])
     write_asyncrec(pages.map_batches(clean), "s3://crawl/2026/clean", job_id="clean-2026-11-22")
 
-Reading, each task has some shards, or a range of the records of a large one, and gives tables of some MiB: its memory
-does not grow with the shard. Writing, each attempt of a task makes shards under names that nobody else has; they are in
-the data set from the one commit on that the driver makes at the end, and that names one attempt of each task.
+To read, each task gets some shards, or a range of the records of a large one, and returns tables of some MiB: its
+memory does not grow with the shard. To write, each attempt of a task makes shards under names of its own. The driver
+makes one commit at the end, which names one attempt of each task; with it, the shards are in the data set.
 
 On `Datasource` and `Datasink`, which are public; Ray's own attributes are not touched.
 

@@ -58,7 +58,7 @@ def read_asyncrec(
 
 
 class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there where this is checked
-    """What `read_asyncrec` reads from. The arguments are the same."""
+    """The source that `read_asyncrec` reads from, with the same arguments."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """At most ``parallelism`` tasks, each of neighbouring parts and of about as many bytes."""
+        """Return at most ``parallelism`` tasks, each for neighbouring parts, and for about as many bytes."""
         maker, options = self._plan.maker, self._options
         dealt = groups(self._plan.parts, max(1, parallelism)) or [()]
         return [
@@ -107,7 +107,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
 
 
 class _Read:
-    """What a task runs: little to be sent, and nothing of the source itself."""
+    """The function that a task runs. It is small to send, and holds no reference to the source."""
 
     def __init__(self, maker: BatchMaker, parts: tuple[Part, ...], options: dict[str, Any]) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""`write_asyncrec`: tasks make shards, and the driver commits those of one attempt of each, in one step."""
+"""`write_asyncrec`: tasks make shards, and the driver commits those of one attempt of each task, in one step."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]
 
 @dataclass(frozen=True, kw_only=True)
 class WriteReport:
-    """What `write_asyncrec` did.
+    """The result of `write_asyncrec`.
 
     Attributes:
         rows, bytes: what this job added to the data set; the bytes are those of the shards, as stored.
         shards: the shards, as in the manifest.
-        repeated: an earlier run with the same ``job_id`` had committed them, and this run has added nothing.
+        repeated: whether an earlier run with the same ``job_id`` had committed them, and this run has added nothing.
     """
 
     rows: int
@@ -55,10 +55,10 @@ def write_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> WriteReport:
-    """Write the rows of a ``ray.data.Dataset``: each exactly once if this returns, none if it raises.
+    """Write the rows of a ``ray.data.Dataset``: each exactly once if this returns, no row if it raises.
 
-    There is one exception: an error that says that nobody knows whether the commit took effect. Run it again with the
-    same ``job_id``, which finds out, and writes only if the rows are not there.
+    There is one exception: an error which says that it is unknown whether the commit took effect. Then run the write
+    again with the same ``job_id``. It finds out, and writes only if the rows are not there.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
@@ -68,7 +68,7 @@ def write_asyncrec(
         mode: ``"append"``; ``"new"`` raises an error if there is a data set; ``"replace"`` makes this the whole data
             set.
         job_id: a name for this work, so that a second run adds nothing to what the first has committed.
-        take_over: says that an earlier run of this id, on another machine, is dead.
+        take_over: declare that an earlier run of this id, on another machine, is dead.
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
         min_rows_per_write: Ray gives each task, and so each shard, at least this many rows.
         compression, index: as for `asyncrec.open_sharded_writer`.
@@ -111,7 +111,7 @@ def write_asyncrec(
                 storage_options=storage_options,
             )
             dataset.write_datasink(sink, **options)
-            if job.committed is None:  # Ray ends well without having called it where there is nothing to be written
+            if job.committed is None:  # Ray ends well without having called it if there is nothing to be written
                 job.commit([], 0)
         shards = job.committed or ()
     return WriteReport(
@@ -123,7 +123,7 @@ def write_asyncrec(
 
 
 class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
-    """What `write_asyncrec` writes to: tasks make shards, and `on_write_complete` commits them. Made for one job."""
+    """The sink of `write_asyncrec`, for one job: tasks make shards, and `on_write_complete` commits them."""
 
     def __init__(
         self,
@@ -155,10 +155,10 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         return self._min_rows
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Nothing: the job has begun before Ray began anything."""
+        """Do nothing: the job began before Ray's tasks."""
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[ShardEntry]:
-        """In a task: the shards of its rows."""
+        """Write the shards of a task's rows, in the task."""
         return write_share(
             self._share,
             (BlockAccessor.for_block(block).to_arrow() for block in blocks),
@@ -170,17 +170,17 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         )
 
     def on_write_complete(self, write_result: Any) -> None:
-        """In the driver: the commit."""
+        """Commit the shards, in the driver."""
         assert self._job is not None, "Ray calls this in the driver"
         entries = [entry for returned in write_result.write_returns for entry in returned]
         self._job.commit(entries, int(write_result.num_rows))
 
     def on_write_failed(self, error: Exception) -> None:
-        """Nothing: who opened the job ends it, and knows whether its commit may have landed."""
+        """Do nothing: the driver ends the job, and knows whether its commit may have landed."""
 
 
 def _schema_of(dataset: Any) -> Any:
-    """The Arrow schema of its rows; `None` where it has none. It may run the first of its tasks."""
+    """Return the Arrow schema of a dataset's rows, or `None`. It may run the first of its tasks."""
     found = dataset.schema()
     if found is None:
         return None

@@ -5,7 +5,7 @@
     found = pages.where("status = 200")
     found.write.format("asyncrec").mode("append").option("job_id", "found-2026-11-22").save("s3://crawl/2026/found")
 
-Each session is told once. Options are text, as all of Spark's: see `AsyncrecDataSource`.
+Register the data source once in each session. Options are text, as all of Spark's: see `AsyncrecDataSource`.
 
 On Spark's Python Data Source API, which is public; no jar is needed.
 

@@ -1,4 +1,4 @@
-"""Spark's options, which are text, as what they mean."""
+"""Parse Spark's options, which are text."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _WRITING = _BOTH | {
 
 
 def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """What a reader was told.
+    """Return the options of a reader, parsed.
 
     Raises:
         ValueError: an option is unknown, missing or malformed.
@@ -78,7 +78,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """What a writer was told; raises as `reading_options`."""
+    """Return the options of a writer, parsed; raise as `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

@@ -17,7 +17,7 @@ _MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task
 
 
 def stored_schema(options: dict[str, Any]) -> Any:
-    """The ``StructType`` of what is there to be read."""
+    """Return the ``StructType`` of the records to read."""
     return spark_schema(_plan(options, part_bytes=None, columns=options.get("columns")).maker.arrow)
 
 
@@ -50,7 +50,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         return [_Partition(parts) for parts in groups(self._parts, self._most)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, _Partition):  # Spark's own, where there is nothing to be read
+        if not isinstance(partition, _Partition):  # Spark's own, if there is nothing to be read
             return
         for batch in read_parts(self._maker, partition.value, **self._options):
             yield _as_wanted(batch, self._wanted)
@@ -62,10 +62,10 @@ def _plan(options: dict[str, Any], **more: Any) -> Plan:
 
 
 def _between(stored: Any, wanted: Any) -> Any:
-    """The types in which columns are read, each before its cast to what is wanted: as stored, or one value of a list.
+    """Return the types in which columns are read before the cast to what is wanted: as stored, or one value of a list.
 
     Raises:
-        SchemaError: nobody has said that the integers of a column are times.
+        SchemaError: a column is wanted as times, and is stored as integers without a time unit.
     """
     fields = []
     for field, asked in zip(stored, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""`AsyncrecDataSource`: what ``format("asyncrec")`` is."""
+"""`AsyncrecDataSource`, which ``format("asyncrec")`` names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not th
         path: a file, a folder, a pattern or a data set, which every node reaches by this path; given to ``load``.
         split: as for `asyncrec.integrations.arrow.open_batches`; ``path`` is then the folder of the splits.
         columns: the names of the columns wanted, with commas between them. Others are not parsed. ``schema(...)`` does
-            the same, and says of which types Spark's columns are.
-        schema: `Schema.to_json`, if no schema is stored with the records; ``schema(...)`` may say it instead.
+            the same, and determines the types of Spark's columns.
+        schema: `Schema.to_json`, if no schema is stored with the records; ``schema(...)`` may give it instead.
         part_bytes: a larger shard that has an index becomes several partitions; 128 MiB.
         max_partitions: smaller shards share partitions if there would be more of them; 10,000.
         batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
@@ -33,8 +33,8 @@ class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not th
             earlier one that has not.
         if_exists: with ``mode("append")``: ``append``, or ``fail`` if there is a data set. ``mode("overwrite")`` makes
             the rows the whole data set.
-        schema: `Schema.to_json` of the records; that of the columns by default. A column of single values that contains
-            nulls must be a VarLen.
+        schema: `Schema.to_json` of the records; by default, that of the columns. A column of single values that
+            contains nulls must be a VarLen.
         max_shard_bytes, max_shard_records, compression, index, metadata: as for `asyncrec.open_sharded_writer`; a shard
             is full at 256 MiB unless you say otherwise.
         narrow: ``false`` refuses a float64 that would change as a float32.

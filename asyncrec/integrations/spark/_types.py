@@ -1,7 +1,7 @@
 """Spark's types of columns as Arrow's, and back.
 
-Spark knows fewer: a list of a fixed length is an array, an unsigned integer the next larger one, half a float a float,
-a time of day the integer that is stored.
+Spark has fewer types: a list of a fixed length becomes an array, an unsigned integer the next larger one, a float16 a
+float, a time of day the integer that is stored.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _NEAREST = {
 
 
 def spark_schema(arrow: Any) -> Any:
-    """The ``StructType`` in which Spark shows columns of these types."""
+    """Return the ``StructType`` in which Spark shows columns of these types."""
     return types.StructType([types.StructField(each.name, _spark_type(each), each.nullable) for each in arrow])
 
 
 def arrow_of(schema: Any) -> Any:
-    """The ``pyarrow.Schema`` of the batches that Spark takes for columns of a ``StructType``, and gives.
+    """Return the ``pyarrow.Schema`` of the batches that Spark takes and returns for columns of a ``StructType``.
 
     Raises:
         SchemaError: a column is of a type that no feature holds.

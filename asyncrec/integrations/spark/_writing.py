@@ -1,4 +1,4 @@
-"""Tasks make shards, and the driver commits those of one attempt of each, in one step."""
+"""Tasks make shards, and the driver commits those of one attempt of each task, in one step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _begin, _commit, _give_up = as_call(begin_detached_job), as_call(DetachedJob.com
 
 @dataclass
 class _Made(WriterCommitMessage):  # type: ignore[misc]  # PySpark is not there where this is checked
-    """What a task that ended well has made of so many rows."""
+    """The result of a task that ended well and wrote ``rows`` rows."""
 
     rows: int
     entries: list[ShardEntry]
@@ -60,7 +60,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         )
 
     def write(self, iterator: Iterator[Any]) -> _Made:
-        """In a task: the shards of its rows."""
+        """Write the shards of a task's rows, in the task."""
         if self._job.header is None:  # an earlier run of its job_id has committed
             return _Made(0, [])
         rows = 0
@@ -83,12 +83,12 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         return _Made(rows, entries)
 
     def commit(self, messages: Sequence[_Made | None]) -> None:
-        """In the driver: what one attempt of each task has made is in the data set, or nothing is."""
+        """Commit, in the driver, what one attempt of each task has made, or nothing."""
         made = [message for message in messages if message is not None]
         entries = [entry for message in made for entry in message.entries]
         rows = sum(message.rows for message in made)
         _commit(self._job, entries, records=rows, storage_options=self._storage_options)
 
     def abort(self, messages: Sequence[_Made | None]) -> None:
-        """In the driver, also when a commit failed: the job is given up, unless it is committed, or may be."""
+        """Give the job up, in the driver, unless it is committed or may be. Also called after a failed commit."""
         _give_up(self._job, storage_options=self._storage_options)

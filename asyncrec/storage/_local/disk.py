@@ -55,8 +55,8 @@ class Place:
     """The address of one object.
 
     Attributes:
-        key: in its storage.
-        path: of the file.
+        key: its key in the storage.
+        path: the path of the file.
         shown: its path as errors name it.
     """
 
@@ -81,7 +81,7 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """Lend a scratch buffer of that size, one for all: for the loop's thread alone, and until the next await."""
+        """Return the one scratch buffer, of that size: for the loop's thread only, and until the next await."""
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
@@ -91,14 +91,14 @@ class Disk:
         return await in_thread(func, *args, limiter=self._limiter)
 
     async def surely_in_thread(self, func: Callable[[], object]) -> None:
-        """Run it in a thread even where the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
+        """Run it in a thread even if the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Give an unfinished file a name that nobody else has, and tell whether the first still leads to it. Blocks.
+        """Link an unfinished file to a new name; return whether its first name still leads to it. Blocks.
 
         Raises:
-            FileExistsError: something has the name.
+            FileExistsError: a file has the name.
         """
         try:
             self.system.link(partial, path)
@@ -123,19 +123,19 @@ class Disk:
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         """Make the folder with its parents, each durable in its own parent before it is used. Blocks.
 
-        ``mode`` is its own, where it is made here; its parents have what the umask leaves.
+        ``mode`` applies to the folder, if it is made here; its parents get what the umask leaves.
         """
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # The lock: nobody takes a folder for durable that another thread has made and not yet synced.
+        # The lock: no thread takes a folder for durable that another thread has made and not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
             if not missing:
-                # Whoever made it may have been killed before it was durable.
+                # The process that made it may have been killed before it was durable.
                 with suppress(PermissionError):
                     self.sync_folder(os.path.dirname(path))
             for each in reversed(missing):
@@ -155,7 +155,7 @@ class Disk:
             self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
-        """Tell whether the filesystem with this ``st_dev`` has no disk to wait for. Blocks."""
+        """Return whether the filesystem with this ``st_dev`` has no disk to wait for. Blocks."""
         known = self._in_memory.get(device)
         if known is None:
             known = self._in_memory[device] = is_in_memory(device)
@@ -175,7 +175,7 @@ class Disk:
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
-    """Make a name for an unfinished file, hidden and at most 255 bytes long: its owner's, or else unlike any other."""
+    """Make a hidden name of at most 255 bytes for an unfinished file: with its owner's id, or else a random one."""
     end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
@@ -185,12 +185,12 @@ def partial_name(name: str, owner: str | None = None) -> str:
 
 
 def is_partial(name: str) -> bool:
-    """Tell whether a file of that name is unfinished."""
+    """Return whether a file of that name is unfinished."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
-    """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
+    """Read ``size`` bytes of a file, fewer only at its end: one call may return less (NFS, FUSE, a signal). Blocks."""
     blocks = []
     pread = (os if system is None else system).pread
     while size and (block := pread(fd, size, position)):
@@ -211,7 +211,7 @@ def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
 
 
 def tells_what_is_cached(fd: int, system: Any = None) -> bool:
-    """Tell whether the file system takes `NOWAIT`: NFS and FUSE, where looking may be waiting, do not. Blocks."""
+    """Return whether the file system takes `NOWAIT`. NFS and FUSE, where a look may have to wait, do not. Blocks."""
     if not NOWAIT:
         return False
     try:
@@ -224,7 +224,7 @@ def tells_what_is_cached(fd: int, system: Any = None) -> bool:
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    """Describe the object that a file holds, by its status."""
+    """Describe the object in a file, from its status."""
     return ObjectInfo(
         key=key,
         size=status.st_size,

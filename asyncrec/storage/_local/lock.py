@@ -1,7 +1,7 @@
 """A `FileLock` is held by one process, and dies with it. Taking it blocks: it is for worker threads.
 
-This is the one module that calls flock(2). The system gives a lock up when the process ends, however it ends. A child
-made by fork would keep it alive beyond its parent, so children close their copy at once.
+This is the one module that calls flock(2). The system releases a lock when the process ends, however it ends. A child
+made by fork would keep it beyond its parent's end, so children close their copy at once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class FileLock:
     """A lock on a file, which owns the descriptor it was made of.
 
     Attributes:
-        fd: the descriptor; -1 once the lock was given up, and in a child made by fork.
-        path: of the file, as errors name it.
+        fd: the descriptor; -1 once the lock was released, and in a child made by fork.
+        path: the path of the file, as errors name it.
     """
 
     def __init__(self, fd: int, path: str, *, wait: bool = False, needed: bool = True) -> None:
         """Take the lock.
 
         Args:
-            fd: is closed if the lock cannot be had.
-            path: of the file, for errors.
-            wait: until the process that has the lock gives it up.
-            needed: without it the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
+            fd: closed if the lock cannot be had.
+            path: the path of the file, for errors.
+            wait: wait until the process that has the lock releases it.
+            needed: if false, the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
 
         Raises:
             StorageError: another process has it (``errno`` is EWOULDBLOCK, and the text says which process), or no
@@ -80,21 +80,21 @@ class FileLock:
             return None
 
     def release(self) -> None:
-        """Give it up, and close the descriptor. Called again, it does nothing."""
+        """Release the lock, and close the descriptor. Idempotent."""
         if self.fd >= 0:
             self.fd = -1
             self._finalizer()
 
     def forked(self) -> None:
-        """Close the copy of a child, so that the lock stays its parent's."""
+        """Close a child's copy of the descriptor, so that only its parent holds the lock."""
         self.release()
 
 
 def try_flock(fd: int, *, shared: bool = False) -> bool:
-    """Lock an open file, alone or together with others, and say whether that could be done at once.
+    """Try to lock an open file, exclusively or shared, without waiting; return whether that succeeded.
 
     Raises:
-        OSError: what the system says, above all that the filesystem has no locks.
+        OSError: the system's error, above all that the filesystem has no locks.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -106,13 +106,13 @@ def try_flock(fd: int, *, shared: bool = False) -> bool:
 
 
 def unlock(fd: int) -> None:
-    """Give a lock up before its descriptor is closed, for a child made by fork may have that still."""
+    """Release a lock before its descriptor is closed: a child made by fork may still have a copy of the descriptor."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Make the error that names who has the lock, by the process number that stands first in the file."""
+    """Make the error that names the process with the lock, by the process number that stands first in the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

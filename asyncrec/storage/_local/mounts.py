@@ -1,7 +1,7 @@
-"""What Linux says of mounts: which filesystems have no disk, and where a lock proves that its process has died.
+"""What Linux says of mounts: which filesystems have no disk, and on which a lock proves that its holder has died.
 
-A lock that can be taken proves that the process which had it is dead, if the lock would have been seen. Every process
-of the machine on which it was taken sees it, through the same mount. Two machines may not see each other's on NFS (with
+If a lock can be taken, the process that had it is dead, provided that its lock would have been visible here. It is
+visible to every process of the same machine, through the same mount. Two machines may not see each other's on NFS (with
 ``nolock``), sshfs, 9p, virtiofs, Lustre, or in a sandbox.
 """
 
@@ -23,33 +23,33 @@ _ONE_MACHINE = frozenset(
 
 
 def is_in_memory(device: int) -> bool:
-    """Tell whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
+    """Return whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
 
     A tmpfs does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-    Where the system swaps, a page of it may have to be waited for, and the answer is no.
+    If the system swaps, reading a page may wait for a disk, so the answer is no.
     """
     filesystem = _filesystem(device)
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
 
 
 def lock_proves(fd: int, machine: str) -> bool:
-    """Tell whether to have the lock of this file proves the process dead that had it on ``machine``. Blocks.
+    """Return whether holding the lock of this file proves that the process on ``machine`` that held it is dead. Blocks.
 
-    ``machine`` is what `this_machine` said there.
+    ``machine`` is what `this_machine` returned there.
     """
     return is_one_machines(mount_of(fd)[0]) or machine == this_machine(fd)
 
 
 def is_one_machines(kind: str) -> bool:
-    """Tell whether one machine alone mounts a filesystem of this type at a time."""
+    """Return whether only one machine at a time mounts a filesystem of this type."""
     return kind in _ONE_MACHINE
 
 
 def this_machine(fd: int) -> str:
-    """Name what a lock on this file is seen from: the machine, until it boots again, and the mount. Blocks.
+    """Name the scope in which a lock on this file is visible: this machine, until it reboots, and the mount. Blocks.
 
-    Not its host name, which a container has anew each time that it starts. Where the system has no boot id (macOS), the
-    host name stands for it.
+    The host name would not do: a container gets a new one each time it starts. It is used only if the system has no
+    boot id (macOS).
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
@@ -62,7 +62,7 @@ def this_machine(fd: int) -> str:
 def mount_of(fd: int) -> tuple[str, str]:
     """Look up the type and the device of the filesystem through which a file was opened. Blocks.
 
-    The type is empty where the system does not say.
+    The type is empty if the system does not say.
     """
     device = os.fstat(fd).st_dev
     try:
@@ -75,7 +75,7 @@ def mount_of(fd: int) -> tuple[str, str]:
 
 
 def _filesystem(device: int) -> str:
-    """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
+    """Look up the type of the filesystem mounted from a device; it is empty if the system does not say."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     return next((kind for _, name, kind in _mounts() if name == wanted), "")
 
@@ -95,7 +95,7 @@ def _mounts() -> list[tuple[str, str, str]]:
 
 
 def _swaps() -> bool:
-    """Tell whether the system has anything to swap to; it is taken to have where it does not say."""
+    """Return whether the system has anything to swap to, or does not say."""
     try:
         with open("/proc/swaps", encoding="utf-8", errors="surrogateescape") as swaps:
             return len(swaps.readlines()) > 1  # the first is the heading

@@ -1,7 +1,7 @@
 """`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one call of the system.
 
-For whoever reads here and there in files that do not change. A file is asked each time whether it is still the one that
-its path names: it is a look at what the system has in memory, since a name that leads to an open file stays there.
+For random reads in files that do not change. Each read checks that the path still names the same file. The system
+answers that from memory, since it keeps the name of an open file there.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file that is open for reading, and closed when nobody holds it any more. Any number of threads use it.
+    """A regular file open for reading, closed when its last user drops it. Any number of threads may use it.
 
     Args:
-        opening: opens it, if its name is not the object's own: that of a copy, which nobody changes, and whose time of
-            modification is that of its last use.
+        opening: opens the file if its name is not the object's own, but that of a copy. A copy never changes, and its
+            time of modification is that of its last use.
 
     Attributes:
-        info: what it was when it was opened.
+        info: the object as it was when it was opened.
         shown: its path, for messages.
-        waitless: what is in memory can be had without waiting for a disk; `cached` gives nothing otherwise.
+        waitless: whether bytes in memory can be read without waiting for a disk; if not, `cached` reads nothing.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is no regular file.
+        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is not a regular file.
     """
 
     def __init__(self, disk: Disk, place: Place, opening: Callable[[], int] | None = None) -> None:
@@ -67,7 +67,7 @@ class OpenFile:
         self._flags = 0 if self._in_memory else _NOWAIT
 
     def is_current(self) -> bool:
-        """Tell whether its path leads to it still, and to what it was; a ``waitless`` one waits for nothing."""
+        """Return whether its path still leads to the file, unchanged. If ``waitless``, this never waits for a disk."""
         try:
             found = _identity(self._system.stat(self._path))
         except OSError:
@@ -75,17 +75,17 @@ class OpenFile:
         return found == self._identity or (self._is_copy and found[:2] == self._identity[:2])
 
     def note_use(self) -> None:
-        """Have others see that a copy is in use. Blocks."""
+        """Show other processes that a copy is in use. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
             with suppress(OSError):  # another user's
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Put what is in memory of the ranges into the view, one behind the other.
+        """Copy those bytes of the ranges that are in memory into the view, one range behind the other.
 
-        Gives the size, the position and the place in the view of each for which that would be waiting for a disk, or
-        of which there is less.
+        Return the size, the position and the place in the view of each range that would have to wait for a disk, or
+        that the file ends before.
         """
         missing = []
         at = 0
@@ -101,22 +101,22 @@ class OpenFile:
         return missing
 
     def read(self, size: int, position: int) -> bytes:
-        """Give so many bytes, fewer only where the file ends. Blocks.
+        """Return ``size`` bytes, fewer only if the file ends before. Blocks.
 
         Raises:
-            OSError: what the system says.
+            OSError: the system's error.
         """
         return read_at(self._fd, size, position, self._system)
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Have the disk fetch these ranges all at once, before each is read. Blocks."""
+        """Let the disk fetch these ranges all at once, before each is read. Blocks."""
         if not self._in_memory and _WILLNEED:
             with suppress(OSError):  # without it they are fetched one by one
                 for size, position in ranges:
                     self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
-        """Close it; to read is an OSError from now on. For who knows that no other thread reads."""
+        """Close the file; reading raises OSError from now on. For callers that know that no other thread reads."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -125,9 +125,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files that are kept open, by a key; the least recently used is closed for another. Any number of threads use it.
+    """Files kept open, by key; the least recently used one is closed for another. Any number of threads may use it.
 
-    In the child of a fork they are closed: it opens its own. Closed, it holds none.
+    In a child made by fork the files are closed, and it opens its own. After `close` no file is kept.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -142,10 +142,10 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Give the file if it is open, and still what its path names.
+        """Return the file if it is open, and its path still names it.
 
-        Without ``waits``, on the event loop, only a ``waitless`` one. One that is another by now is left for a thread
-        to close: the last to close a removed file frees what was in it, which takes the longer the larger it was.
+        Without ``waits``, on the event loop, return only a ``waitless`` file. A file that was replaced is left for a
+        thread to close: the last to close a removed file frees its blocks, which takes longer for a larger file.
         """
         if not self._lock.acquire(blocking=waits):
             return None
@@ -173,7 +173,7 @@ class OpenFiles:
         accept: Callable[[OpenFile], bool],
         opening: Callable[[], int] | None = None,
     ) -> OpenFile | None:
-        """Open a file, and keep it open under the key if it is accepted; `None` if not. Blocks.
+        """Open a file, and keep it open under the key if it is accepted; otherwise return `None`. Blocks.
 
         Raises:
             StorageError: as `OpenFile`.
@@ -182,7 +182,7 @@ class OpenFiles:
         if not accept(file):
             return None
         with self._lock:
-            dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long
+            dropped = [self._files.pop(key, None)]  # closed outside the lock, which is held only for a moment
             if not self._closed:
                 self._files[key] = file
             while len(self._files) > self._most:
@@ -190,14 +190,14 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close those that nobody reads, the others when they have been read; and keep none from now on. Blocks."""
+        """Close the files that are not being read, and the others once they are read; keep no more files. Blocks."""
         with self._lock:
             self._closed = True
             dropped, self._files = self._files, OrderedDict()
         dropped.clear()
 
     def forked(self) -> None:
-        """In a child, which has no other thread."""
+        """Close the files in a child made by fork, which has no other thread."""
         self._lock = threading.Lock()  # another thread may have held it
         for file in self._files.values():
             file.close()
@@ -205,7 +205,7 @@ class OpenFiles:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    """What an etag is made of."""
+    """Return the fields that an etag is made of."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -1,7 +1,7 @@
 """The one module that calls open(2): its functions are named for what may stand under a name. All block.
 
-An object is what a caller named. What this library keeps beside objects has names that it makes up itself, under which
-others may have laid something in a folder that they can write to. `make lint` and `tests/test_structure.py` refuse
+A caller names an object. The library itself names the files that it keeps next to objects, and in a folder that other
+users can write to, they may have put something under such a name. `make lint` and `tests/test_structure.py` refuse
 ``os.open`` elsewhere.
 """
 
@@ -24,27 +24,27 @@ def open_folder(path: str, *, system: Any = None) -> int:
     """Open a folder, to sync or to lock it.
 
     Raises:
-        OSError: what the system says.
+        OSError: the system's error.
     """
     fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return fd
 
 
 def create_file(path: str, mode: int = 0o600, *, system: Any = None) -> int:
-    """Make a file that nothing had the name of, and open it for writing.
+    """Create a file under a name that does not exist, and open it for writing.
 
     Raises:
-        OSError: what the system says: `FileExistsError` if anything has the name, be it a link that leads nowhere.
+        OSError: the system's error: `FileExistsError` if the name exists, even as a link that leads nowhere.
     """
     fd: int = (os if system is None else system).open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     return fd
 
 
 def open_object(path: str, *, system: Any = None) -> int:
-    """Open what a caller named for reading; a link is followed. The caller sees that it is a regular file.
+    """Open a path that a caller named for reading, following links. The caller checks that it is a regular file.
 
     Raises:
-        OSError: what the system says.
+        OSError: the system's error.
     """
     # Without O_NONBLOCK opening a named pipe would wait for a writer.
     fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -52,12 +52,12 @@ def open_object(path: str, *, system: Any = None) -> int:
 
 
 def open_in_place(path: str, *, append: bool = False) -> int:
-    """Open what a caller named for reading and writing, and make it if need be; a link is followed.
+    """Open a path that a caller named for reading and writing, following links; create the file if it does not exist.
 
-    ``append``: the system puts each write at the end.
+    With ``append``, the system puts each write at the end.
 
     Raises:
-        OSError: what the system says.
+        OSError: the system's error.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if append else 0), 0o666)
 
@@ -74,15 +74,15 @@ def open_own(
     """Open a regular file of this user's (or root's), whatever others have put into the folder.
 
     For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
-    to, or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
-    device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
+    to, or that came from an archive. Nothing else is accepted: not the target of a symbolic link, not a pipe or a
+    device, on which opening would wait, not another user's file. This holds for the last name of the path only; the
     folder is the caller's choice.
 
     Args:
-        flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
-        mode: of a file that is made; the umask takes from it as ever.
-        linked: another name may lead to the file, as while it is published under its own: any, or one of these paths.
-        anyones: it may be another user's: a lock, in a folder that users share, whose content is not relied on.
+        flags: as for `os.open`. With ``O_TRUNC`` the file is truncated only after it was found to be this user's.
+        mode: the mode of a new file, before the umask.
+        linked: whether another name may lead to the file, as while it is published: any name, or one of these paths.
+        anyones: whether it may be another user's, as a lock in a shared folder, whose content is not relied on.
 
     Raises:
         ObjectNotFoundError: there is no such file, or it was removed meanwhile.
@@ -120,10 +120,10 @@ def open_own(
 
 
 def own_file(path: str, *, system: Any = None) -> bool:
-    """Whether `open_own` would find a file there, as far as its name and owner tell; nothing is opened.
+    """Return whether `open_own` would accept a file, judging by its name and owner, without opening it.
 
     Raises:
-        OSError: what the system says, but that nothing is there.
+        OSError: the system's error, except that the file does not exist.
     """
     try:
         status = (os if system is None else system).lstat(path)
@@ -143,9 +143,9 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 
 
 def is_not_own(error: StorageError) -> bool:
-    """Whether `open_own` found a file that is not to be believed, or no file; the system's other errors say nothing.
+    """Return whether `open_own` raised because the file is not trusted or does not exist, and not for another reason.
 
-    A header does not become another user's because a disk fails, or too many files are open.
+    A header does not become another user's because a disk fails, or because too many files are open.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 

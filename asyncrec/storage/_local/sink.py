@@ -1,8 +1,7 @@
-"""A `LocalSink` writes a file that nobody sees until it is whole: the async side of an `UnfinishedFile`.
+"""A `LocalSink` writes a file that is not visible until it is whole: the async side of an `UnfinishedFile`.
 
-What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that neither a
-descriptor nor a file is left by a cancellation. Only chunks for a filesystem that lives in memory are copied there and
-then.
+What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that a cancellation
+leaves neither a descriptor nor a file. Only chunks for a filesystem in memory are copied at once, without a thread.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class LocalSink(ByteSink):
     `CancelledError` though the object is there, whole; `published` then says so.
 
     Args:
-        target: what is written, and how.
-        keep: whether a flush promises anything.
+        target: the object to write, and how.
+        keep: whether bytes that a flush acknowledged survive an exception.
 
     Attributes:
-        on_sent: is told how many bytes each `send` has put into the file.
+        on_sent: called with the number of bytes that each `send` has put into the file.
     """
 
     def __init__(self, disk: Disk, target: Target, *, chunk_size: int, keep: bool = True) -> None:
@@ -66,10 +65,10 @@ class LocalSink(ByteSink):
         self.chunk_size = min(self.chunk_size, max(size, _LEAST_CHUNK))
 
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
-        """Put what ``other`` was not sent yet into its file before each write to this one, from now on.
+        """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
-        ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing;
-        nor does a failure, behind which the other's unfinished file is kept if this one's is.
+        ``tail`` returns these bytes. So after a crash of the process this file holds nothing whose other part is
+        missing. The same holds after a failure: the other's unfinished file is kept if this one's is.
         """
         self._file.write_behind(other._file, tail)
 

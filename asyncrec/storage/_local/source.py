@@ -22,11 +22,11 @@ from asyncrec.storage._local.opening import open_object
 _MOST_ON_LOOP = 512 << 10
 # Likewise from a filesystem in memory, straight into the block: one record of 1 MiB is 130 to 200 us.
 _MOST_FROM_MEMORY = 1 << 20
-# Where the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
+# If the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
 _MOST_AHEAD = 1 << 20
 # Below this a read is a look at a header: nothing is read ahead for it.
 _SMALL = 4 << 10
-# After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead is under way.
+# After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead has begun.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -37,8 +37,8 @@ class LocalSource(ByteSource):
 
     What is in the page cache is copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
     disk (at 256 KiB a quarter of a hop's time). So is all of a filesystem that lives in memory, which has no disk to
-    wait for. What is not there, or where the filesystem cannot say (FUSE, NFS), is read in a thread: several blocks at
-    once, which share the hop (half the time); more than 1 MiB by itself and exactly, without a copy.
+    wait for. Bytes that are not there, or for which the filesystem cannot say (FUSE, NFS), are read in a thread:
+    several blocks at once, which share the hop (half the time); more than 1 MiB by itself and exactly, without a copy.
     """
 
     def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
@@ -108,10 +108,10 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """Take from the blocks read ahead."""
+        """Return bytes of the blocks read ahead."""
         if not self._ahead:
             return None
-        block = self._ahead[0]  # empty where the file was cut meanwhile
+        block = self._ahead[0]  # empty if the file was cut meanwhile
         begin, end = self._taken, self._taken + wanted
         if end < len(block):
             self._taken = end
@@ -121,7 +121,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """Read from the page cache, without waiting; `None` where it is not there, or is not to be asked."""
+        """Read from the page cache, without waiting; return `None` if it lacks the bytes, or cannot be asked."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 return self._read_whole(self._position, wanted) or None
@@ -157,10 +157,10 @@ class LocalSource(ByteSource):
         return open_object(self._place.path, system=self._disk.system)
 
     def _closes_at_once(self, fd: int) -> bool:
-        """Whether to close it waits for nothing.
+        """Return whether closing the file never waits.
 
-        The last to close a file that was removed frees what was in it; and a file system that cannot tell what is
-        cached (FUSE, NFS) may have to tell another of it.
+        The last to close a removed file frees its blocks. A file system that cannot tell what is cached (FUSE, NFS) may
+        have to inform another process or machine.
         """
         try:
             return (self._in_memory or self._hops >= 0) and self._disk.system.fstat(fd).st_nlink > 0
@@ -168,7 +168,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """In a thread: ``wanted`` bytes, and as many such blocks more as this hop is worth."""
+        """Read ``wanted`` bytes in a thread, and as many such blocks more as one hop is worth."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted
@@ -185,7 +185,7 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # Large frames: who reads a body exactly looks at a header next, which is not worth a hop of its own.
+            # Large frames: a reader of an exact body looks at a header next, which is not worth a hop of its own.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 
@@ -201,7 +201,7 @@ class LocalSource(ByteSource):
 
 
 def check_regular(status: os.stat_result, shown: str) -> None:
-    """Raise what fits where a path is not a regular file."""
+    """Raise the fitting error if a path is not a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):

@@ -57,9 +57,9 @@ class LocalStorage(Storage):
 
     flush_level = "spooled"
     owner: str | None = None
-    # Raises StorageError where the owner's job is not its own any more: a flush then promises nothing.
+    # Raises StorageError if the owner's job is not its own any more: a flush then promises nothing.
     check: Callable[[], None] | None = None
-    # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
+    # Objects are readable by this user alone, as unfinished ones always are: for folders that no other user reads from.
     private = False
 
     def __init__(
@@ -76,7 +76,7 @@ class LocalStorage(Storage):
         return f"LocalStorage({self.root!r})"
 
     def path_of(self, key: str) -> Path:
-        """Give the absolute path of the file that holds ``key``.
+        """Return the absolute path of the file that holds ``key``.
 
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
@@ -84,11 +84,11 @@ class LocalStorage(Storage):
         return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
-        """Give the same folder for one writer, whose unfinished files have its id in their names.
+        """Return the same folder for one writer, whose unfinished files have its id in their names.
 
-        They are made when their sink is opened, not by its first `send`: what a crash leaves tells what was open. What
-        lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`. Without ``keep`` a flush
-        promises nothing, and an exception leaves nothing in any case.
+        They are made when their sink is opened, not by its first `send`, so that after a crash they show what was open.
+        Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`. Without ``keep``, an exception
+        leaves no file even after a flush.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
         owned.disk, owned.folder, owned.owner, owned.private = self.disk, self.folder, owner, self.private
@@ -97,12 +97,12 @@ class LocalStorage(Storage):
         return owned
 
     def partial_of(self, key: str) -> Path:
-        """Tell where the owner's unfinished file for ``key`` is."""
+        """Return the path of the owner's unfinished file for ``key``."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Tell where that file is before it begins with its zeros."""
+        """Return the path of that file before it begins with its zeros."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -110,9 +110,9 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=exclusive)
 
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
-        """Open a sink of the owner's whose unfinished file begins with so many zeros, durably, once it is there.
+        """Open a sink of the owner whose unfinished file durably begins with ``zeros`` zero bytes as soon as it exists.
 
-        They are still to be sent.
+        These bytes are still to be sent.
         """
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
@@ -161,14 +161,14 @@ class LocalStorage(Storage):
             await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the files begun and not published, those being written now included. They can be read and deleted."""
+        """List the files not published yet, including those being written now. They can be read and deleted."""
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Delete one of them. One that is gone already is no error.
+        """Delete an unfinished upload. It is not an error if the upload does not exist any more.
 
         Raises:
-            StorageError: somebody is writing it, or it is not this user's file.
+            StorageError: a process is writing it, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished upload of this storage")
@@ -192,7 +192,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
+    """Return the first of these keys that is an object, or `None`. Blocks: one hop for many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
@@ -233,12 +233,12 @@ def _unlink(disk: Disk, path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
     except PermissionError:
-        if not path.is_dir():  # macOS says so of a folder, which is no object
+        if not path.is_dir():  # macOS says so of a folder, which is not an object
             raise
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Find the folder whose files are a storage's objects, or that of which it is a part; `None` if there is none."""
+    """Return the `LocalStorage` of a storage whose objects are files, or of a part of one; `None` for any other."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:
@@ -254,7 +254,7 @@ def local_folder(storage: Storage) -> LocalStorage | None:
 
 
 def open_file(folder: LocalStorage, key: str) -> OpenFile:
-    """Open an object for whoever reads it in threads of its own. Blocks.
+    """Open an object for a caller that reads it in threads of its own. Blocks.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `OpenFile`.

@@ -1,4 +1,4 @@
-"""What the operating system says of a file is raised as an error of asyncrec's tree, with what can be done about it."""
+"""Raise the operating system's errors about files as asyncrec's, with what can be done about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Make the error of our tree for what the system said while ``doing`` (a gerund) ``path``; to be raised from it."""
+    """Make asyncrec's error for one that the system raised while ``doing`` (a gerund) ``path``; raise it from that."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
     if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):
@@ -45,7 +45,7 @@ def local_error(error: OSError, doing: str, path: str) -> StorageError:
 
 @contextmanager
 def mapped_errors(doing: str, path: str) -> Iterator[None]:
-    """Raise errors of the system in the block as `local_error`; those of our tree pass through."""
+    """Raise the system's errors in the block as `local_error`; asyncrec's own pass through."""
     try:
         yield
     except StorageError:

@@ -1,6 +1,6 @@
 """An `UnfinishedFile` becomes an object: its name, its rights (mode 0600 until then), and its publication. Blocks.
 
-The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening where the storage
+The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening if the storage
 has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,
 a check of the size, `os.replace` (`os.link` when exclusive), and fsync of the folder.
 """
@@ -26,20 +26,20 @@ logger = logging.getLogger("asyncrec.storage")
 
 # Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# An unfinished file is its user's alone: who may read the data set may not read what was never published.
+# An unfinished file is its user's alone: readers of the data set may not read what was never published.
 _UNPUBLISHED = 0o600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Place):
-    """An object that a file is to become.
+    """The object that a file is to become.
 
     Attributes:
-        exclusive: whether it must be new.
-        owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
-        zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
+        exclusive: whether it must not exist yet.
+        owner: the id of the writer, as in the name of the unfinished file; `None` for a random name.
+        zeros: how many zero bytes the owner's unfinished file begins with, as soon as it exists.
         private: whether the object is readable by this user alone.
-        check: raises StorageError where the owner's job is not its own any more.
+        check: raises StorageError if the owner has lost its job.
     """
 
     exclusive: bool
@@ -58,7 +58,7 @@ class UnfinishedFile:
 
     Attributes:
         in_memory: whether its filesystem lives in memory; known once the file is made.
-        acknowledged: whether a flush has promised that something of it is kept.
+        acknowledged: whether a flush has promised to keep some of its bytes.
     """
 
     def __init__(self, disk: Disk, target: Target) -> None:
@@ -76,21 +76,21 @@ class UnfinishedFile:
 
     @property
     def there(self) -> bool:
-        """Whether there is something to abandon."""
+        """Whether there is a file to abandon."""
         return self._lock is not None or self._partial is not None
 
     def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:
-        """Put what ``other`` still waits for into its file before each write: see `LocalSink.write_behind`."""
+        """Write the unsent bytes of ``other`` to its file before each write: see `LocalSink.write_behind`."""
         self._before_write = lambda: other.push(tail())
         other._ahead_of = self
 
     def refuse_existing(self) -> None:
-        """Raise ObjectExistsError where something has the target's name."""
+        """Raise ObjectExistsError if the target exists."""
         if self._exists():
             raise _exists_already(self._target)
 
     def create(self) -> None:
-        """Make the file, unless it is there."""
+        """Make the file, unless it exists."""
         if self._lock is not None:
             return
         folder, name = os.path.split(self._target.path)
@@ -98,13 +98,13 @@ class UnfinishedFile:
         self._exists()  # a folder of that name, or a name too long, shows now and not at the end
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # Whoever finds the file with its zeros missing would take what follows for lost.
+        # A process that finds the file with its zeros missing would take what follows for lost.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
-            # That is what the umask, or the folder's access list, gives an object; nobody else reads it before. Made
-            # anew and not changed: who had opened it before the change would read on.
+            # These are the rights that the umask, or the folder's access list, gives an object; no other user reads it
+            # before. Made anew and not changed: a process that had opened it before the change would read on.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None
@@ -118,7 +118,7 @@ class UnfinishedFile:
         self.in_memory = self._disk.lives_in_memory(status.st_dev)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Append the buffers; returns how many bytes they are."""
+        """Append the buffers, and return their length in bytes."""
         if self._before_write is not None:
             self._before_write()
         self.create()
@@ -132,7 +132,7 @@ class UnfinishedFile:
         return self._size - before
 
     def flush(self, tail: Sequence[Buffer]) -> int:
-        """Have on the disk what was written, and ``tail``; returns how many bytes that is of ``tail``."""
+        """Make what was written durable, and ``tail``; return how many bytes of ``tail`` are."""
         size = sum(map(nbytes, tail))
         if not size and not self._size:
             return 0
@@ -148,7 +148,7 @@ class UnfinishedFile:
         return size
 
     def push(self, tail: Sequence[Buffer]) -> None:
-        """Put what was not sent yet into the file, too."""
+        """Write the unsent bytes to the file, too."""
         self.create()
         position = self._size
         for buffer in tail:
@@ -163,10 +163,10 @@ class UnfinishedFile:
         self._pushed = max(self._pushed, position)
 
     def publish(self) -> ObjectInfo:
-        """Make the file the object.
+        """Publish the file as the object.
 
         Raises:
-            ObjectExistsError: it had to be new, and is there.
+            ObjectExistsError: the target is exclusive, and exists.
             IntegrityError: the file is not as long as what was written.
             StorageError: as `Target.check`: its name may be that of what another process has made of the job.
         """
@@ -196,9 +196,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # Whether the name survives is not known: the error must not leave an object behind, nor take away what was
-            # acknowledged, or is a part of another file (`abandon` knows). One that was replaced is lost either way;
-            # then the new one, which is whole, is worth more than none.
+            # It is unknown whether the name survives. The error must not leave an object behind, nor remove what was
+            # acknowledged, or is a part of another file (`abandon` knows). A replaced object is lost either way; then
+            # it is better to keep the new one, which is whole.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -215,10 +215,10 @@ class UnfinishedFile:
         return object_info(self._target.key, status)
 
     def abandon(self) -> None:
-        """Close it, and remove it unless something of it was promised. One that was published is only closed.
+        """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
 
-        The file of which this is a part (`write_behind`) is removed first, and this stays if that stays: a process that
-        dies in between leaves no file of which this part is missing.
+        The file that this is a part of (`write_behind`) is removed first, and if it stays, so does this: a process that
+        dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
@@ -242,9 +242,9 @@ class UnfinishedFile:
                 )
 
     def remove_durably(self) -> bool:
-        """Abandon it; returns whether nothing of it is left, and no power cut brings it back.
+        """Abandon the file; return whether it is gone, and no power cut brings it back.
 
-        Not for one that was abandoned before, whose removal nobody has made durable.
+        It must not have been abandoned before: that removal was not made durable.
         """
         if self.acknowledged or not self.there:
             return not self.acknowledged
@@ -264,7 +264,7 @@ class UnfinishedFile:
     def _open(self, partial: str, mode: int) -> os.stat_result:
         fd = create_file(partial, mode, system=self._disk.system)
         self._partial = partial
-        # On a filesystem without locks its age alone says whether somebody writes it.
+        # On a filesystem without locks its age alone says whether a process writes it.
         self._lock = FileLock(fd, partial, needed=False)
         status: os.stat_result = self._disk.system.fstat(fd)
         return status
@@ -284,7 +284,7 @@ class UnfinishedFile:
         return True
 
     def _create_exclusively(self, partial: str) -> bool:
-        """Create it, and tell whether it is a second name of the unfinished file, which then is there still."""
+        """Create the object, and return whether it is a second name of the unfinished file, which then still exists."""
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
@@ -292,7 +292,7 @@ class UnfinishedFile:
 
 
 def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Tell whether a path still leads to an open file: if not, what is written to it is lost. Blocks."""
+    """Return whether a path still leads to an open file; if not, what is written to it is lost. Blocks."""
     system = os if system is None else system
     here = system.fstat(fd)
     try:
@@ -303,7 +303,7 @@ def leads_to(path: str, fd: int, system: Any = None) -> bool:
 
 
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
-    """Look whether the file's name still leads to it, and its owner still has the job: if not, the file would be lost.
+    """Raise if the file's name no longer leads to it, or its owner has lost the job: its bytes would be lost.
 
     Raises:
         ObjectNotFoundError: the file was removed or renamed.
@@ -328,10 +328,10 @@ def nbytes(buffer: Buffer) -> int:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """Give what is left of ``buffers`` after ``written`` bytes.
+    """Return the rest of ``buffers`` after ``written`` bytes.
 
     Raises:
-        OSError: nothing was written of something, which would go on for ever.
+        OSError: nothing was written although there was something to write; this would never end.
     """
     size = sum(map(nbytes, buffers))
     if written == size:

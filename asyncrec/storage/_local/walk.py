@@ -1,4 +1,4 @@
-"""Every file below a folder, in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocking.
+"""List every file below a folder in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocks.
 
 A folder sorts as its name with the slash that follows it in every key below it: ``a-b`` comes before ``a/b``, though
 the name ``a`` is less than ``a-b``. Nothing else can stand between two keys of one folder, so that each folder is
@@ -73,7 +73,7 @@ def _below(
 
 
 def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[tuple[bytes, str]]:
-    """List ``(key, path)`` of what may matter in a folder, sorted; the keys of folders end in a slash."""
+    """List ``(key, path)`` of the relevant entries of a folder, sorted; the keys of folders end in a slash."""
     found = []
     try:
         with os.scandir(path) as entries:

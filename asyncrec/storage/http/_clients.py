@@ -1,4 +1,4 @@
-"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and who shares it.
+"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and how it is shared.
 
 A data set is read through many storages at a time, one for each path that is opened. If they agree in how to reach a
 store, they share one client (`SharedClients`), and so save the connections, and the token, that each would get for
@@ -47,9 +47,9 @@ class SharedClients(Generic[K, C]):
     """The clients in use, one for each key and event loop: made by the first that uses it, closed by the last.
 
     Args:
-        name: of the kind of client.
-        make: makes the client of a key. Who waits for it meanwhile waits for the one that is being made.
-        close: closes one. It is given five seconds.
+        name: the name of the kind of client.
+        make: makes the client for a key. A caller that comes meanwhile waits for the same client.
+        close: closes a client, within five seconds.
     """
 
     def __init__(self, name: str, make: Callable[[K], Awaitable[C]], close: Callable[[C], Awaitable[object]]) -> None:
@@ -59,7 +59,7 @@ class SharedClients(Generic[K, C]):
 
     @asynccontextmanager
     async def use(self, key: K) -> AsyncIterator[C]:
-        """Give the client of ``key`` for as long as the context lasts.
+        """Yield the client of ``key``, for use within the context.
 
         Raises:
             Exception: what ``make`` raises; the next caller makes it again.
@@ -95,15 +95,15 @@ class _Shared(Generic[C]):
 
 
 def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:
-    """Give the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
+    """Return the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
 
     Args:
-        path: of certificates in PEM form; `None` for the machine's.
-        named_by: what named the file, an option or an environment variable, for the message.
-        what: is being done, for the message.
-        shared: give one context to all who ask for the same, as the file is now: to read and parse an ordinary file of
-            140 authorities takes 25 ms of processor time. For clients that set nothing on their context, in any
-            thread: aiohttp's; not httpx's, which say on it, for each connection, which protocols they speak.
+        path: a file of certificates in PEM form; `None` for the machine's.
+        named_by: the option or environment variable that named the file, for the message.
+        what: the operation, for the message.
+        shared: return one context to all callers that ask for the same, as the file is now: to read and parse an
+            ordinary file of 140 authorities takes 25 ms of processor time. For clients that set nothing on their
+            context, in any thread: aiohttp's; not httpx's, which set on it the protocols of each connection.
 
     Raises:
         StorageError: the file does not exist, cannot be read, or holds no certificates; otherwise every request would
@@ -136,7 +136,7 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
     asks for a password, it is a `StoragePermissionError`.
 
     Args:
-        error: of the client. Only its type, host, port and number are told: its text may hold a signed address.
+        error: the client's error. Only its type, host, port and number are used: its text may hold a signed address.
         what: the operation and the object.
     """
     host, port, number = (getattr(error, name, None) for name in ("host", "port", "errno"))
@@ -165,7 +165,7 @@ class Redacting(logging.Filter):
     """A filter that strikes secrets out of messages, and of the tracebacks that go with them.
 
     Args:
-        strike: gives a text without its secrets.
+        strike: a function that returns a text without its secrets.
     """
 
     def __init__(self, strike: Callable[[str], str]) -> None:
@@ -174,7 +174,7 @@ class Redacting(logging.Filter):
         self._formatter = logging.Formatter()
 
     def install(self, loggers: Iterable[str]) -> None:
-        """Let nothing secret through these. Repeated, it does nothing."""
+        """Add the filter to these loggers; to add it again does nothing."""
         for name in loggers:
             logging.getLogger(name).addFilter(self)
 
@@ -183,7 +183,7 @@ class Redacting(logging.Filter):
         if (clean := self._strike(text)) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
-            # As text, which is struck through; whoever formats the record takes it in place of the error.
+            # As text, from which secrets are struck; a formatter takes it in place of the error.
             record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
             record.exc_info = None
         return True
@@ -196,10 +196,10 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Args:
         store: its name, for messages.
-        types: of each option that there is, as `isinstance` takes it: ``str | None``.
+        types: the type of each known option, as `isinstance` takes it: ``str | None``.
 
     Raises:
-        TypeError: there is no such option, or it has another type.
+        TypeError: an option is not known, or has another type.
         ValueError: a text holds a control character, such as the newline at the end of a file that it was read from.
     """
     if unknown := sorted(set(given) - set(types)):

@@ -17,10 +17,10 @@ _SLICE = 256 * 1024
 
 
 class SlicedBody:
-    """A body for one attempt, to be iterated over once: every client takes such a one, beside its length.
+    """A body for one attempt, iterated over once; every client accepts such a body, with its length.
 
-    Given as `bytes`, a client writes all of them in one go, on the loop. A class, not a generator: one that is left in
-    the middle needs no finalising.
+    If it were `bytes`, a client would write all of them in one go, on the loop. It is a class, not a generator, so that
+    a body that is left in the middle needs no finalising.
 
     Args:
         data: it must not change until the request has ended.
@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` where it says nothing."""
+    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` if it says nothing."""
     value = (value or "").strip()
     if not value:
         return None
@@ -61,7 +61,7 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def parse_http_date(value: str | None) -> datetime | None:
-    """Read a date of a header (RFC 9110, 5.6.7), in UTC where it names no time zone; `None` if it is not a date."""
+    """Read a date of a header (RFC 9110, 5.6.7), in UTC if it names no time zone; `None` if it is not a date."""
     try:
         date = email.utils.parsedate_to_datetime(value or "")
     except (TypeError, ValueError, OverflowError):  # the last one is of a year with twenty digits
@@ -70,10 +70,10 @@ def parse_http_date(value: str | None) -> datetime | None:
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Read which bytes ``[start, end)`` a 206 says it carries, and of how many: `None` where it does not know.
+    """Read which bytes ``[start, end)`` a 206 carries, and the size of the object: `None` if it does not know.
 
     Raises:
-        ValueError: it does not say.
+        ValueError: the header does not say which bytes.
     """
     match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
     if match is None:
@@ -82,9 +82,9 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """The CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
+    """Return the CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
 
-    `None` where asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It
-    blocks, and lets go of the GIL.
+    `None` if asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It blocks,
+    and releases the GIL.
     """
     return None if native is None else native.crc64nvme(data)

@@ -1,9 +1,9 @@
 """The parts of an upload on their way: `PartTasks` sends them, `PartSlots` counts them, `PartBuffers` keeps memory for
-them. `fill_part` copies a chunk there.
+them, and `fill_part` copies a chunk into it.
 
-Memory for parts is mapped, and not the C library's. That would keep, for each worker thread, what the thread gave back,
-and parts between what others hold: with four parts of 8 MiB on their way a process grew by 75 to 100 MiB. And it would
-have to be cleared before anything is copied there, 5 ms on the event loop.
+Memory for parts is mapped, not allocated by the C library. The C library would keep, for each worker thread, the memory
+that the thread freed, and gaps between what others hold: with four parts of 8 MiB on their way a process grew by 75 to
+100 MiB. Its memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ON_LOOP = 1 << 20  # some tenths of a millisecond
 class PartSlots:
     """Room for parts on their way, in pieces of one chunk, shared by all sinks of a storage.
 
-    A part that has grown takes as many as it is chunks long, and all of them where it is longer.
+    A part that has grown takes a slot for each chunk of its length, but never more than all of them.
     """
 
     def __init__(self, count: int, chunk_size: int) -> None:
@@ -43,7 +43,7 @@ class PartSlots:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether a caller waits for room."""
         return self._turn.statistics().locked
 
     def of(self, size: int) -> int:
@@ -68,10 +68,10 @@ class PartSlots:
 
 
 class PartBuffers:
-    """Buffers for parts: at most as many as there are parts on their way. When none is, none is kept.
+    """Buffers for parts: never more than there are parts on their way.
 
     Args:
-        size: bytes of each. What is larger (parts that have grown) is not kept.
+        size: the bytes of each buffer. Larger ones (for parts that have grown) are not kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -80,14 +80,14 @@ class PartBuffers:
         self._out = 0
 
     def take(self, size: int) -> memoryview:
-        """Give ``size`` bytes of memory, with anything in it."""
+        """Return ``size`` bytes of memory, with undefined content."""
         self._out += 1
         if size > self._size:
             return memoryview(_mapped(size))
         return memoryview(self._free.pop() if self._free else _mapped(self._size))[:size]
 
     def give(self, view: memoryview, *, reusable: bool) -> None:
-        """Take back one that is not needed. It is not ``reusable`` while a broken connection may send from it."""
+        """Take a buffer back. It is not ``reusable`` while a broken connection may still send from it."""
         self._out -= 1
         buffer = view.obj
         if reusable and isinstance(buffer, mmap.mmap) and len(buffer) == self._size:
@@ -97,7 +97,7 @@ class PartBuffers:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    """Map memory of nobody else's: whoever first writes to a page waits for it, and not who asks for the memory."""
+    """Map private memory: the first write to a page waits for it, this call does not."""
     # Private, or a fork would share it.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):  # only on Linux, and not in every kernel
@@ -114,11 +114,11 @@ async def fill_part(
 ) -> int | None:
     """Copy a chunk into memory of its length and sum it up, more than 1 MiB of it in a worker thread.
 
-    Cancelled, it raises once nothing is copied any more: the memory may then be used again.
+    If cancelled, it raises once the copying has ended: the memory may then be used again.
 
     Args:
-        checksum: the CRC32C of what came before it, which is gone on with; with `None`, none is computed.
-        limiter: of the threads; the event loop's default where there is none.
+        checksum: the CRC32C of what came before it, which is continued; with `None`, no checksum is computed.
+        limiter: the limiter of the threads; by default, the event loop's.
     """
     if len(into) <= _ON_LOOP:
         await anyio.lowlevel.checkpoint()
@@ -149,8 +149,8 @@ class PartTasks:
     """The tasks of one upload. The first that fails cancels the others, and its error is kept.
 
     Args:
-        scope: of the storage, in which they run.
-        release: is called with the slots of a task that has ended.
+        scope: the storage's scope, in which they run.
+        release: called with the slots of a task that has ended.
 
     Attributes:
         cancelled: whether `cancel` was called.
@@ -166,14 +166,14 @@ class PartTasks:
         self._scopes: set[anyio.CancelScope] = set()
 
     def start(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
-        """Run ``job`` in a task; at its end its slots are given back."""
+        """Run ``job`` in a task, which releases its slots at its end."""
         if not self._running:
             self._idle = anyio.Event()
         self._running += 1
         self._scope.start_soon(self._run, job, slots)
 
     def check(self) -> None:
-        """Raise what one has failed with."""
+        """Raise the error of the task that failed, if one did."""
         if self._error is not None:
             raise self._error
 
@@ -183,7 +183,7 @@ class PartTasks:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Cancel those that run, and those that are started from now on."""
+        """Cancel the tasks that run, and those that are started from now on."""
         self.cancelled = True
         for scope in list(self._scopes):
             scope.cancel()

@@ -1,16 +1,16 @@
-"""`RangedSource`: a source that gets its bytes by requests for ranges of one version of an object.
+"""`RangedSource`: a source that requests ranges of one version of an object.
 
-Looking first and asking for bytes afterwards is two round trips where one will do: the answer to a request for bytes
-also says which version they are of, and how long it is. So an object is looked at only where that answer says too
-little, or is refused because there are no bytes to give. Who hands on what is known of the object asks nothing before
-the first bytes are wanted.
+To look first and request bytes afterwards takes two round trips, and one is enough: the answer to a request for bytes
+also says which version they are of, and how long it is. So the source looks at an object only if that answer says too
+little, or if the request is refused because there are no bytes to return. If the caller passes ``info``, nothing is
+requested before the first bytes are wanted.
 
-A range is asked for whole, up to a window; its answer is handed out as it came, in blocks, and only then the next one
-is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
+A range is requested whole, up to a window; its answer is returned as it came, in blocks, and only then the next request
+is sent. `Storage.read_ahead`, of two windows, makes the core request that much.
 
-Between two requests nothing is held: a thousand sources that wait hold no connection. The price is a round trip for
-each window. So a backend may give a reader that keeps up one long answer instead, from its first bytes on, as long as
-it has a slot for it. Where the answer breaks, or its reader rested, the source goes on with ranges.
+Between two requests a source holds no connection, so a thousand of them can wait. The price is a round trip for each
+window. So a backend may instead serve a reader that keeps up by one long answer, from its first bytes on, if it has a
+slot for it. If the answer breaks, or its reader pauses, the source goes on with ranges.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-# Bytes that are taken of a long answer at a time: what is set up and waited for once is shared by so many, and the
-# reader of a slow connection waits for no more.
+# Bytes that are taken of a long answer at a time: enough to share what is set up and waited for once, and few enough
+# for the reader of a slow connection, which waits for all of them.
 _OF_AN_ANSWER = 512 << 10
 # Seconds without a call after which a reader is no longer one that keeps up.
 _REST = 2.0
-# Blocks that are smaller are put together, to about so many bytes; a larger one is handed on as it is, for its copy
-# would cost more than what it saves.
+# Smaller blocks are joined, to about this many bytes; a larger one is handed on as it is, for its copy would cost more
+# than what it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # Of a window (256 KiB of 8 MiB). An answer of no more is taken whole when it begins. Of an object of unknown length, so
-# much is asked for at first where there is no slot for all of it. A reader that asks for less is not after speed.
+# much is asked for at first if there is no slot for all of it. A reader that asks for less is not after speed.
 _AT_ONCE = 1 / 32
 # Of a window, which a reader that rested takes before it is one that keeps up again.
 _KEEPS_UP = 1 / 4
 
 
 class LongAnswer(Protocol):
-    """An answer that is under way, from where its reader is to the end of what it reads. Of a source that has slots::
+    """An answer that runs from the reader's position to the end of its range, for a source that has slots::
 
     async def stream(self, start, end):  # as `fetch`, but begun only
         return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
@@ -67,25 +67,25 @@ class LongAnswer(Protocol):
     """
 
     async def receive(self, size: int, /) -> Sequence[bytes]:
-        """Give the next blocks: ``size`` bytes or a little more, fewer only where the answer ends.
+        """Return the next blocks: ``size`` bytes or a little more, fewer only if the answer ends.
 
-        Cancelled, or after an error, it is only closed.
+        After a cancellation or an error, the answer is only closed.
 
         Raises:
             StorageError: as `RangedSource.fetch`.
         """
 
     async def aclose(self) -> None:
-        """Give the connection back. It is limited in time, and shielded."""
+        """Release the connection, shielded and limited in time."""
 
 
 class StreamSlots:
-    """The slots for sources that hold a connection between two calls of their readers; one for all of a storage::
+    """The slots for sources that hold a connection between two calls of their readers, one object for each storage::
 
         self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
 
     Attributes:
-        left: how many more sources may.
+        left: how many more sources may do so.
     """
 
     def __init__(self, count: int) -> None:
@@ -93,7 +93,7 @@ class StreamSlots:
 
 
 class RangedSource(ByteSource):
-    """A source for a backend to derive from, and its own context: the backend says how to `look`, and how to `fetch`::
+    """A base class for a backend's source, which is its own context: the backend defines `look` and `fetch`::
 
         class ShopSource(RangedSource):
             def __init__(self, storage, key, *, start, end, info):
@@ -111,12 +111,12 @@ class RangedSource(ByteSource):
         def open_source(self, key, *, start=0, end=None, info=None):
             return ShopSource(self, check_key(key), start=start, end=end, info=info)
 
-    A backend whose answers say what they are of overrides `first`, too, and is spared the look.
+    A backend whose answers name the object's version overrides `first`, too, and saves the look.
 
     Args:
         what: the object, as errors name it: its URL, without credentials.
         start, end, info: as for `Storage.open_source`.
-        slots: for backends that can `stream`; without, every byte comes by `fetch`.
+        slots: for backends that can `stream`; without them, every byte comes by `fetch`.
 
     Attributes:
         window: the most bytes that `fetch` is asked for at once. 8 MiB carry the latency of a request, some 30 ms, at
@@ -149,15 +149,15 @@ class RangedSource(ByteSource):
 
     @abstractmethod
     async def look(self) -> ObjectInfo:
-        """Ask for the version that is there. It may raise whatever `Storage.head` does."""
+        """Request the current version of the object. It may raise whatever `Storage.head` does."""
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
-        """Ask for the bytes ``[start, end)`` of whatever version is there, to its end when ``end`` is `None`.
+        """Request the bytes ``[start, end)`` of the current version, or up to its end if ``end`` is `None`.
 
-        Given are what the answer says of the object, and the answer, begun: of no more than was asked for, or fewer
-        where it ends before. A backend without slots, which is always told an ``end``, gives the blocks that came.
-        `None` where the answer does not say which version it is of, and how long, or that no bytes are there: then the
-        source looks. Unless a backend overrides it, it is `None`.
+        Return the object as the answer describes it, and the begun answer, which has the bytes that were requested, or
+        fewer if the object ends before. A backend without slots, which always gets an ``end``, returns the blocks that
+        came. Return `None` if the answer does not name the version and its size, or says that there are no bytes: then
+        the source looks. The default returns `None`.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError: as `Storage.open_source`.
@@ -166,9 +166,9 @@ class RangedSource(ByteSource):
 
     @abstractmethod
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
-        """Get the bytes ``[start, end)``, never none, of the version in `info`, in blocks of any length.
+        """Get the bytes ``[start, end)``, at least one, of the version in `info`, in blocks of any length.
 
-        Fewer are taken, too, at least one: those of an answer that broke off.
+        If an answer broke off, it may return fewer bytes, at least one.
 
         Raises:
             TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
@@ -252,11 +252,11 @@ class RangedSource(ByteSource):
         self._fetched += size
 
     async def _begin(self) -> bool:
-        """Ask for the first bytes; whether the answer says what they are of."""
+        """Request the first bytes; return whether the answer describes the object."""
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # It is held until the reader asks for more, where there is more of it than is taken at once.
+        # It is held until the reader asks for more, if there is more of it than is taken at once.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -285,7 +285,7 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Take the next of a long answer; nothing where it broke: a range will say why."""
+        """Return the next blocks of a long answer; no block if it broke: requesting a range will show why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:
@@ -301,7 +301,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before it is asked for, so that nobody else takes it meanwhile
+        self._slots.left -= 1  # before the request, so that no other reader takes it meanwhile
         try:
             return await self.stream(self._position, end)
         except BaseException:
@@ -309,7 +309,7 @@ class RangedSource(ByteSource):
             raise
 
     async def _let_go(self) -> None:
-        """Hold no connection; the next bytes are those of a range."""
+        """Release the connection; the next bytes are requested as a range."""
         answer, self._answer, self._fetched = self._answer, None, 0
         if answer is not None:
             self._slots.left += 1
@@ -317,7 +317,7 @@ class RangedSource(ByteSource):
 
 
 def _joined(block: bytes, rest: deque[bytes]) -> bytes:
-    """Put a small block together with the small ones behind it."""
+    """Join a small block with the small ones behind it."""
     pieces = [block]
     size = len(block)
     while rest and len(rest[0]) < _SMALL and size < _JOINED:

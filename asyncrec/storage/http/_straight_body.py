@@ -1,11 +1,11 @@
-"""`StraightBody`: the body of an answer that aiohttp began, received straight into the blocks that are handed on.
+"""`StraightBody`: the body of an answer of aiohttp, received straight into the blocks that are handed on.
 
-aiohttp's parser copies what the socket gave, and its reader joins the copies. At the speed of a fast link these copies,
+aiohttp's parser copies what the socket read, and its reader joins the copies. At the speed of a fast link these copies,
 and a dozen steps of Python for each 256 KiB, are most of what reading costs. But in a body whose length is known there
 is nothing to parse. So until its last byte the connection has another protocol, which lets the socket, or TLS, write
 into a block of 512 KiB. Then aiohttp has the connection back, as one whose answer has ended, and uses it again.
 
-All that is used of aiohttp is public, but for two things that it would do itself at the end of a body:
+Everything used of aiohttp is public, except two things that it would do itself at the end of a body:
 `StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the limit of time for the next byte.
 """
 
@@ -40,8 +40,8 @@ class StraightBody(asyncio.BufferedProtocol):
     def of(cls, response: Any, size: int) -> StraightBody | None:
         """Take over the body of an `aiohttp.ClientResponse`, of which nothing was read.
 
-        `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own: uvloop's
-        transports have not been shown to change protocols in the middle of a body. It is then read as usual.
+        Return `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own:
+        uvloop's transports have not been shown to change protocols in the middle of a body. Then read it as usual.
         """
         connection, headers = response.connection, response.headers
         transport = None if connection is None else connection.transport
@@ -61,9 +61,9 @@ class StraightBody(asyncio.BufferedProtocol):
         return body
 
     async def read(self) -> bytes:
-        """Give the next block, of 512 KiB or what is left; nothing at the end.
+        """Return the next block, of 512 KiB or what is left; an empty one at the end.
 
-        Cancelled, nothing is lost.
+        A cancelled call loses nothing.
 
         Raises:
             OSError: the connection ended before the body.
@@ -82,7 +82,7 @@ class StraightBody(asyncio.BufferedProtocol):
         return block
 
     def leave(self) -> None:
-        """Let aiohttp have the connection back, to close it where the body has not ended."""
+        """Return the connection to aiohttp, which closes it if the body has not ended."""
         if self._owns:
             self._owns = False
             self._transport.set_protocol(self._aiohttp)

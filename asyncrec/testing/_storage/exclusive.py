@@ -1,4 +1,4 @@
-"""These cases ask which of several writers wins, and whether it is told so."""
+"""Cases about which of several writers wins, and whether it learns that it has."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """The same holds for objects longer than a chunk; where `exclusive_parts` is `False` the last one may win, too.
+        """The same holds for objects longer than a chunk; if `exclusive_parts` is `False` the last one may win, too.
 
-        Without it two writers of one shard are both told that it is theirs, and one of them has lost it.
+        Without it two writers of one shard both learn that it is theirs, and one of them has lost it.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
@@ -76,10 +76,10 @@ class ExclusiveCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_lost_answer(self) -> None:
-        """The object is published and the answer is lost: it is there once, whole, and its writer is told that it is.
+        """The object is published and the answer is lost: it is there once, whole, and its writer learns that it is.
 
-        Taken for a failure, the loss makes a writer send the same records again; and an exclusive one takes its own
-        object for another's. Of stores whose tests cannot lose an answer `losing_an_answer` says so: nothing is tried.
+        A writer that takes the loss for a failure sends the same records again, and an exclusive one takes its own
+        object for another's. If a store's tests cannot lose an answer, `losing_an_answer` says so: nothing is tried.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1

@@ -1,4 +1,4 @@
-"""A rolling writer without a disk flushes to its storage: what a flush acknowledged survives the writer's process."""
+"""Cases about a rolling writer that flushes to its storage: what a flush acknowledged survives the process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FlushCases(StorageHooks):
 
 
 class _Process(FlakyStorage):
-    """A storage, for as long as the process lives that uses it: from then on nothing that it asks is done."""
+    """A storage used by a process that may die: from then on none of its requests takes effect."""
 
     dead = False
 
@@ -93,7 +93,7 @@ class _Dies(Exception):
 
 @asynccontextmanager
 async def _writer(process: _Process) -> AsyncIterator[ShardedWriter]:
-    """Open a writer whose process is dead when the body has ended."""
+    """Open a writer whose process dies at the end of the body."""
     if process.flush_level == "spooled":
         nothing_to_try("what this storage flushes is on a disk, so writers flush nothing to it")
     try:

@@ -1,4 +1,4 @@
-"""A plugin's tests fill in `StorageHooks`, which all cases have in common."""
+"""`StorageHooks` are the hooks that a plugin's tests fill in, for all cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec.testing._kit import Kit
 
 
 class StorageHooks(Kit):
-    """A class of cases for one kind of storage, which its tests say how to open and to look into."""
+    """The base of the classes of cases: hooks to open a storage, and to look into it."""
 
     pytestmark = pytest.mark.anyio
 
@@ -27,49 +27,49 @@ class StorageHooks(Kit):
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """Give what a visible object holds; `None` where there is none."""
+        """Return the content of a visible object; `None` if it does not exist."""
         raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
-        """Give the keys of all visible objects."""
+        """Return the keys of all visible objects."""
         raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Name whatever was begun and neither published nor taken away. It is always empty where nothing can dangle."""
+        """Name whatever was begun, and neither published nor removed. Empty for a store without unfinished objects."""
         raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
         """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
 
-        `None`: the tests of this store cannot do that.
+        Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
         """Let the store answer each request of this storage ``seconds`` late, while the context is entered.
 
-        It is the store that waits, or whatever stands for it behind the calls that the plugin makes: what would hold
-        the event loop is to hold it here, too. `None`: the tests of this store cannot do that.
+        The store itself waits, or its stand-in behind the plugin's calls: a call that would block the event loop must
+        block it here, too. Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
         """Let something else answer the ``number``-th request (from 1) made while the context is entered, if it comes.
 
-        It answers as a proxy does with its page for signing in: the request never reaches the store, the status is the
-        one of success, 200, and the body is ``body``. `None`: the tests of this store cannot do that.
+        It answers as a proxy does with its sign-in page: the request never reaches the store, the status is 200, and
+        the body is ``body``. Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
-        """Give a URL that leads to the objects of this open storage, and the options to open it with.
+        """Return a URL that leads to the objects of this open storage, and the options to open it with.
 
-        `None`: the storage is no plugin's, and has no URL; nothing is tried that begins with one.
+        Return `None` if the storage is not a plugin's, and has no URL; cases that need one are then skipped.
         """
         return None
 
     async def raw_put_many(self, storage: Storage, keys: Collection[str]) -> None:
-        """Make an object of one byte for each key. Override it where there is a faster way than one by one."""
+        """Make an object of one byte for each key. Override it if there is a faster way than one by one."""
         for key in keys:
             await self.raw_put(storage, key, b"x")
 
@@ -80,7 +80,7 @@ class StorageHooks(Kit):
 
 
 def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
-    """Hold the keys that came, in their order, against those that there are; raise `AssertionError` naming both."""
+    """Compare the keys that came, in their order, with the expected ones; raise `AssertionError` that names both."""
     right = by_bytes(expected)
     if list(got) == right:
         return
@@ -95,13 +95,13 @@ def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None
 
 
 def _some(keys: Collection[str]) -> str:
-    """Show keys, the first of very many."""
+    """Return keys as text, only the first if there are very many."""
     first = list(keys)[:30]
     return f"{first}" if len(first) == len(keys) else f"{first} and {len(keys) - len(first):,} more"
 
 
 async def chunk_of(storage: Storage) -> int:
-    """Ask how long a chunk of its sinks is."""
+    """Return the chunk size of a storage's sinks."""
     async with storage.open_sink("chunk") as sink:
         chunk = sink.chunk_size
     await storage.delete("chunk")
@@ -109,7 +109,7 @@ async def chunk_of(storage: Storage) -> int:
 
 
 async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
-    """List the keys, in the order that they come in."""
+    """Return the keys of a listing, in their order."""
     keys: list[str] = []
     listing = storage.list_objects(prefix, start_after=start_after)
     try:

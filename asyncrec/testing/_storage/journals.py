@@ -1,4 +1,4 @@
-"""Where a storage's objects are the files of a folder, writers keep journals there: what they flush survives them."""
+"""Cases about journals, which writers keep if objects are the files of a folder: flushed records survive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that offers `LocalFiles`."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """The file of a key has its bytes; a file that is linked to a key is its object; a partial one is none."""
+        """The file of a key has its bytes; a file that is linked to a key is its object; a partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

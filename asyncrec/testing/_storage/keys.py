@@ -1,4 +1,4 @@
-"""These cases ask what a key may be, and how keys are listed."""
+"""Cases about what a key may be, and how keys are listed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class KeyCases(StorageHooks):
     async def test_listing_pages(self) -> None:
         """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early.
 
-        Also while others come and go: who looks for what nobody names must not miss an object, nor count it twice.
+        Also while other keys come and go: a search for unlisted objects must not miss one, nor count it twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:

@@ -1,4 +1,4 @@
-"""These cases ask what a storage says of one object, in whatever way; objects of no bytes are among them."""
+"""Cases about what a storage says of one object, by each method; including objects of no bytes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ObjectCases(StorageHooks):
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
     async def test_delete(self) -> None:
-        """A deleted object is gone; deleting it once more is no error; its neighbours stay."""
+        """A deleted object is gone; deleting it once more is not an error; its neighbours stay."""
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, ["d/1", "d/11"])
             for _ in range(2):
@@ -79,7 +79,7 @@ class ObjectCases(StorageHooks):
                 assert await self.raw_get(storage, "d/1") is None
             await storage.delete("d/never")
             await storage.delete("nor/this")
-            await storage.delete("d")  # a folder is no object
+            await storage.delete("d")  # a folder is not an object
             assert await self.raw_get(storage, "d/11") == b"x"
             with pytest.raises(ObjectNotFoundError):
                 await storage.head("d/1")

@@ -1,4 +1,4 @@
-"""These cases ask what a source gives: ranges, one version, nothing twice."""
+"""Cases about what a source returns: ranges, one version, no byte twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadingCases(StorageHooks):
     """The cases of sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges give their bytes: inside, to the end, past it, empty."""
+        """Ranges return their bytes: inside, to the end, past it, empty."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
@@ -35,7 +35,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_closed_source(open_source)
 
     async def test_short_reads(self) -> None:
-        """A source may give fewer bytes than asked for, and never none before the end: each byte comes once.
+        """A source may return fewer bytes than asked for, and never none before the end: each byte comes once.
 
         What takes a short answer for the end, or counts what it asked for and not what came, loses records.
         """
@@ -54,7 +54,7 @@ class ReadingCases(StorageHooks):
                         await source.receive(1)
                 with pytest.raises(FileNotFoundError):
                     await storage.get(key)
-            with pytest.raises(ObjectNotFoundError):  # a folder is no object
+            with pytest.raises(ObjectNotFoundError):  # a folder is not an object
                 await storage.head("there")
 
     async def test_changed_object(self) -> None:

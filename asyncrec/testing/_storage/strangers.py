@@ -1,4 +1,4 @@
-"""These cases ask what becomes of an answer that is not the store's."""
+"""Cases about answers that are not the store's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, deleted, f"s/{n}")
 
     async def test_write_answered_by_another(self) -> None:
-        """What is said to be published is, whichever request of its upload was answered by somebody else."""
+        """What is said to be published is, even if a proxy answered a request of its upload."""
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             for data in (b"short", content(size)):

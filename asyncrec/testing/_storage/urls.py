@@ -1,4 +1,4 @@
-"""These cases go the way of a program: from a URL by the plugin's entry point to its storage, and to records in it."""
+"""Cases that do as a program does: from a URL by the plugin's entry point to its storage, and to records in it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _RECORDS = [b"one", b"", content(5_000)]
 
 
 class SchemeCases(StorageHooks):
-    """The cases for every plugin, those among them that only read."""
+    """The cases for every plugin, including those that only read."""
 
     def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
-        """What `by_url` gives; a storage that no URL leads to is nothing to try."""
+        """Return the result of `by_url`; skip the case for a storage without a URL."""
         given = self.by_url(storage)
         if given is None:
             nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")
@@ -71,10 +71,10 @@ class SchemeCases(StorageHooks):
 
 
 class UrlCases(SchemeCases):
-    """And for those that write."""
+    """The cases for plugins that write, too."""
 
     async def test_records_written_by_url(self) -> None:
-        """`asyncrec.write_records` puts by the URL, where the storage has it, what is then listed and read there."""
+        """`asyncrec.write_records` puts by the URL, if the storage has it, what is then listed and read there."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))

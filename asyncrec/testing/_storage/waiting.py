@@ -1,4 +1,4 @@
-"""While the store keeps an operation waiting, other tasks go on, and the operation can be cancelled."""
+"""Cases about an operation that waits for the store: other tasks go on, and it can be cancelled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WaitingCases(StorageHooks):
                     raise AssertionError(f"{name} held the event loop for {held:.2f} s while the store was slow")
 
     async def _held(self, storage: Storage, name: str, operation: Callable[[], Awaitable[object]]) -> float:
-        """Give the longest time in seconds for which no other task ran."""
+        """Return the longest time in seconds for which no other task ran."""
         longest, last = 0.0, time.perf_counter()
 
         async def tick() -> None:
@@ -80,7 +80,7 @@ class WaitingCases(StorageHooks):
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# How late it is where no request can be given up: each is awaited, and nothing is asked of the time that takes.
+# How late it is if no request can be given up: each is awaited, and nothing is asked of the time that takes.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -91,7 +91,7 @@ class CancellingCases(StorageHooks):
     """The case of a caller that does not wait any longer."""
 
     cancellable_requests: bool = True
-    """Whether a request that is under way can be given up. `False`, with a comment why, is for what runs in threads."""
+    """Whether a request that was sent can be given up. `False`, with a comment why, is for what runs in threads."""
 
     async def test_what_waits_can_be_cancelled(self) -> None:
         """While an answer is awaited a cancellation comes through, as itself: a scope's, and on asyncio a task's, too.
@@ -154,11 +154,11 @@ class CancellingCases(StorageHooks):
 
 
 class _Stop(Exception):
-    """What leaves a sink without publishing."""
+    """An error that makes a sink exit without publishing."""
 
 
 class _Part:
-    """The part of an operation that is cancelled, and how it took that."""
+    """The part of an operation that is cancelled, and its reaction."""
 
     def __init__(self, slow: AbstractContextManager[object]) -> None:
         self.went_on = False
@@ -171,7 +171,7 @@ class _Part:
         self._asked_at: float | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Make the call while the store is slow, and wait once more, where a cancellation that was put off comes."""
+        """Make the call while the store is slow, then wait once more, so that a deferred cancellation can arrive."""
         self._begun.set()
         try:
             with self._slow:
@@ -184,7 +184,7 @@ class _Part:
         self.went_on = self._asked_at is not None
 
     async def interrupted(self, operation: Operation, how: str) -> None:
-        """Run the operation, and cancel it while `run` waits. Raises what it raised, but for the cancellation."""
+        """Run the operation, and cancel it while `run` waits. Raise its error, except the cancellation."""
         failed: Exception | None = None
         async with anyio.create_task_group() as group:
             try:

@@ -1,4 +1,4 @@
-"""These cases ask what a sink does with the bytes it is given, and what it leaves when it is given up."""
+"""Cases about what a sink does with its bytes, and what it leaves when it is abandoned."""
 
 from __future__ import annotations
 

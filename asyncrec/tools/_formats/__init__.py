@@ -1,7 +1,7 @@
-"""`Formats` are what `asyncrec.tools.convert` knows: JSON lines and CSV, which are built in, and plugins' formats.
+"""`Formats` are the formats of `asyncrec.tools.convert`: JSON lines and CSV, which are built in, and those of plugins.
 
-The built-in ones are found without looking for plugins, and no plugin can claim its name or its suffixes, nor those of
-records. A format that is known and not installed says what to install.
+The built-in ones are found without looking for plugins, and no plugin can claim their names or suffixes, nor those of
+records. For a known format that is not installed, the error says what to install.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
 
 
 class Formats:
-    """The formats of this process; those of plugins are looked for once."""
+    """The formats of this process; plugins are searched once."""
 
     def __init__(self, plugins: Plugins = PLUGINS) -> None:
         self._plugins = plugins
@@ -43,7 +43,7 @@ class Formats:
         self._loading = threading.Lock()
 
     async def look_for(self, source: str, target: str = RECORDS) -> None:
-        """Take in those of plugins, unless both sides of a conversion are built in.
+        """Add the formats of plugins, unless both sides of a conversion are built in.
 
         Each side is the name of a format or of a file. One without a suffix is a data set as a target, and as a source
         of a built-in format; any other source without one is a folder of files that may be of any format.
@@ -55,21 +55,21 @@ class Formats:
             await in_thread(self._load)
 
     def of(self, file: str) -> str:
-        """The name of the format that a file's suffix says; without one that is known, `RECORDS`."""
+        """Return the name of the format of a file's suffix; `RECORDS` if the suffix is not known."""
         lower = file.lower()
         found = max((suffix for suffix in self._suffixes if lower.endswith(suffix)), key=len, default="")
         return self._suffixes.get(found, RECORDS)
 
     def known(self) -> str:
-        """The suffixes of all formats, for a message."""
+        """Return the suffixes of all formats, for a message."""
         return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:
-        """The format of a name that is not `RECORDS`.
+        """Return the format with a name, which must not be `RECORDS`.
 
         Raises:
-            PluginError: it is known, and not installed, or the plugin is broken.
-            ValueError: nobody knows it.
+            PluginError: the format is known, but not installed, or the plugin is broken.
+            ValueError: the format is unknown.
         """
         found = self._found.get(name)
         if found is not None:
@@ -102,7 +102,7 @@ class Formats:
             self._loaded = True
 
     def _checked(self, plugin: str, given: Any) -> Format:
-        """A format that may be taken in. Raises PluginError for what is none."""
+        """Return a format if it may be added; otherwise raise PluginError."""
         why = _fault(given)
         if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
             why = f"the format {given.name!r} is built in; choose another name"
@@ -126,7 +126,7 @@ def _base(path: str) -> str:
 
 
 def _fault(given: Any) -> str | None:
-    """Why something cannot be a format."""
+    """Return why something cannot be a format."""
     if not isinstance(given, Format):
         return f"{given!r} is not a Format"
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):

@@ -1,7 +1,7 @@
 """A file of JSON lines has one JSON object a line, each of which is a record; it is plain or GZIP.
 
-A line that is not a JSON object, or holds what no feature can be, is bad and skipped. So is a line of more values than
-memory has room for: three bytes of it (``[],``) become an object of 64, so values are counted before a line is parsed.
+A line that is not a JSON object, or holds a value that fits no feature, is bad and skipped. So is a line of more values
+than fit into memory: three bytes (``[],``) become an object of 64, so values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class _Lines:
 
 
 class _Parser:
-    """Blocks in, records out. Blocks.
+    """A parser that is fed blocks of bytes, and returns records. Blocks.
 
     Attributes:
-        pending: there is more to come of what was fed.
-        lost: nothing that follows can be read.
+        pending: whether more records of what was fed are to come.
+        lost: whether the rest cannot be read.
     """
 
     def __init__(self, path: str, max_record_bytes: int) -> None:
@@ -76,7 +76,7 @@ class _Parser:
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """The lines that a block completes; ``b""`` is the end, `None` goes on with what is pending."""
+        """Return the lines that a block completes; ``b""`` is the end, `None` continues with what is pending."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:
@@ -143,7 +143,7 @@ class _Parser:
 
 
 class JsonLinesEncoder:
-    """Records to the bytes of a file. Blocks."""
+    """An encoder of records to the bytes of a file. Blocks."""
 
     def __init__(self, *, lists: Collection[str], compressed: bool) -> None:
         self._lists = lists

@@ -1,4 +1,4 @@
-"""`StoredFile` is a file to be converted, as a format's reader gets it: a `SourceFile` over any storage."""
+"""`StoredFile` is the `SourceFile` that a format's reader gets, over any storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 4 << 20
 
 
 class StoredFile:
-    """A file in a storage; made by `open_file_of`. `asyncrec.plugins.SourceFile` says what its methods do."""
+    """A file in a storage, made by `open_file_of`. Its methods are those of `asyncrec.plugins.SourceFile`."""
 
     def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource, max_record_bytes: int) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class StoredFile:
 async def open_file_of(
     storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """The file at a key, as a format reads it. ``path``: for messages; ``info``: of the version that is meant.
+    """Open the file at a key, as a format reads it: the version ``info``. ``path`` is for messages.
 
     Raises: as `ResumingSource`, here and by ``receive``.
     """

@@ -1,4 +1,4 @@
-"""This checks that examples are read as they were written."""
+"""Check that examples are read as they were written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["assert_example_serialize_deserialize_is_ok"]
 def assert_example_serialize_deserialize_is_ok(
     example: Example | Sequence[Example], tfrecords_files_max_size_in_bytes: float = 1e6, **kwargs: Any
 ) -> bool:
-    """Load and split each example, and see that it is read as it was written; arrays flat. Nothing is written.
+    """Load and split each example, and check that it is read as it was written, with flat arrays. No file is written.
 
     Raises:
-        AssertionError: naming the attribute, and both values.
-        FieldError: a value that its field cannot hold.
+        AssertionError: an attribute differs; the message names it, and both values.
+        FieldError: a value does not fit its field.
     """
     for each in [example] if isinstance(example, Example) else example:
         each.load(**kwargs)

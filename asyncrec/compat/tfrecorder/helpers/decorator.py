@@ -1,4 +1,4 @@
-"""``@tfrecordable`` takes the types that are here, under TFRecorder's own numbers."""
+"""``@tfrecordable`` and the types that it takes, with TFRecorder's own numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NATIVE", "Field", "tfrecordable"]
 
 
 class Field(enum.IntEnum):
-    """The kinds of values that a field holds, under TFRecorder's own numbers. TYPE_BYTES is ours."""
+    """The kinds of values that a field holds, with TFRecorder's own numbers. TYPE_BYTES is asyncrec's."""
 
     TYPE_BOOL = 8
     TYPE_INT32 = 5

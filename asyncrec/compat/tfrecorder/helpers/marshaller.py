@@ -1,6 +1,6 @@
 """TFRecorder's `Example`: `asyncrec.example.DeclaredExample` by its old names, with the types and the values it took.
 
-Its TYPE_DOUBLE is another word for TYPE_FLOAT: 32 bits are stored and 32 are read, so that either reads the other's
+Its TYPE_DOUBLE is another name for TYPE_FLOAT: 32 bits are stored and read, so that each library reads the other's
 files.
 """
 
@@ -60,14 +60,14 @@ _STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder refuse
 
 
 class FieldError(SchemaError, TypeError):
-    """A value that its field cannot hold. TFRecorder raised TypeError."""
+    """A value does not fit its field. TFRecorder raised TypeError."""
 
 
 class Example(DeclaredExample):
-    """See `asyncrec.example.DeclaredExample`, and the module for what is different.
+    """An example with declared fields: see `asyncrec.example.DeclaredExample`, and the module for the differences.
 
-    Unless its ``load`` is overridden, so that it brings them back, the arrays of an example stay with it when it is
-    written: it may be in several folds.
+    An example keeps its arrays after it was written, because it may be in several folds. If ``load`` is overridden, and
+    so can restore them, it does not.
     """
 
     Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
@@ -79,12 +79,12 @@ class Example(DeclaredExample):
 
     @classmethod
     def get_tfrecordable_attribute_names(cls) -> list[str]:
-        """Give the names of the fields, in the order of declaration."""
+        """Return the names of the fields, in the order of declaration."""
         return list(cls.fields())
 
     @classmethod
     def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, FieldOf]:
-        """Give the fields and their types, in the order of declaration."""
+        """Return the fields and their types, in the order of declaration."""
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
@@ -92,11 +92,11 @@ class Example(DeclaredExample):
         return self.encode()
 
     def get_byte_size(self) -> int:
-        """Give the size of the record. Nothing is kept: it is encoded each time."""
+        """Return the size of the record, which is encoded each time."""
         return len(self.encode())
 
     def encode(self) -> bytes:
-        """Make the record. Raises FieldError, a TypeError, for a value that its field cannot hold."""
+        """Make the record. Raise FieldError, a TypeError, if a value does not fit its field."""
         try:
             return super().encode()
         except SchemaError as error:
@@ -104,13 +104,13 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Give the values of a record, as declared in order; arrays flat; what is missing as 0, "" or no value."""
+        """Return the values of a record, in declaration order. Arrays are flat; missing fields 0, "" or no value."""
         values = cls._reading.decode(record)
         return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """Give the values of a record as tensors, for the ``map`` of a dataset; without TensorFlow as `decode` does."""
+        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow as `decode` does."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
@@ -121,7 +121,7 @@ class Example(DeclaredExample):
         """Add the row of each example to a CSV file, local or at the URL of any store; the file is created if it does
         not exist.
 
-        It is read and written again, whole, since stores cannot append.
+        The whole file is read and written again, since stores cannot append.
         """
         lines = "".join(csv_line(example.to_csv_row()) for example in examples)
         try:
@@ -132,11 +132,11 @@ class Example(DeclaredExample):
 
     @classmethod
     def from_csv_file(cls, filepath: Path, **kwargs: Any) -> list[Any]:
-        """Make an example of each row of a CSV file, local or at a URL; it is not loaded. See `read_examples`."""
+        """Make an example, not loaded, of each row of a CSV file, local or at a URL. See `read_examples`."""
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
-        """See `DeclaredExample.release`; nothing unless ``load`` is overridden."""
+        """See `DeclaredExample.release`; does nothing unless ``load`` is overridden."""
         return None if type(self).load is DeclaredExample.load else super().release()
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
@@ -153,11 +153,11 @@ class Example(DeclaredExample):
 
 
 def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) -> list[Any]:
-    """Yield what ``from_csv_row`` makes of each row, but for rows of which it raises IgnoreExampleException.
+    """Yield what ``from_csv_row`` makes of each row, except rows for which it raises IgnoreExampleException.
 
     Raises:
-        ObjectNotFoundError: there is no such file.
-        Exception: what ``from_csv_row`` raised, with a note that says of which line.
+        ObjectNotFoundError: the file does not exist.
+        Exception: the error of ``from_csv_row``, with a note that names the line.
     """
     examples: list[Any] = []
     reader = csv.reader(io.StringIO(read_file(filepath).decode("utf-8"), newline=""))
@@ -206,7 +206,7 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
 
 
 def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:
-    """Parse a record, by TensorFlow's operations; a field that it does not have is 0, "" or no value."""
+    """Parse a record by TensorFlow's operations; a missing field is 0, "" or no value."""
     kinds = {name: _stored_kind(tensorflow, dtype) for name, dtype in fields.items()}
     features = {
         name: tensorflow.io.FixedLenFeature((), kind, default_value="" if kind == tensorflow.string else 0)

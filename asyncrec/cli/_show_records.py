@@ -148,7 +148,7 @@ def show_record(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Show one record, by its number or its key; or all records with the key; revisits with their bodies if ``resolve``."""
+    """Show one record, by its number or its key, or all records with the key; ``resolve`` gives a revisit its body."""
     from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 

@@ -43,7 +43,7 @@ def test_cat_prints_the_newest_or_all_versions(run: Run, crawl: str) -> None:
     assert dates(run(*one, "--newest", "status").ok()) == ["2026-11-03"]
     assert dates(run(*one, "--all-versions").ok()) == ["2026-11-02", "2026-11-03", "2026-11-01"]
     assert dates(run(*one, "--all-versions", "--newest", "date").ok()) == ["2026-11-01", "2026-11-02", "2026-11-03"]
-    assert "record 1 " in run("cat", crawl, "--key", URL, "--all-versions").ok()
+    assert run("cat", crawl, "--key", URL, "--all-versions").ok().count("record ") == 3
 
 
 def test_filter_drops_a_page_whose_newest_version_is_gone(run: Run, crawl: str) -> None:

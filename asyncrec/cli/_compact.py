@@ -62,9 +62,8 @@ def command(
     --grace, for readers that have the data set open; a later run deletes them. If a run is killed, the next goes on.
 
     \b
-    Examples:
+    Example:
       asyncrec compact demo-data/pages
-      asyncrec compact demo-data/pages --manifest
     """
     from asyncrec import tools
 

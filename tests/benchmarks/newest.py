@@ -40,7 +40,7 @@ async def make(path: Path, records: int, again: int, *, compact: bool) -> None:
         for number in range(records):
             await writer.write(begin + b"%08d" % number + end, key=key_of(number, again))
     if compact:
-        await tools.compact(path)
+        await tools.compact(path, manifest_only=True)
 
 
 async def read(path: Path, newest: str | None, again: int) -> None:

@@ -24,16 +24,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import asyncrec
 from asyncrec import (
-    ArgumentError,
     CorruptRecordError,
     ObjectExistsError,
     ObjectNotFoundError,
-    TruncatedError,
     blocking,
     encode_example,
 )
 from asyncrec.compat import tensorflow as tf
-from asyncrec.errors import SchemaError, UnknownSchemeError
+from asyncrec.errors import ArgumentError, SchemaError, TruncatedError, UnknownSchemeError
 from asyncrec.testing.golden import RECORDS
 
 # The document's session, as it stands there but for tabs.

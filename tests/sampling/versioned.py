@@ -48,7 +48,7 @@ class Site:
 
     async def compact(self) -> None:
         """Make a checkpoint, which has runs of the keys."""
-        await tools.compact("pages", storage=self.storage)
+        await tools.compact("pages", manifest_only=True, storage=self.storage)
 
     def history(self, key: str) -> list[int]:
         """The numbers of the records with a key, as they were committed."""

@@ -24,7 +24,7 @@ class Age:
 
     Args:
         name: of the feature.
-        schema: of the data set, as its ``to_json`` gives it; `None` if there is none.
+        schema: of the data set, as its ``to_json`` returns it; `None` if the data set has no schema.
         path: of the records, for messages.
 
     Raises:

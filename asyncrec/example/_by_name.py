@@ -43,7 +43,7 @@ def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
 
 
 def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
-    """The error for a name that is none of these."""
+    """Return the error for a name that is not one of these."""
     if not features:
         return ArgumentValueError(
             f"{path}: there is no feature {name!r}, because the records are empty or are not Examples"

@@ -38,7 +38,7 @@ def _encoded(text: Any) -> bytes:
 
 
 def header_of(lines: bytes, name: bytes) -> str:
-    """The value of the first header with this name, in lower case; empty if there is none."""
+    """Return the value of the first header with this name, in lower case; empty if no header has it."""
     for line in lines.split(b"\n"):
         found, _, value = line.partition(b":")
         if found.strip().lower() == name:

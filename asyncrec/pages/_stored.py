@@ -32,7 +32,7 @@ class Conditions(dict[str, str]):
     """Headers of a request, and the stored page that they are about.
 
     Attributes:
-        page: the newest version that is stored; `None` if there is none, or if it is a revisit whose body is gone.
+        page: the newest version; `None` if no version is stored, or if it is a revisit whose body is gone.
     """
 
     def __init__(self, headers: Mapping[str, str], page: dict[str, Any] | None) -> None:
@@ -83,7 +83,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
     whose body is not in the data set, so that the next response has one.
 
     Args:
-        dataset: an open `Dataset` whose records are pages with their `page_key`; `None` if there is none yet.
+        dataset: an open `Dataset` whose records are pages with their `page_key`; `None` before the first crawl.
         url: the URL, or another key.
 
     Raises:
@@ -188,7 +188,7 @@ class _Search:
 
 
 async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]) -> list[Page | None]:
-    """For each revisit the page that has its body; `None` if there is none."""
+    """Return for each revisit the page that has its body; `None` if that page is not stored."""
 
     async def search(revisit: Mapping[str, Any]) -> _Search:
         url = revisit.get("refers_to_url") or revisit["url"]

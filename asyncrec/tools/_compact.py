@@ -52,7 +52,7 @@ from asyncrec.tools._selection import Selection, reselected, selected
 
 # If others remove the same shards again and again.
 _ATTEMPTS = 20
-# Of two that have begun with the same shards, one gives way; the other one waits for so many looks, in seconds.
+# Of two jobs that have begun with the same shards, one gives way. The other looks this many times, seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
 # Of a job on another machine nothing here tells whether it lives: for so long its shards are left to it.
 _LEFT_SECONDS = 3600.0
@@ -264,9 +264,9 @@ class _Joining:
             self._advance(piece.bytes)
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
-        """Whether nobody else is at a piece that this job has begun with.
+        """Return whether no other job is at work on a piece that this job has begun with.
 
-        Suppose that A and B look, see nobody, and begin. Each looks again. If both see the other, the one with the
+        Suppose that A and B look, see no job, and begin. Each looks again. If both see the other, the one with the
         larger id gives way. If only A sees B, B had looked before, and is at work: so A does not wait for long.
         """
         for look in range(_LOOKS):

@@ -20,7 +20,7 @@ class CompactReport:
         left: how many pieces of the work were left to other calls, which are at work on them.
         removed: the objects of replaced shards that were deleted, which readers had been left for the grace.
         id, shards, records: of the data set behind that.
-        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
+        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first.
         written: whether this call has made it. It has not if there was nothing new, or another call was faster.
         merged: how many segments were in no checkpoint before.
         deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.

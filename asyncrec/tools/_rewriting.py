@@ -3,7 +3,7 @@
 `delete` and `compact` are made of it.
 
 A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and
-ends with one segment that adds the new shards and removes the old ones. Behind its place nobody else can remove
+ends with one segment that adds the new shards and removes the old ones. Behind its place no other job can remove
 anything, so it looks there whether the old ones are still in the data set: what others did to other shards meanwhile
 does not concern it.
 """
@@ -162,7 +162,7 @@ async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerat
     """All records of some shards but for those that are left out.
 
     Raises:
-        DatasetError: a shard has other than so many as the manifest says.
+        DatasetError: a shard has not as many as the manifest says.
     """
     keyed = any(entry_of(shard).keys is not None for shard, _ in group)
     for shard, dropped in group:

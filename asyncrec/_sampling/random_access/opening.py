@@ -35,7 +35,7 @@ async def open_dataset(
     Args:
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
             (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
-            without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
+            without a manifest. Otherwise: the beginning of the shards' names, or a pattern. The records
             are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
             with a slash at its end means all shards in it. If these belong to several data sets, they are read
             together, and a warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.

@@ -43,7 +43,7 @@ async def take_place(
 ) -> int:
     """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
 
-    With ``removes``, others may have removed shards since, but none of these; behind this nobody can remove them any
+    With ``removes``, others may have removed shards since, but not these; after it, no other job can remove them any
     more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``deadline``
     ends what is shielded in it.
 

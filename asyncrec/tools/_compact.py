@@ -171,7 +171,7 @@ class _Wanted:
 
 
 class _Joining:
-    """The progress of one call: it plans, goes through the pieces, and plans again until nothing is left."""
+    """The progress of one call: it plans, goes through the pieces, and plans again if others were faster."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -206,11 +206,11 @@ class _Joining:
                 self._advance = Advance(progress, sum(piece.bytes for piece in pieces))
             before = self._report.commits
             failure = await self._go_through(pieces)
+            if failure is None:
+                break  # what others have committed since is left to the next call: a busy writer would never let it end
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
-            elif failure is None:
-                break  # all is left to others
             else:
                 attempts_left -= 1
                 if not attempts_left or _removals(old) == _removals(self._selection):

@@ -178,6 +178,24 @@ async def test_replacement_at_the_same_time_wins_or_loses() -> None:
     await check_nothing_left(storage)
 
 
+async def test_compaction_ends_beside_a_writer_that_goes_on() -> None:
+    """What is committed meanwhile is left to the next call."""
+    committed = 24
+
+    async def meet(operation: str, key: str) -> None:
+        nonlocal committed
+        if "_removal-" in key and operation == "put":
+            assert committed < 200, "it goes on as long as the writer does"
+            committed += 12
+            await write(storage, committed - 12, committed)
+
+    storage = MemoryStorage()
+    await write(storage)
+    await compact(MetStorage(storage, before=meet))
+    assert sorted(await found(storage)) == [b"record %02d." % number for number in range(committed)]
+    await check_nothing_left(storage)
+
+
 class Late(MetStorage):
     """A store whose lists do not show some keys yet."""
 

@@ -81,7 +81,8 @@ async def compact(
     Shards of less than half of ``max_shard_bytes`` are joined with their neighbours. Those that are large enough stay
     as they are, and so does what an earlier call has joined. The old shards stay for the ``grace``, so that readers
     that have the data set open can go on; a later call deletes them. Until then they take their room. Each commit is of
-    at most 1 GiB: if the call fails, is cancelled or killed, call it again, and it goes on.
+    at most 1 GiB: if the call fails, is cancelled or killed, call it again, and it goes on. Shards that are
+    committed while it works are left to the next call.
 
     It also reads the keys of new shards, and sorts them into *runs* beside the checkpoint, 24 bytes a key. With runs, a
     look-up by key, and a writer that skips duplicates, need no request for each shard. It sorts a million keys at a

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, tzinfo
-from random import Random
 
 import anyio
 import pytest
@@ -78,8 +77,8 @@ async def test_opening_beside_writers_that_flush_asks_no_more_lists(
     assert asked[1] <= asked[0] + looks * LOOK, asked
 
 
-# A day of 1,000 writers has 100,000 commits, which takes minutes. So does a day of these, of fewer writers.
-DAY_WRITERS, DAY_COMMITS = 20, 100
+# A day of 1,000 writers has 100,000 commits, which take minutes, and about 100 looks. This one has 2,000 and 20.
+DAY_WRITERS, DAY_COMMITS, SHARDS_FOR_A_LOOK = 20, 100, 100
 
 
 class VirtualTime(datetime):
@@ -91,8 +90,8 @@ class VirtualTime(datetime):
 
 
 async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writers make the checkpoints. The commits of the last hours, which no checkpoint covers, come on top."""
-    monkeypatch.setattr("secrets.randbelow", Random(7).randrange)
+    """The writers make the checkpoints. The last commits, which no checkpoint covers, come on top."""
+    monkeypatch.setattr("asyncrec._shards.writing.checkpoints.SHARDS_FOR_A_LOOK", SHARDS_FOR_A_LOOK)
     monkeypatch.setattr("asyncrec.storage._memory.datetime", VirtualTime)
     store = CountingBucket()
     over = anyio.Event()
@@ -116,5 +115,6 @@ async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPat
         asked, read = store.requests - before, store.read[read_before:]
         over.set()
     segments = sum(segment_of(key.removeprefix(manifest_prefix("pages"))) is not None for key in read)
+    # Half of the day without a look comes once in 20,000 days.
     assert segments < DAY_WRITERS * DAY_COMMITS / 2
     assert asked.total() - segments <= 15

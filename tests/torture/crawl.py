@@ -58,7 +58,7 @@ class Form:
             return cls(pages=1300, delay=0.1, kills=max(3, rounds // 25), least=0.5, most=2.5, flush_seconds=0.5)
         # The more often it is killed, the slower the site: it shall not have everything before the last one.
         kills = rounds // 25
-        return cls(pages=5000, delay=kills / 80, kills=kills, least=1.0, most=10.0, flush_seconds=None)
+        return cls(pages=5000, delay=kills / 40, kills=kills, least=1.0, most=10.0, flush_seconds=None)
 
 
 class Site(ThreadingHTTPServer):

@@ -30,7 +30,7 @@ def test_asyncrec_names_its_modules_in_full() -> None:
     assert {module.name: lines for module in library if (lines := relative(module))} == {}
 
 
-def test_a_plugin_names_its_own_modules_from_where_it_stands() -> None:
+def test_plugins_import_their_own_modules_relatively() -> None:
     """So that what begins with ``asyncrec`` is what it takes from outside."""
     plugins = [module for module in modules() if module.name.startswith("plugins/")]
     assert plugins

@@ -250,6 +250,6 @@ def test_the_proof_itself_tells_them_apart() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)\1", r"(?=a*b)a*", r"(?!\d+/)x"])
-def test_what_the_proof_cannot_judge_is_refused(pattern: str) -> None:
+def test_growth_proof_refuses_undecidable_patterns(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"judged|without limit"):
         growth(pattern, "match")

@@ -67,7 +67,7 @@ def test_a_person_is_asked(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
     assert count(run) == left
 
 
-def test_nothing_to_delete_is_not_asked_about(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_without_matches_asks_no_confirmation(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

@@ -131,7 +131,7 @@ def test_unfinished_uploads_of_s3_are_listed_and_removed(
 
 @pytest.mark.slow(but=["head", "s3-copy"])
 @pytest.mark.parametrize("command", ["info", "head", "count", "verify", "report", "copy"])
-def test_what_is_missing_or_refused_is_exit_code_3(run: Run, place: Place, command: str) -> None:
+def test_missing_or_refused_path_exits_with_3(run: Run, place: Place, command: str) -> None:
     target = ["local/"] if command == "copy" else []
     missing = run(command, f"{place.url}/nowhere/nothing", *target)
     assert missing.code == 3, missing

@@ -38,12 +38,12 @@ def test_the_promises_have_the_numbers_of_the_lists() -> None:
     assert beside.PROMISES.read_text("utf-8") == beside.promises()
 
 
-def test_there_are_at_most_forty_differences() -> None:
+def test_pages_list_at_most_forty_differences() -> None:
     assert sum(len(beside.differences(system)) for system in beside.SYSTEMS) <= 40
 
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
-def test_the_names_on_a_page_are_there_async_and_without(system: str) -> None:
+def test_page_names_exist_in_async_and_blocking(system: str) -> None:
     """What its table of names has in its column for blocking code, and beside it."""
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
     names = re.findall(r"`blocking\.(\w+)", page)

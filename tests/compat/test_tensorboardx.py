@@ -86,7 +86,7 @@ def test_the_documents_block_for_a_local_file_runs() -> None:
     assert blocking.read_records("logs/events.out.tfevents") == [event_data]
 
 
-def test_the_documents_block_for_s3_runs_and_s3_endpoint_is_honoured(s3: Store) -> None:
+def test_documented_s3_block_runs_with_s3_endpoint(s3: Store) -> None:
     event_data = EVENT
     s3.client.create_bucket(Bucket="my-bucket")
 
@@ -146,7 +146,7 @@ def test_names_are_made_valid_as_before(name: str, valid: str) -> None:
 # -- the end of Python ------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_is_never_closed_and_one_closed_in_an_exit_handler_lose_nothing() -> None:
+def test_unclosed_and_late_closed_writers_lose_no_records() -> None:
     """tensorboardX's SummaryWriter is closed by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
     program = """
 import atexit
@@ -225,7 +225,7 @@ def test_every_byte_is_sent_once_where_nothing_is_flushed(sent: list[int]) -> No
     assert blocking.read_records(f"memory://{FAR}/events") == [bytes(1000)] * 2000
 
 
-def test_what_was_flushed_is_there_and_stays_one_object(sent: list[int]) -> None:
+def test_flushed_events_are_readable_in_one_object(sent: list[int]) -> None:
     """As in tensorboardX: TensorBoard reads the event file of a run that goes on, and of one that was killed."""
     with RecordWriter("far://bucket/events") as writer:
         for number in range(20):
@@ -285,7 +285,7 @@ def test_memory_does_not_grow_with_the_object(sent: list[int]) -> None:
         assert sum(sent) > 2000 * 1000 - (1 << 20)
 
 
-def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) -> None:
+def test_closed_writer_is_not_uploaded_again(sent: list[int]) -> None:
     """tensorboardX's ``__del__`` uploaded the object once more."""
     writer = RecordWriter("far://bucket/events")
     writer.write(b"1")
@@ -297,7 +297,7 @@ def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) ->
     assert sent == before
 
 
-def test_an_object_does_not_appear_before_it_is_flushed_or_closed_nor_after_an_exception(sent: list[int]) -> None:
+def test_object_appears_only_after_flush_or_close(sent: list[int]) -> None:
     for flushed in (False, True):
         with pytest.raises(KeyError):
             with RecordWriter("far://bucket/events") as writer:
@@ -364,7 +364,7 @@ class EventFileWriter:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise KeyError"])
-def test_a_queue_of_events_is_written_before_objects_left_open_are_closed(s3: Store, end: str) -> None:
+def test_event_queue_is_drained_before_open_objects_close(s3: Store, end: str) -> None:
     package = Path("tensorboardX")
     package.mkdir()
     (package / "__init__.py").write_text("from tensorboardX.record_writer import RecordWriter")
@@ -385,7 +385,7 @@ for number in range(20):
     assert blocking.read_records(f"s3://{s3.bucket}/queue") == [b"%d" % number for number in range(20)]
 
 
-def test_what_was_flushed_to_a_store_survives_a_kill(s3: Store) -> None:
+def test_flushed_records_in_store_survive_kill(s3: Store) -> None:
     program = f"""
 import os
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -410,7 +410,7 @@ def test_an_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> 
 
 
 @pytest.mark.anyio
-async def test_one_that_is_dropped_on_an_event_loop_does_not_hold_it(sent: list[int]) -> None:
+async def test_dropped_writer_does_not_block_event_loop(sent: list[int]) -> None:
     file = open_file("far://bucket/events")
     file.write(b"1")
     threads = set(threading.enumerate())
@@ -465,7 +465,7 @@ def test_a_registered_factory_gets_path_and_bytes() -> None:
     assert blocking.read_records("copy") == [EVENT]
 
 
-def test_a_factorys_file_is_synced_where_it_is_one_of_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_file_is_synced_for_python_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     for file in (open("mine", "wb"), io.BytesIO()):  # noqa: SIM115  # the writer closes it
@@ -480,14 +480,14 @@ def test_a_factorys_file_is_synced_where_it_is_one_of_pythons(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("record", ["text", 5, None])
-def test_what_is_not_bytes_is_no_record(record: Any) -> None:
+def test_record_other_than_bytes_is_rejected(record: Any) -> None:
     with RecordWriter("x") as writer:
         with pytest.raises(TypeError):
             writer.write(record)
     assert blocking.read_records("x") == []
 
 
-def test_a_factory_is_taken_as_it_is_and_what_it_lacks_is_told_when_it_is_used() -> None:
+def test_factory_lacking_method_fails_only_on_use() -> None:
     """tensorboardX looks at nothing, so scripts give it what they need."""
 
     class OnlyOpen:
@@ -506,7 +506,7 @@ def test_a_factory_is_taken_as_it_is_and_what_it_lacks_is_told_when_it_is_used()
         RecordWriter("nothing:x")
 
 
-def test_what_a_factory_says_of_a_folder_is_handed_on() -> None:
+def test_directory_check_passes_factory_answer_on() -> None:
     class Answers(_Factory):
         def directory_check(self, path: str) -> Any:
             return "there"
@@ -515,7 +515,7 @@ def test_what_a_factory_says_of_a_folder_is_handed_on() -> None:
     assert directory_check("mine:x") == "there"
 
 
-def test_a_file_where_the_folder_would_be_is_told_by_whoever_opens_something_in_it() -> None:
+def test_file_in_place_of_folder_raises_on_opening() -> None:
     Path("x").touch()
     assert directory_check("x") is None
     with pytest.raises(NotADirectoryError, match="one of the folders in this path is a file") as caught:
@@ -549,7 +549,7 @@ def test_the_factories_open_what_is_there_without_them(factory: S3RecordWriterFa
     assert objects() == ["a/b"]
 
 
-def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:
+def test_registered_s3_factory_precedes_builtin() -> None:
     register_writer_factory("s3", factory := _Factory())
     RecordWriter("s3://bucket/events").close()
     assert factory.opened == ["s3://bucket/events"]
@@ -592,7 +592,7 @@ def test_a_local_file_named_s3_is_local() -> None:
     assert Path("gs").is_dir()
 
 
-def test_a_scheme_that_nobody_answers_to_is_an_error_and_no_local_file() -> None:
+def test_unknown_scheme_raises_and_creates_no_file() -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         RecordWriter("nothing://bucket/events")
     assert isinstance(caught.value, FileNotFoundError)  # which a script catches that tensorboardX told of it
@@ -613,7 +613,7 @@ def test_lengths_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPa
     assert blocking.read_records("x") == [b"abc"]
 
 
-def test_a_large_record_and_a_buffer_that_changes_afterwards_are_written_whole() -> None:
+def test_large_record_and_reused_buffer_are_written_whole() -> None:
     buffer = bytearray(b"\x01" * (3 << 20))
     with RecordWriter(Path("x")) as writer:
         writer.write(buffer)

@@ -168,7 +168,7 @@ def test_the_parameters_are_those_the_document_uses() -> None:
     }  # fmt: skip
 
 
-def test_an_iterator_of_tuples_comes_where_there_is_no_tensorflow(rows: int) -> None:
+def test_generate_dataset_yields_tuples_without_tensorflow(rows: int) -> None:
     generate(toy())
     dataset = tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths("save/eval"), toy())
     label, data = next(dataset)
@@ -215,7 +215,7 @@ def test_folds_and_files_are_written_under_their_names(rows: int) -> None:
     assert [label for label, _ in read("one/all")] == list(range(20))
 
 
-def test_every_worker_has_its_share_and_shuffling_loses_none(rows: int) -> None:
+def test_workers_split_records_evenly_and_shuffling_keeps_all(rows: int) -> None:
     generate(toy())
     shares = [read("save/train", num_workers=3, worker_index=index) for index in range(3)]
     assert sorted(label for share in shares for label, _ in share) == sorted(label for label, _ in read("save/train"))
@@ -226,18 +226,18 @@ def test_every_worker_has_its_share_and_shuffling_loses_none(rows: int) -> None:
         read("save/train", num_workers=3)
 
 
-def test_a_folder_without_files_is_told() -> None:
+def test_folder_without_files_raises_not_found() -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing"):
         tf_factory.get_tfrecord_filepaths("nothing")
 
 
-def test_files_it_wrote_itself_are_found_in_the_order_of_their_numbers() -> None:
+def test_own_files_are_listed_in_numeric_order() -> None:
     for number in (10, 2, 0):
         Path(f"{number}.tfr").touch()
     assert [Path(path).name for path in tf_factory.get_tfrecord_filepaths(".")] == ["0.tfr", "2.tfr", "10.tfr"]
 
 
-def test_what_split_makes_of_an_example_is_checked(rows: int) -> None:
+def test_round_trip_check_passes_for_split_example(rows: int) -> None:
     example = toy().from_csv_file("list.csv")[0]
     assert tf_factory.assert_example_serialize_deserialize_is_ok(example, src_data_dirpath="data")
 
@@ -257,7 +257,7 @@ def test_every_keyword_reaches_the_example(rows: int) -> None:
 # -- TFRecorder's faults ----------------------------------------------------------------------------------------------
 
 
-def test_no_file_exceeds_the_maximal_size(rows: int) -> None:
+def test_files_stay_within_maximal_size(rows: int) -> None:
     """TFRecorder's files had whatever size."""
     generate(toy(), examples_tfrecord_file_max_size_in_bytes=500)
     paths = tf_factory.get_tfrecord_filepaths("save/train")
@@ -266,7 +266,7 @@ def test_no_file_exceeds_the_maximal_size(rows: int) -> None:
     assert len(read("save/train")) == 16
 
 
-def test_ratios_that_sum_to_one_but_for_rounding_are_taken(rows: int) -> None:
+def test_ratios_with_rounding_error_are_accepted(rows: int) -> None:
     """TFRecorder refused .7, .2 and .1."""
     assert generate(toy(), examples_train_eval_test_ratio=[0.7, 0.2, 0.1]) == {"train": 14, "eval": 4, "test": 2}
 
@@ -296,7 +296,7 @@ def test_a_subclass_leaves_its_parents_fields_alone() -> None:
     assert Child.get_tfrecordable_attribute_names() == ["a", "b"]
 
 
-def test_an_array_of_another_type_than_declared_is_an_error(rows: int) -> None:
+def test_array_of_undeclared_type_raises(rows: int) -> None:
     """TFRecorder stored int32 as declared float32, byte for byte."""
     np.save("data/e3.npy", np.linspace(0.1, 0.3, 12))
     with pytest.raises(TypeError, match="declared as float32") as caught:

@@ -18,7 +18,7 @@ llms = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(llms)
 
 
-def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
+def test_llms_files_list_each_page_and_document_each_name(tmp_path: Path) -> None:
     llms.write(ROOT / "mkdocs.yml", ROOT / "docs", tmp_path)
     index, full = ((tmp_path / name).read_text() for name in ("llms.txt", "llms-full.txt"))
     assert "(how-to/crawl.html): All tasks share one writer, which you open once." in index

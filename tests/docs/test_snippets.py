@@ -76,7 +76,7 @@ async def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_python_block_escapes_the_test(page: str) -> None:
+def test_snippet_test_finds_every_python_block(page: str) -> None:
     """One that is not closed, or indented, would not be found."""
     text = PAGES[page]
     assert len(snippets_of(text)) == len(re.findall(r"```python", text))

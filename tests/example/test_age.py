@@ -37,7 +37,7 @@ def test_a_record_without_the_feature_is_older_than_any(value: Any) -> None:
     assert age(value, "other") == b"" < age(value)
 
 
-def test_what_is_not_a_number_is_older_than_any() -> None:
+def test_age_of_non_number_sorts_oldest() -> None:
     assert age(math.nan) == b""
     assert Age("n", None, "pages").of(features_in(b"no Example")) == b""
     assert struct.unpack("<f", struct.pack("<f", -math.inf))[0] == -math.inf
@@ -66,7 +66,7 @@ def test_a_declared_array_has_no_order(entry: Any, said: str) -> None:
         Age("n", schema, "pages")
 
 
-def test_a_name_that_no_schema_has_is_refused_at_once() -> None:
+def test_newest_rejects_name_absent_from_schema_at_once() -> None:
     schema = asyncrec.Schema({"n": asyncrec.FixedLen((), "int64"), "m": asyncrec.example.Tensor("int64")})
     with pytest.raises(ValueError, match="pages: there is no feature 'date'; the features are m, m_shape, n"):
         Age("date", schema.to_json(), "pages")
@@ -78,7 +78,7 @@ def test_a_name_that_no_schema_has_is_refused_at_once() -> None:
         Age("", None, "pages")
 
 
-def test_a_name_that_no_record_has_is_refused_at_the_end() -> None:
+def test_newest_rejects_name_absent_from_records_at_end() -> None:
     known = Age("date", None, "pages")
     known.of(features_in(asyncrec.encode_example({"n": 1})))
     with pytest.raises(ValueError, match="there is no feature 'date'; the features are n"):

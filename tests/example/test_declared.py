@@ -103,7 +103,7 @@ def test_the_usage_of_tfrecorders_page(tmp_path: Path) -> None:
     check_round_trip(ToyExample, ["a", "3"], src_data_dirpath=tmp_path)
 
 
-def test_fields_come_back_as_a_tuple_in_the_order_of_declaration() -> None:
+def test_fields_decode_to_tuple_in_declaration_order() -> None:
     class Page(DeclaredExample):
         zebra = tfrecordable(dtype=Field.TYPE_STRING)(lambda self: "z")
         apple = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)
@@ -174,7 +174,7 @@ def test_an_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]
     ],
     ids=repr,
 )
-def test_an_array_of_another_type_goes_in_if_the_declared_one_holds_its_values(array: Any) -> None:
+def test_array_of_other_type_is_accepted_without_loss(array: Any) -> None:
     found = stored(Field.TYPE_ARRAY_FLOAT32, array)
     assert found.dtype == np.float32
     assert np.array_equal(found, array, equal_nan=True)
@@ -187,7 +187,7 @@ def test_a_missing_value_is_an_error_never_a_zero(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", Field)
-def test_a_field_missing_in_a_record_is_an_error_never_a_zero(kind: int) -> None:
+def test_missing_field_raises_instead_of_reading_zero(kind: int) -> None:
     with pytest.raises(SchemaError, match="feature 'x': missing"):
         one_field(kind).decode(encode_example({}))
 
@@ -237,7 +237,7 @@ def test_a_field_missing_in_a_record_is_an_error_never_a_zero(kind: int) -> None
     ],
     ids=repr,
 )
-def test_a_value_of_another_type_is_an_error_that_names_class_and_field(kind: int, value: Any, message: str) -> None:
+def test_wrong_type_error_names_class_and_field(kind: int, value: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=rf"^One\.x: .*{message}"):
         one_field(kind)(value).encode()
 
@@ -247,7 +247,7 @@ def test_a_float_beyond_float32_is_an_error() -> None:
         one_field(Field.TYPE_FLOAT)(1e300).encode()
 
 
-def test_a_subclass_inherits_and_does_not_touch_its_parent_or_its_siblings() -> None:
+def test_subclass_inherits_fields_without_changing_relatives() -> None:
     class Child(ToyExample):
         score = tfrecordable(dtype=Field.TYPE_DOUBLE)(lambda self: 0.1)
 
@@ -265,7 +265,7 @@ def test_a_subclass_inherits_and_does_not_touch_its_parent_or_its_siblings() -> 
     assert list(Child.fields()) == ["label", "data", "score"]
 
 
-def test_a_field_declared_anew_keeps_its_place_and_a_plain_attribute_takes_it_out() -> None:
+def test_redeclared_field_keeps_place_and_plain_attribute_removes_field() -> None:
     class Wider(ToyExample):
         label = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 2**40)  # type: ignore[assignment]  # another property
 
@@ -289,7 +289,7 @@ def test_a_subclass_may_give_a_parents_field_another_setter() -> None:
     assert ToyExample.fields()["label"] == Field.TYPE_INT32
 
 
-def test_a_class_whose_fields_cannot_be_stored_is_refused_when_it_is_made() -> None:
+def test_class_with_unstorable_fields_is_rejected_at_definition() -> None:
     with pytest.raises(
         TypeError, match=r"Bad\.data_shape: this name is reserved for the shape of 'data'; choose another name"
     ):
@@ -319,7 +319,7 @@ def test_an_array_of_float64_declared_as_float32_is_rounded() -> None:
     assert np.array_equal(read, np.array([0.1, np.nan, np.inf], np.float32), equal_nan=True)
 
 
-def test_an_array_is_stored_as_its_bytes_and_its_shape() -> None:
+def test_array_is_stored_as_bytes_and_shape() -> None:
     example = ToyExample("a", 1)
     example.data = np.arange(6, dtype=np.float32).reshape(2, 3)
     decoded = decode_example(example.encode())
@@ -327,7 +327,7 @@ def test_an_array_is_stored_as_its_bytes_and_its_shape() -> None:
     assert list(decoded["data_shape"]) == [2, 3]
 
 
-def test_what_tfrecorder_wrote_reads_back_flat() -> None:
+def test_tfrecorder_record_reads_back_flat() -> None:
     record = encode_example({"label": 3, "data": np.arange(6, dtype="<f4").tobytes()})
     label, data = ToyExample.decode(record)
     assert (label, data.tolist()) == (3, [0, 1, 2, 3, 4, 5])

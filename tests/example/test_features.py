@@ -58,7 +58,7 @@ def test_the_helpers_compose_with_the_messages() -> None:
         (bytes_list_feature(np.array(["a"])), "bytes_list", [b"a"]),
     ],
 )
-def test_each_helper_makes_its_kind(feature: Feature, kind: str, values: list[object]) -> None:
+def test_feature_helper_produces_its_kind(feature: Feature, kind: str, values: list[object]) -> None:
     assert feature.WhichOneof("kind") == kind
     assert list(getattr(feature, kind).value) == values
 

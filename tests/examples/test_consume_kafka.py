@@ -145,7 +145,7 @@ class _Message:
 
 
 @pytest.mark.virtual_clock
-async def test_a_source_whose_owner_lives_on_the_disk_is_taken_later(tmp_path: Path) -> None:
+async def test_source_owned_by_another_writer_is_taken_after_release(tmp_path: Path) -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(10)
     (end,) = broker.ends.values()

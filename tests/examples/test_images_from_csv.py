@@ -13,7 +13,7 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_image_is_in_one_split_as_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_image_is_in_one_split_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await main(str(tmp_path), images=100)
     shown = capsys.readouterr().out
     assert "2 left out" in shown

@@ -125,7 +125,7 @@ async def test_a_data_set_with_sources_reads_the_same(tmp_path: Path) -> None:
     assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
 
 
-async def test_of_one_key_the_first_that_was_committed_is_read(tmp_path: Path) -> None:
+async def test_first_committed_record_of_key_is_read(tmp_path: Path) -> None:
     for writer, record in (("z", b"first"), ("a", b"second")):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id=writer, on_duplicate="write") as pages:
             await pages.write(record, key="k")
@@ -167,7 +167,7 @@ async def test_data_set_with_joined_shards_reads_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["tombstone", "void"])
-async def test_what_an_abandoned_writer_committed_stays(tmp_path: Path, closed: bool) -> None:
+async def test_abandoned_writer_keeps_its_committed_records(tmp_path: Path, closed: bool) -> None:
     path, folder = tmp_path / "pages", tmp_path / "_manifest" / "pages"
     await write(path, range(4), max_shard_records=2, writer_id="w1")
     last = {"version": 2, "writer": "w1", "time": NOW, "shards": 0}
@@ -187,7 +187,7 @@ async def test_an_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
     await compare(path, ["0", "3"])
 
 
-def test_the_reader_is_short_and_imports_only_the_standard_library() -> None:
+def test_reader_is_short_and_imports_only_standard_library() -> None:
     text = READER.read_text("utf-8")
     assert len(text.splitlines()) <= 250
     imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]

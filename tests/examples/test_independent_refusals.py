@@ -191,7 +191,7 @@ async def test_a_file_that_must_be_refused_is(vectors: Path, tmp_path: Path, kin
         await asyncrec.read_records(tmp_path / "x.tfrecord", compression=compression)  # type: ignore[arg-type]
 
 
-async def test_what_is_refused_is_told_and_nothing_is_printed(damaged: Path) -> None:
+async def test_refusal_names_version_and_prints_no_records(damaged: Path) -> None:
     OF_SEGMENT["version"](damaged)
     OF_CHECKPOINT["version"](damaged)
     for name in ("pages", "checked"):

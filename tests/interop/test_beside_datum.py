@@ -216,7 +216,7 @@ def boundaries(module: Any, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_differs_where_the_list_says_so(name: str, tmp_path: Path) -> None:
+def test_datum_comparison_differs_only_as_listed(name: str, tmp_path: Path) -> None:
     original, here = outcome(CHECKS[name], theirs, tmp_path / "theirs"), outcome(CHECKS[name], mine, tmp_path / "ours")
     assert same(original, here) == (name not in named("datum")), f"{original!r} there, {here!r} here"
 

@@ -25,7 +25,7 @@ MOST_WITHOUT = 70_000
 
 @pytest.mark.slow(but=["log-used-twice", "folder-ender", "repeats"])
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_no_state_of_a_configuration_is_wrong(name: str) -> None:
+def test_configuration_reaches_no_wrong_state(name: str) -> None:
     result = run.explore(CONFIGURATIONS[name], most=MOST)
     assert result.wrong == "", "\n".join(result.trace)
     assert result.whole or result.states >= MOST
@@ -33,7 +33,7 @@ def test_no_state_of_a_configuration_is_wrong(name: str) -> None:
 
 @pytest.mark.slow(but=["[fence]", "adopt-in-end", "settle-turn", "whole-look", "sync-before-end"])
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_rule_its_configuration_breaks(rule: str) -> None:
+def test_configuration_breaks_without_its_rule(rule: str) -> None:
     with without([rule]):
         result = run.explore(run.shown_by(rule), most=MOST_WITHOUT)
     assert result.wrong
@@ -66,7 +66,7 @@ def test_mirrored_states_are_one_and_change_no_verdict() -> None:
         assert all(Exploration(replace(twins, twins=each)).explore().wrong for each in (twins.twins, None))
 
 
-def test_a_trace_is_a_shortest_way_to_what_is_wrong() -> None:
+def test_trace_is_a_shortest_path_to_the_error() -> None:
     with without(["list-before-entry"]):
         result = run.explore(CONFIGURATIONS["long-lists"])
     assert [line.partition(":")[0] for line in result.trace] == ["W", "W", "W", "W"]
@@ -79,7 +79,7 @@ def test_a_rule_that_is_not_one_is_refused() -> None:
         pass
 
 
-def test_a_power_cut_leaves_any_part_of_what_was_not_synced() -> None:
+def test_power_cut_keeps_any_subset_of_unsynced_changes() -> None:
     entry, shard = Name("entry", "W", 1), Name("shard", "W", 0)
     store: Store = {shard: Data(("old",))}
     store, _ = change(store, Link(entry, Data(("a",)), content_is_synced=True))
@@ -104,6 +104,6 @@ def test_the_page_has_each_rule_with_its_configuration() -> None:
     assert named.keys() == RULES.keys()
 
 
-def test_each_rule_is_shown_by_a_configuration_that_is_there() -> None:
+def test_every_rule_names_an_existing_configuration() -> None:
     assert {rule.shown_by for rule in RULES.values()} <= CONFIGURATIONS.keys()
     assert len(CONFIGURATIONS) == len(configurations())

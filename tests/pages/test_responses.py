@@ -132,7 +132,7 @@ def test_a_status_that_stays_is_not_temporary(status: int) -> None:
     assert not pages.is_temporary(status)
 
 
-def test_a_large_body_that_the_caller_has_read_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_body_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
     def page(*args: Any, **features: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from asyncrec import FixedLen, Schema, encode_example, pages
 from asyncrec.errors import ArgumentError
 
 
-def test_a_page_is_what_the_schema_takes_and_gives_back() -> None:
+def test_page_round_trips_through_schema() -> None:
     page = pages.page(
         "http://a/",
         b"<p>",
@@ -35,7 +35,7 @@ def test_the_digest_is_the_one_of_web_archives() -> None:
     assert pages.page("http://a/")["digest"] == pages.payload_digest(b"")
 
 
-def test_the_time_is_now_in_utc_unless_it_is_given() -> None:
+def test_date_defaults_to_current_utc_time() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     made = datetime.fromisoformat(pages.page("http://a/")["date"])
     assert before <= made <= datetime.now(UTC)
@@ -72,7 +72,7 @@ def test_the_key_is_the_url_unless_more_was_asked() -> None:
     assert pages.page_key(page, b"q") != pages.page_key(page)
 
 
-def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
+def test_pages_from_older_warc_conversion_decode() -> None:
     older = Schema(
         {
             **{
@@ -87,7 +87,7 @@ def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
     assert pages.PAGE.decode(record)["method"] == "GET"
 
 
-def test_the_help_of_the_module_says_what_each_feature_means() -> None:
+def test_module_help_describes_every_feature() -> None:
     assert pages.__doc__ is not None
     table = pages.__doc__.partition("The features of")[2]
     said = [line.split()[0] for line in table.splitlines() if line.startswith("    ")]

@@ -62,7 +62,7 @@ async def test_reading_goes_on_at_every_record(kind: str, tmp_path: Path) -> Non
             assert rest == RECORDS[number:]
 
 
-async def test_reading_goes_on_at_every_record_of_members_that_were_cut_anywhere() -> None:
+async def test_reading_resumes_at_every_record_of_arbitrary_members() -> None:
     """A member that begins within a record is nothing to go on from: its record would be read from its middle."""
     data = b"".join(map(bytes, encode_frames(RECORDS)))
     draw = random.Random(1)

@@ -45,7 +45,7 @@ async def test_a_record_above_the_limit_takes_nothing(tmp_path: Path, limit: int
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_blocking_writers_refuse_a_record_above_the_limit_at_once(tmp_path: Path, limit: int) -> None:
+def test_blocking_writers_refuse_oversized_record_at_once(tmp_path: Path, limit: int) -> None:
     most, more = bytes(limit), bytes(limit + 1)
     with blocking.open_writer(tmp_path / "a.tfrecord", max_record_bytes=limit) as writer:
         writer.write(most)

@@ -88,7 +88,7 @@ async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> 
         assert store.reads == 2
 
 
-async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cost_of_global_order_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     far = await forty_blocks()
     near = MemoryStorage()
     async for info in far.list_objects():
@@ -116,7 +116,7 @@ async def test_64_tasks_read_64_small_records_at_once() -> None:
         assert anyio.current_time() - began <= 1.5
 
 
-async def test_nothing_is_read_beside_the_first_window() -> None:
+async def test_first_record_reads_only_the_first_window() -> None:
     """3.5 blocks: the whole of a block that a border cuts is read with the first."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:

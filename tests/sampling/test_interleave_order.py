@@ -63,7 +63,7 @@ def test_the_orders_that_tensorflow_produced(vectors: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 12), st.integers(1, 6), st.integers(1, 6))
-def test_any_order_is_that_of_the_rule_however_small_the_pieces(
+def test_interleave_order_follows_rule_for_pieces_of_any_size(
     lengths: list[int], cycle: int, block: int, piece: int
 ) -> None:
     expected = tf_data(lengths, cycle, block)

@@ -91,7 +91,7 @@ async def test_look_ups_and_iterations_give_the_newest(drawn: list[dict[str, Any
 
 @PROPERTY
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.builds(Page, st.sampled_from("xyz"), INTS), max_size=3))))
-async def test_of_equals_the_last_committed_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
+async def test_last_committed_of_equal_versions_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
     """Of writers that are open side by side, whose shards have names that say when they were opened."""
     site = Site(MemoryStorage())
     await site.commit([Page("x", -9), Page("x", -8)], "0")
@@ -265,7 +265,7 @@ async def test_a_feature_is_needed(tmp_path: Any) -> None:
             pass
 
 
-async def test_without_a_schema_the_records_say_what_features_there_are() -> None:
+async def test_schemaless_records_define_available_features() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page("a", 1), Page("a", 2), Page("b", None)], "w")
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="dat") as dataset:

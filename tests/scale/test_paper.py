@@ -115,7 +115,7 @@ async def test_writers_of_full_shards_ask_for_what_was_computed() -> None:
     assert [step.asked for step in steps] == [step.computed for step in steps]
 
 
-async def test_who_watches_asks_for_what_was_computed() -> None:
+async def test_watching_makes_as_many_requests_as_computed() -> None:
     store = CountingBucket()
     async with AsyncExitStack() as stack:
         for _ in range(3):
@@ -125,7 +125,7 @@ async def test_who_watches_asks_for_what_was_computed() -> None:
         assert store.requests - before == watching(3, 0)
 
 
-def test_a_day_of_a_thousand_writers_costs_at_most_8_dollars_with_the_defaults() -> None:
+def test_thousand_default_writers_cost_at_most_8_dollars_daily() -> None:
     assert Prices().of(the_day(Crawl()).total) <= 8
 
 

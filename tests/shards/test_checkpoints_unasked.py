@@ -92,7 +92,7 @@ async def test_a_reader_merges_nothing() -> None:
     assert await checkpoints(storage) == []
 
 
-async def test_of_many_writers_at_once_few_merge() -> None:
+async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
     storage = FlakyStorage(MemoryStorage())
     await commit(storage, 120)
     storage.operations.clear()
@@ -109,7 +109,7 @@ async def test_of_many_writers_at_once_few_merge() -> None:
     assert 2 <= len(made) < 15  # the data, and the pointer that names it; more, if some look at the same moment
 
 
-async def test_writers_that_began_beside_few_segments_read_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """They commit many beside each other; a writer that opens beside these is the one that merges them."""
     monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
     store = Store()
@@ -165,7 +165,7 @@ async def test_a_writer_of_many_shards_merges_again_and_again() -> None:
     assert len(await records(storage)) == 3300
 
 
-async def test_what_a_checkpoint_covered_long_ago_goes_a_thousand_at_once() -> None:
+async def test_segments_covered_long_ago_are_deleted_by_the_thousand() -> None:
     store = Store()
     writer = Writer(store, "a")
     for _ in range(1200):
@@ -181,7 +181,7 @@ async def test_what_a_checkpoint_covered_long_ago_goes_a_thousand_at_once() -> N
 
 
 @pytest.mark.parametrize("error", [TransientStorageError, StoragePermissionError])
-async def test_a_checkpoint_that_fails_is_no_failure_of_its_writer(
+async def test_failed_checkpoint_does_not_fail_its_writer(
     error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing(FlakyStorage):

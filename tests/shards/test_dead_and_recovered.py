@@ -90,7 +90,7 @@ async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> 
     assert [path for path in notes if not path.exists()] == []
 
 
-async def test_a_failing_disk_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_disk_is_not_reported_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await die(MemoryStorage(), "pages", tmp_path, [b"1"])
     open_ = os.open
 

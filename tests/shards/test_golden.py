@@ -73,7 +73,7 @@ async def test_a_state_goes_on_where_it_was_taken(golden: Path) -> None:
             assert [record async for record in stream] == whole[5:]
 
 
-async def test_keys_of_any_version_keep_a_record_from_being_written_twice(golden: Path) -> None:
+async def test_keys_of_any_version_prevent_duplicate_records(golden: Path) -> None:
     async with asyncrec.open_sharded_writer(golden / "rolling", on_duplicate="skip", validate="none") as writer:
         await writer.write(b"again", key="https://example.org/3")
         await writer.write(b"new", key="https://example.org/1000")

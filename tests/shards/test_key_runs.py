@@ -51,7 +51,7 @@ async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
     assert not [key for key in storage.asked if key.endswith(".keys")]
 
 
-async def test_a_writer_that_skips_opens_behind_a_checkpoint_in_few_requests() -> None:
+async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -144,7 +144,7 @@ async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
     assert sum(written.values()) < 16 * 800 * ENTRY_BYTES
 
 
-async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:
+async def test_losing_compaction_removes_its_key_runs() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
 
@@ -167,7 +167,7 @@ async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
     assert await storage.runs() == {}
 
 
-async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> None:
+async def test_next_compaction_removes_run_of_dead_one() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with anyio.CancelScope() as scope:
@@ -185,7 +185,7 @@ async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> Non
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
+async def test_verify_deletes_only_unreferenced_key_runs() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -199,7 +199,7 @@ async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
     assert list(await storage.runs()) == [named]
 
 
-async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_truncated_checkpoint_keeps_every_key_run(caplog: pytest.LogCaptureFixture) -> None:
     """It may name any of them."""
     storage = Far()
     await write(storage, ["a"], writer="a")
@@ -214,7 +214,7 @@ async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest
     assert [line for line in caplog.records if "no run is deleted" in line.getMessage()]
 
 
-async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
+async def test_key_run_lives_as_long_as_its_checkpoints() -> None:
     store = Store()
     await write(store, ["a"], writer="a")
     names = []
@@ -242,7 +242,7 @@ async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.Lo
     assert (run.shards, run.entries) == (1, 10)
 
 
-async def test_a_store_that_fails_while_a_run_is_written_fails_the_compaction() -> None:
+async def test_failed_run_upload_fails_compaction_cleanly() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with (

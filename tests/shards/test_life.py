@@ -43,7 +43,7 @@ async def state(storage: Storage) -> str:
     return writer.state
 
 
-async def test_only_a_living_writers_lock_is_held(folder: Path) -> None:
+async def test_lock_is_held_only_by_living_writer(folder: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
         [name] = locks(folder)
@@ -88,7 +88,7 @@ async def test_a_lock_of_another_boot_proves_by_the_filesystem(
         assert await state(storage) == ("dead" if proves else "unknown")
 
 
-async def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_path: Path) -> None:
+async def test_symlinked_lock_leaves_writer_state_unknown(folder: Path, tmp_path: Path) -> None:
     storage = MemoryStorage()
     await dies(storage)
     [name] = locks(folder)
@@ -98,7 +98,7 @@ async def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-async def test_a_writer_warns_when_its_death_could_not_be_proven(
+async def test_writer_warns_about_lock_folder_writable_by_others(
     folder: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others can write to the folder of the locks."""
@@ -152,7 +152,7 @@ async def test_a_refused_openings_lock_is_kept_a_day(folder: Path, monkeypatch: 
         assert locks(folder) == left
 
 
-async def test_without_a_runtime_folder_locks_are_among_temporary_files(
+async def test_locks_use_temporary_folder_without_runtime_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not there"))

@@ -185,7 +185,7 @@ async def test_a_source_that_is_taken_without_records_is_released() -> None:
     assert await stored(storage) == messages(q=0)
 
 
-async def test_a_source_that_is_lost_is_not_taken_before_its_release() -> None:
+async def test_lost_source_is_retaken_only_after_release() -> None:
     storage = MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage) as first,

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
         ({"source": "\ud800", "position": 1}, ValueError, "1 to 512 bytes"),
     ],
 )
-async def test_what_is_no_position_is_refused_and_takes_nothing(
+async def test_invalid_position_is_refused_before_writing(
     tmp_path: Path, given: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:

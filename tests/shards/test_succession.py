@@ -179,7 +179,7 @@ async def test_a_writer_ends_its_log_behind_a_fence(at: str, open_shards: int) -
     assert [each for each in orphans if "w." not in each] == []  # of the process that died
 
 
-async def test_a_shard_whose_answer_is_lost_stays_if_it_was_taken_up() -> None:
+async def test_unanswered_shard_survives_after_being_recovered() -> None:
     """The writer fails and ends: it deletes nothing that the end of its log names."""
     storage = MemoryStorage()
 
@@ -200,7 +200,7 @@ async def test_a_shard_whose_answer_is_lost_stays_if_it_was_taken_up() -> None:
 
 
 @pytest.mark.parametrize("open_shards", [1, 2])
-async def test_a_writer_whose_flush_failed_before_does_not_stand_still(open_shards: int) -> None:
+async def test_writer_with_failed_flush_continues_in_new_log(open_shards: int) -> None:
     """No flush waits for an answer as its log is ended, and no timer comes."""
     storage = MemoryStorage()
     down = False
@@ -241,7 +241,7 @@ async def test_an_idle_writer_that_was_ended_goes_on() -> None:
     assert await stored(storage) == RECORDS[:51]
 
 
-async def test_a_shard_that_is_published_does_not_hold_up_the_flush_of_others() -> None:
+async def test_publishing_shard_does_not_block_flush_of_others() -> None:
     """Memory is full, and an earlier flush waits behind the shard that is being published."""
     storage = MemoryStorage(chunk_size=64 << 10)
 
@@ -260,9 +260,7 @@ async def test_a_shard_that_is_published_does_not_hold_up_the_flush_of_others() 
 
 
 @pytest.mark.parametrize("fails", ["transient", "taken"])
-async def test_a_new_log_that_cannot_be_begun_at_once_is_tried_again(
-    fails: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_start_of_new_log_is_retried(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     left = 0
 
@@ -286,7 +284,7 @@ async def test_a_new_log_that_cannot_be_begun_at_once_is_tried_again(
     assert await stored(storage) == RECORDS
 
 
-async def test_a_shard_that_another_took_up_as_it_was_published_is_not_written_again() -> None:
+async def test_shard_recovered_during_publish_is_not_written_again() -> None:
     """Of two shards, one is published, and its answer is slow; the other meets the end of the log."""
     storage = MemoryStorage()
 

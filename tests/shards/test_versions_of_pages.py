@@ -42,7 +42,7 @@ async def commit(storage: MemoryStorage, versions: list[dict[str, Any]], writer_
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_newest_version_and_the_body_of_each_are_found(storage: MemoryStorage, seed: int) -> None:
+async def test_page_lookup_finds_newest_version_and_revisited_bodies(storage: MemoryStorage, seed: int) -> None:
     """Writers' ids, and so the names of shards, are in no order of time."""
     random = Random(seed)
     versions: dict[str, list[dict[str, Any]]] = {url: [] for url in URLS}

@@ -44,21 +44,21 @@ def worlds() -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
+def test_simulated_worlds_break_no_promise(part: int) -> None:
     totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, least=_LEAST, tell=True)
     assert not totals.broken, f"make simulate ARGS='--one SEED --shrink' shows each: {totals.broken}"
     assert totals.kills > 10
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
+def test_seed_gives_same_world_in_any_order(worlds: None) -> None:
     first = [playing.run_plan(plan.draw(seed)).digest for seed in range(15)]
     again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(15))]
     assert first == again[::-1]
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> None:
+def test_seed_gives_same_world_for_any_hash_seed(worlds: None) -> None:
     here = [playing.run_plan(plan.draw(seed)).digest for seed in range(6)]
     code = (
         "from simulation import plan, playing, seams, sources\n"
@@ -75,7 +75,7 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
 
 
 @pytest.mark.slow
-def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
+def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
     """Else each collects all those before it, and they are counted among the writers of the process."""
     before = writer_totals().writers
     assert sum(playing.run_plan(plan.draw(seed)).kills for seed in range(20)) > 5
@@ -83,7 +83,7 @@ def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
     assert writer_totals().writers == before
 
 
-def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> None:
+def test_modules_reach_outside_world_only_through_seams(worlds: None) -> None:
     """A function that a module took by its name would be the real one: a clock, a disk, a random number."""
     outside = (fcntl, os, random, secrets, shutil, tempfile, time)
     real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
@@ -162,7 +162,7 @@ def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatc
     assert len(smaller.plan["faults"]) <= len(failing.plan["faults"])
 
 
-def test_a_disk_that_fails_in_the_wake_of_another_fault_is_a_disk_that_fails() -> None:
+def test_disk_fault_after_another_fault_counts() -> None:
     """A job whose locked file it refused cannot be proven dead, and that is no fault of the job's."""
     cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
     for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):

@@ -26,7 +26,7 @@ def bridged(storage: Storage) -> BridgedStorage:
     return BridgedStorage(partial(opened, storage))
 
 
-async def test_a_sink_or_source_that_was_not_entered_is_closed_and_nobody_waits_for_it() -> None:
+async def test_unentered_sink_and_source_are_closed_without_waiting() -> None:
     async with bridged(MemoryStorage()) as storage:
         await storage.put("key", b"bytes")
         source, sink = storage.open_source("key"), storage.open_sink("other")
@@ -49,7 +49,7 @@ async def test_a_context_is_entered_once() -> None:
             assert await source.receive(5) == b"bytes"
 
 
-async def test_after_the_storages_own_context_everything_is_closed() -> None:
+async def test_bridged_objects_are_closed_after_storage_context() -> None:
     inner = MemoryStorage()
     async with bridged(inner) as storage:
         await storage.put("key", b"bytes")

@@ -14,7 +14,7 @@ from asyncrec.storage._local import mounts
     ("filesystem", "swaps", "expected"),
     [("tmpfs", False, True), ("tmpfs", True, False), ("ramfs", True, True), ("ext4", False, False), ("", False, False)],
 )
-def test_a_tmpfs_is_in_memory_unless_its_pages_may_be_swapped_out(
+def test_tmpfs_is_in_memory_unless_swappable(
     filesystem: str, swaps: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mounts, "_filesystem", lambda device: filesystem)
@@ -22,7 +22,7 @@ def test_a_tmpfs_is_in_memory_unless_its_pages_may_be_swapped_out(
     assert mounts.is_in_memory(0) is expected
 
 
-def test_what_the_system_says_of_a_device_that_it_does_not_know_is_no() -> None:
+def test_unknown_device_is_not_in_memory() -> None:
     assert mounts.is_in_memory(os.makedev(0xFFF, 0xFFFFF)) is False
 
 

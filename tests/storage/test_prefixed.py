@@ -71,7 +71,7 @@ class _Ahead(ByteSource):
 
 
 @pytest.mark.parametrize("behind", ["a prefix", "a bridge"])
-async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
+async def test_buffered_size_is_visible_through_prefix_and_bridge(behind: str) -> None:
     """It counts against the limit of whoever reads ahead."""
     inner = _Holding()
     await inner.put("a/b", b"bytes")
@@ -85,7 +85,7 @@ async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
             assert source.buffered == 2
 
 
-async def test_what_the_storage_says_of_itself_is_told_behind_a_prefix() -> None:
+async def test_storage_properties_are_visible_through_prefix() -> None:
     inner = MemoryStorage()
     inner.read_ahead, inner.flush_level, inner.lists_by_pages = 123, "spooled", False
     below = PrefixedStorage(inner, "a")

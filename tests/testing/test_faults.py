@@ -141,7 +141,7 @@ async def test_a_short_send_sends_half_and_says_so() -> None:
     assert [info.key async for info in within.list_objects()] == []
 
 
-async def test_a_failed_send_that_the_body_swallows_is_not_forgotten() -> None:
+async def test_failed_send_swallowed_by_body_is_remembered() -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     with pytest.raises(StorageError, match="failed or was cancelled"):
         async with FlakyStorage(within, {1: Fault()}).open_sink("a") as sink:
@@ -162,7 +162,7 @@ async def test_a_short_listing_ends_in_an_error() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_what_hangs_can_be_cancelled(when: Any) -> None:
+async def test_hanging_operation_can_be_cancelled(when: Any) -> None:
     within = MemoryStorage()
     storage = FlakyStorage(within, {2: Fault("hang", when=when)})  # its publication
     with pytest.raises(TimeoutError):
@@ -200,7 +200,7 @@ async def test_a_slow_wire_is_shared_by_all() -> None:
     assert anyio.current_time() - began == pytest.approx(12)
 
 
-async def test_what_the_storage_says_of_itself_is_told_by_those_around_it() -> None:
+async def test_wrapping_storages_pass_on_storage_properties() -> None:
     inner = MemoryStorage()
     inner.lists_by_pages = False
     assert not FlakyStorage(inner).lists_by_pages

@@ -68,7 +68,7 @@ class Kit(Empty):
         ("backwards", "the keys are not in the order of their UTF-8 bytes"),
     ],
 )
-async def test_a_listing_says_which_keys_came_and_which_were_expected(listed: str, said: str) -> None:
+async def test_listing_failure_names_received_and_expected_keys(listed: str, said: str) -> None:
     kit = Kit()
     kit.listed = listed
     with pytest.raises(AssertionError, match=f"listing all: {said}.*: got .*, expected"):

@@ -268,7 +268,7 @@ async def test_a_wrong_format_is_caught(
     assert case in await not_passed(mutant(), monkeypatch, tmp_path)
 
 
-def test_a_case_is_replaced_with_its_reason_or_not_at_all() -> None:
+def test_kit_case_is_replaced_only_with_a_reason() -> None:
     with pytest.raises(TypeError, match="overrides a case of the kit"):
         type("Silent", (ToyFormat,), {"test_it_is_taken_in": lambda self: None})
     type("Said", (ToyFormat,), {"test_it_is_taken_in": replaces_case("it is a toy")(lambda self: None)})

@@ -21,7 +21,7 @@ def test_an_excerpt_stands_in_the_plugin_word_for_word(path: str, code: str) -> 
     assert code in source or textwrap.indent(code, "    ") in source
 
 
-def test_no_excerpt_escapes_the_test() -> None:
+def test_every_excerpt_of_tutorial_is_tested() -> None:
     assert len(EXCERPTS) == PAGE.count("an excerpt of") > 8
 
 

@@ -43,7 +43,7 @@ async def test_records_are_counted_by_what_a_feature_holds(storage: Storage, job
         await tools.count("pages", by="none", jobs=jobs, storage=storage)
 
 
-async def test_what_has_not_the_feature_several_values_or_is_no_number_is_counted_as_such(storage: Storage) -> None:
+async def test_count_separates_missing_multiple_and_odd_values(storage: Storage) -> None:
     given: list[dict[str, object]] = [{"a": 1}, {"a": [1, 2]}, {"b": 3}, {"a": [1, 2]}, {"a": b"\xff"}]
     given += [{"a": float("nan")}, {"a": float("nan")}]
     records = [asyncrec.encode_example(each) for each in given]

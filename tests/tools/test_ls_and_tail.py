@@ -44,7 +44,7 @@ async def test_the_last_ones_have_their_numbers(storage: Storage, path: str) -> 
         assert [found.number async for records in stream for found in records] == [18, 21, 24, 27]
 
 
-async def test_what_is_committed_while_it_follows_comes_once(storage: Storage) -> None:
+async def test_followed_tail_yields_each_new_commit_once(storage: Storage) -> None:
     await write_pages(storage)
     with anyio.fail_after(60):
         async with tools.open_tail("pages", records=2, follow=True, interval=0, storage=storage) as stream:
@@ -60,7 +60,7 @@ async def test_what_is_committed_while_it_follows_comes_once(storage: Storage) -
                     assert got.data == each.data
 
 
-async def test_only_a_data_set_is_followed(storage: Storage) -> None:
+async def test_tail_follows_only_data_sets(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     with pytest.raises(DatasetError, match="only a data set"):
         async with tools.open_tail("x.tfrecord", follow=True, storage=storage):

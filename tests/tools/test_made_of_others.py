@@ -54,7 +54,7 @@ async def test_filter_writes_nothing_for_a_condition_that_cannot_be(storage: Sto
     assert await names(storage) == before
 
 
-async def test_what_is_damaged_is_not_written_at_all(storage: Storage) -> None:
+async def test_damaged_source_writes_no_data(storage: Storage) -> None:
     await write_pages(storage)
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
     await change(storage, shard, 40)
@@ -68,7 +68,7 @@ async def test_what_is_damaged_is_not_written_at_all(storage: Storage) -> None:
     assert await data_names(storage) == before
 
 
-async def test_a_target_that_is_called_as_a_file_of_records_is_one(storage: Storage) -> None:
+async def test_target_named_like_record_file_becomes_a_file(storage: Storage) -> None:
     await write_pages(storage)
     await tools.filter("pages", "some.tfrecord", where=where("label=2"), compression="gzip", **into(storage))
     async with asyncrec.open_reader("some.tfrecord", storage=storage) as reader:
@@ -78,7 +78,7 @@ async def test_a_target_that_is_called_as_a_file_of_records_is_one(storage: Stor
         await tools.filter("pages", "some.tfrecord", where=where("label=2"), **into(storage))
 
 
-async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) -> None:
+async def test_sample_is_reproducible_by_seed_and_ordered(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.sample("pages", "some", records=7, seed=3, **into(storage))
     assert (report.read, report.records) == (30, 7)
@@ -126,7 +126,7 @@ async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -
         await tools.merge([], "none", **into(storage))
 
 
-async def test_the_progress_of_a_merge_is_that_of_all_its_sources_together(storage: Storage) -> None:
+async def test_merge_progress_covers_all_sources_together(storage: Storage) -> None:
     for name in ("a", "b", "c"):
         await write_pages(storage, name)
     told: list[tuple[int, int | None]] = []
@@ -170,7 +170,7 @@ async def test_dedupe_says_what_records_cannot_be_known_by(storage: Storage) -> 
 
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("command", ["dedupe", "sample"])
-async def test_a_file_that_is_changed_between_two_looks_is_refused(
+async def test_file_changed_between_two_passes_is_refused(
     storage: Storage, command: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncrec.write_records("x.tfrecord", [example(n) for n in range(20)], storage=storage)

@@ -34,7 +34,7 @@ bombs = load("bombs")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ROUNDS, ids=lambda run: run.__name__)
-def test_nothing_that_stands_untouched_in_a_damaged_file_is_lost(run: Callable[[int, int], Any]) -> None:
+def test_mutated_file_loses_no_untouched_records(run: Callable[[int, int], Any]) -> None:
     row = run(1, 8)
     assert row.tried >= 150
     assert row.lost == 0

@@ -94,7 +94,7 @@ def test_a_revisit_is_written_with_warcs_headers() -> None:
     assert record.content_stream().read() == b""
 
 
-def test_a_revisit_does_not_speak_of_an_encoding_that_the_body_no_longer_has() -> None:
+def test_revisit_drops_encoding_headers_of_decoded_body() -> None:
     """A player of archives puts its headers before the body that it refers to."""
     sent = {
         "Content-Type": "text/html",

@@ -52,7 +52,7 @@ def test_a_signature_is_the_sdks(
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("key", ["plain", "folder/a b+c&d=é~(1)%.txt", "a//b"])
-async def test_the_second_read_of_an_object_is_as_the_first(open_storage: Open, proxy: Any, key: str) -> None:
+async def test_second_read_bypasses_sdk_and_returns_same_bytes(open_storage: Open, proxy: Any, key: str) -> None:
     async with open_storage() as storage:
         await storage.put(key, b"what is there")
         proxy.requests.clear()
@@ -66,7 +66,7 @@ async def test_the_second_read_of_an_object_is_as_the_first(open_storage: Open, 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_refusals_are_told_as_those_of_the_sdk(open_impatient: Open, proxy: Any) -> None:
+async def test_direct_get_raises_same_errors_as_sdk(open_impatient: Open, proxy: Any) -> None:
     async with open_impatient() as storage:
         await storage.put("key", b"first")
         await storage.get("key")

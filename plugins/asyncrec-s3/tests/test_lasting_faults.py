@@ -87,7 +87,7 @@ async def test_acknowledged_but_absent_is_an_integrity_error(
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
 @pytest.mark.parametrize("fault", [None, "500-after", "reset-after"])
-async def test_of_two_exclusive_writers_one_wins(
+async def test_racing_exclusive_writers_yield_one_winner(
     open_impatient: Open, proxy: Any, whole: Any, data: bytes, fault: str | None
 ) -> None:
     """Also where both write the same bytes and the answers to the last requests are lost."""
@@ -116,7 +116,7 @@ async def test_of_two_exclusive_writers_one_wins(
         await whole("x", data)
 
 
-async def test_an_object_replaced_before_its_first_byte_by_one_of_another_size_is_changed(
+async def test_source_rejects_object_replaced_by_other_size(
     open_impatient: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""

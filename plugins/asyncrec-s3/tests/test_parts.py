@@ -40,7 +40,7 @@ def test_the_first_parts_are_of_one_size() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, MAX_PARTS + 1])
-def test_there_are_no_other_parts(number: int) -> None:
+def test_part_size_rejects_numbers_out_of_range(number: int) -> None:
     with pytest.raises(ValueError, match="10,000"):
         part_size(number, 8 * MIB)
 
@@ -61,7 +61,7 @@ def test_crc32c_there_and_back(value: int) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "AAAAAA==-3", "AAAA", "!!!!"])
-def test_what_is_no_crc32c_of_a_whole_object(text: str | None) -> None:
+def test_crc_of_base64_ignores_other_checksums(text: str | None) -> None:
     """Absent, a checksum of checksums, or no CRC32C at all."""
     assert crc_of_base64(text) is None
 

@@ -56,7 +56,7 @@ async def test_one_fault_in_writing_is_got_over(open_impatient: Open, proxy: Any
     assert hit >= set(jobs) - {"large-6"}
 
 
-async def test_an_upload_sends_as_many_requests_as_are_failed_in_turn(open_impatient: Open, proxy: Any) -> None:
+async def test_upload_sends_bounded_number_of_requests(open_impatient: Open, proxy: Any) -> None:
     """One for a small object, seven at the most for a large one: the test above leaves none out."""
     async with open_impatient(read_timeout=60) as storage:
         await storage.put("first", SMALL, exclusive=True)

@@ -22,9 +22,7 @@ async def test_the_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any
     assert set(sent.values()) == {hashlib.sha256(b"").hexdigest()}
 
 
-async def test_the_sdk_hashes_no_body_for_it_does_so_on_the_loop(
-    open_storage: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sdk_hashes_no_request_body(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Any] = []
     payload = S3SigV4Auth.payload
 

@@ -88,7 +88,7 @@ async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entrie
 
 
 @pytest.mark.parametrize("name", ["list_objects_v2", "list_multipart_uploads", "list_parts"])
-async def test_what_does_not_say_whether_more_follows_is_no_list(name: str) -> None:
+async def test_listing_without_is_truncated_is_rejected(name: str) -> None:
     bucket = bucket_of(Client(**{name: [answered(200)]}))
     with pytest.raises(TransientStorageError, match="the response is not from S3, because it has no IsTruncated"):
         await bucket.call(name, "list")
@@ -109,7 +109,7 @@ async def test_a_deletion_answered_with_words_is_looked_at(gone: bool, monkeypat
     assert [name for name, _ in client.asked] == ["delete_object", "head_object"] * (1 if gone else 2)
 
 
-async def test_an_upload_whose_abortion_is_answered_with_words_is_aborted_again() -> None:
+async def test_abort_repeats_after_status_200() -> None:
     gone = ClientError({"Error": {"Code": "NoSuchUpload"}, **answered(404, **ID)}, "AbortMultipartUpload")  # type: ignore[typeddict-item]
     client = Client(abort_multipart_upload=[answered(200), gone])
     await bucket_of(client).abort("key", "id")

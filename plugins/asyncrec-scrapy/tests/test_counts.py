@@ -15,7 +15,7 @@ from scrapy.signalmanager import SignalManager
 from scrapy.statscollectors import MemoryStatsCollector
 
 
-def test_a_record_is_counted_as_what_it_was_whatever_else_is_written_while_it_waits(tmp_path: Path) -> None:
+def test_stats_count_record_correctly_during_concurrent_write(tmp_path: Path) -> None:
     async def crawl() -> dict[str, int]:
         settings = Settings({"ASYNCREC_ITEMS": str(tmp_path / "items"), "ASYNCREC_ITEM_KEY": "key"})
         settings["ASYNCREC_OPTIONS"] = {"compression": ""}

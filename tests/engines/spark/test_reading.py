@@ -32,7 +32,7 @@ def ids(frame: Any) -> list[int]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-def test_every_record_is_read_once_by_shards_and_by_ranges_of_them(spark: Any, tmp_path: Path) -> None:
+def test_records_are_read_once_by_shards_and_ranges(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "gzip").mkdir()
     whole = load(spark, source(tmp_path / "gzip", compression="GZIP"))
     assert whole.rdd.getNumPartitions() == 8
@@ -128,7 +128,7 @@ def test_records_without_a_schema_need_one(spark: Any, tmp_path: Path) -> None:
     assert read.load(str(tmp_path / "a.tfrecord")).collect() == [(3,)]
 
 
-def test_what_is_empty_or_not_there_or_unknown_is_told(spark: Any, tmp_path: Path) -> None:
+def test_reading_reports_missing_path_and_unknown_option(spark: Any, tmp_path: Path) -> None:
     write_batches(tmp_path / "d", pa.table({"id": pa.array([], pa.int64())}))
     assert load(spark, tmp_path / "d").collect() == []
     with pytest.raises(Exception, match="nothing"):

@@ -31,7 +31,7 @@ def test_sizes_are_numbers_or_text(text: str, size: int) -> None:
     assert byte_count(size, "max_shard_bytes") == size
 
 
-def test_a_float_that_is_whole_is_a_size() -> None:
+def test_float_that_is_whole_is_size() -> None:
     assert byte_count(1e6, "x") == 10**6
 
 

@@ -71,7 +71,7 @@ def damage(folder: Path) -> None:
         file.write(b"\xa5" * 500)
 
 
-def test_the_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
+def test_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
     from asyncrec._shards.journal.home import LocalHome
     from asyncrec.storage._local.storage import LocalStorage
 
@@ -168,7 +168,7 @@ async def test_recovering_watched_writer_makes_no_blocking_calls(
     assert [call for call in blocking_calls if "test_blocking_calls" not in call] == []
 
 
-async def test_a_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
     options: dict[str, Any] = {"storage": MemoryStorage(), "spool": tmp_path, "max_shard_records": 20}
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
         for number in range(50):

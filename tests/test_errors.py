@@ -98,12 +98,12 @@ def test_public_errors_are_defined_only_in_errors_module() -> None:
     assert {path: names for path, names in found.items() if names} == ELSEWHERE
 
 
-def test_a_refusal_is_raised_as_an_argument_error() -> None:
+def test_refusal_is_raised_as_argument_error() -> None:
     found = {each.name: raised(each) for each in modules()}
     assert {path: count for path, count in found.items() if count} == BUILTIN
 
 
-def test_the_module_exports_every_error_it_defines() -> None:
+def test_module_exports_every_error_it_defines() -> None:
     assert {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type)} == set(errors.__all__)
 
 
@@ -125,13 +125,13 @@ def test_docstring_tree_matches_error_classes() -> None:
     assert names == set(errors.__all__)
 
 
-def test_the_reference_draws_the_tree_of_the_docstring() -> None:
+def test_reference_draws_tree_of_docstring() -> None:
     tree = REFERENCE.read_text("utf-8").partition("```text\nAsyncRecError")[2].partition("```")[0]
     assert f"AsyncRecError{tree}".splitlines() == docstring_tree()
 
 
 @pytest.mark.parametrize("kind", OURS, ids=errors.__all__)
-def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
+def test_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
     error = kind("what happened").with_remedy("do(it=True)", command="do --it")
     error.add_note("and this")
     copy = pickle.loads(pickle.dumps(error))
@@ -142,7 +142,7 @@ def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecE
     assert copy.__notes__ == ["and this"]
 
 
-def test_a_remedy_without_a_command_serves_both_readers() -> None:
+def test_remedy_without_command_serves_both_readers() -> None:
     error = errors.CorruptRecordError("a length is damaged", path="a.tfrecord", record=3).with_remedy("mend it")
     assert str(error) == error.in_shell == "a.tfrecord, record 3: a length is damaged; mend it"
     assert error.problem == "a.tfrecord, record 3: a length is damaged"
@@ -153,7 +153,7 @@ def test_remedy_without_command_is_omitted_in_shell() -> None:
     assert (str(error), error.in_shell) == ("there is no backend; register one", "there is no backend")
 
 
-def test_an_error_without_a_remedy_is_its_message() -> None:
+def test_error_without_remedy_is_its_message() -> None:
     error = errors.StorageError("the disk is full")
     assert str(error) == error.in_shell == error.problem == "the disk is full"
 

@@ -38,11 +38,11 @@ def test_plugins_import_their_own_modules_relatively() -> None:
 
 
 @pytest.mark.parametrize("source", ["from . import x", "from ..storage import y", "def late():\n    from .a import b"])
-def test_a_relative_import_is_found(source: str) -> None:
+def test_relative_import_is_found(source: str) -> None:
     assert len(relative(parsed(source))) == 1
     assert of_itself(parsed(source), "asyncrec_s3") == []
 
 
-def test_an_import_of_a_package_by_itself_is_found() -> None:
+def test_import_of_package_by_itself_is_found() -> None:
     source = "from asyncrec_s3.sink import S3Sink\nfrom asyncrec.storage import Storage"
     assert of_itself(parsed(source), "asyncrec_s3") == [1]

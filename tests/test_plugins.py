@@ -47,7 +47,7 @@ def of_plugins() -> list[Module]:
     return [module for module in modules() if module.name.startswith("plugins/")]
 
 
-def test_a_plugin_imports_only_what_is_exported() -> None:
+def test_plugin_imports_only_what_is_exported() -> None:
     assert [found for module in of_plugins() for found in private_imports(module)] == []
 
 
@@ -80,5 +80,5 @@ def test_plugin_modules_are_found() -> None:
         "def late():\n    from asyncrec._framing import frames",
     ],
 )
-def test_an_import_of_something_else_is_found(source: str) -> None:
+def test_import_of_something_else_is_found(source: str) -> None:
     assert len(private_imports(parsed(source))) == 1

@@ -75,7 +75,7 @@ def test_top_level_has_at_most_65_names() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
-def test_the_promised_names_are_at_most_304() -> None:
+def test_promised_names_are_at_most_304() -> None:
     """Each is a page of the reference, and a promise. `compat` and `integrations` have the names of what they imitate;
     `storage.http` promises nothing.
 
@@ -95,7 +95,7 @@ def test_shared_http_names_are_outside_stable_module() -> None:
 @pytest.mark.parametrize(
     "name", ["blocking", "datasets", "errors", "example", "native", "pages", "stats", "storage", "tools"]
 )
-def test_a_public_module_is_an_attribute_without_being_imported(name: str) -> None:
+def test_public_module_is_attribute_without_being_imported(name: str) -> None:
     assert name in dir(asyncrec)
     assert getattr(asyncrec, name) is import_module(f"asyncrec.{name}")
 
@@ -183,7 +183,7 @@ def test_http_backend_names_are_in_reference() -> None:
     assert set(names) == set(re.findall(r"^::: asyncrec\.storage\.http\.(\w+)$", REFERENCE, re.MULTILINE))
 
 
-def test_the_reference_names_nothing_that_is_not_there() -> None:
+def test_reference_names_nothing_that_is_not_there() -> None:
     """Submodules may be named beside the public names."""
     package = Path(asyncrec.__file__).parent
     modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
@@ -222,5 +222,5 @@ def test_loggers_have_names_that_stay() -> None:
     assert not [name for name in named if "._" in name]
 
 
-def test_the_version_is_an_attribute() -> None:
+def test_version_is_attribute() -> None:
     assert asyncrec.__version__ == version("asyncrec")

@@ -68,7 +68,22 @@ LONG_SIGNATURES = {
 }
 # The most words of a test's name behind ``test``, and words with which no subject begins.
 MOST_WORDS = 9
-NO_SUBJECT = {"a", "an", "how", "if", "it", "nobody", "nothing", "that", "the", "there", "what", "when", "where", "while"}
+NO_SUBJECT = {
+    "a",
+    "an",
+    "how",
+    "if",
+    "it",
+    "nobody",
+    "nothing",
+    "that",
+    "the",
+    "there",
+    "what",
+    "when",
+    "where",
+    "while",
+}
 # Commands and imitations have the parameters that their users give.
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
 

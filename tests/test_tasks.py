@@ -32,7 +32,7 @@ async def block(log: list[str], name: str = "task") -> None:
         log.append(f"{name} ended")
 
 
-async def test_a_clean_exit_waits_for_the_tasks() -> None:
+async def test_clean_exit_waits_for_tasks() -> None:
     log: list[str] = []
 
     async def work(name: str) -> None:
@@ -286,7 +286,7 @@ async def test_asyncio_cancellation_at_the_exit_cancels_the_tasks(anyio_backend:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_asyncio_timeout_around_it_is_a_timeout(anyio_backend: str) -> None:
+async def test_asyncio_timeout_around_it_is_timeout(anyio_backend: str) -> None:
     log: list[str] = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):

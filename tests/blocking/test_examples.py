@@ -43,7 +43,7 @@ def test_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validate", ["sample", "all", "none"])
-def test_a_data_set(tmp_path: Path, validate: Any) -> None:
+def test_data_set(tmp_path: Path, validate: Any) -> None:
     path = tmp_path / "pages"
     with blocking.open_sharded_writer(path, schema=PAGE, key_feature="url", validate=validate) as writer:
         assert writer.write(page(0)) == 1

@@ -69,7 +69,7 @@ def test_one_that_was_begun_is_closed_too(file: Path) -> None:
     dropped(begun)
 
 
-def test_a_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
+def test_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
     def begun() -> Handle[Any]:
         writer = blocking.open_writer(tmp_path / "new.tfrecord").__enter__()
         writer.write_many([b"x"] * 5000)

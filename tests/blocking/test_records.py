@@ -31,7 +31,7 @@ def test_records_round_trip_singly_and_in_lists(tmp_path: Path, compression: str
         assert reader.stats().records == len(RECORDS)
 
 
-def test_a_buffer_is_the_callers_again_at_once(tmp_path: Path) -> None:
+def test_buffer_is_callers_again_at_once(tmp_path: Path) -> None:
     buffer = bytearray(b"first")
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(buffer)
@@ -78,7 +78,7 @@ def test_failed_body_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_writer_and_a_closed_reader_say_so(tmp_path: Path) -> None:
+def test_closed_writer_and_closed_reader_say_so(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(b"1")
     with pytest.raises(anyio.ClosedResourceError, match="closed"):

@@ -33,7 +33,7 @@ def test_any_record_of_a_data_set(dataset: str) -> None:
             numbers[COUNT]
 
 
-def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
+def test_data_set_is_read_inside_its_with(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         numbers.get_by_key("77")
     for read in (
@@ -47,7 +47,7 @@ def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
             read()
 
 
-def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
+def test_orders_are_those_of_asynchronous_streams(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=3) as stream:
             one_by_one = list(stream)
@@ -64,7 +64,7 @@ def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
 
 @pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 257, 999, 1000])
 @pytest.mark.parametrize("kind", ["shuffled", "interleave"])
-def test_a_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
+def test_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
     def open_stream(numbers: blocking.Dataset) -> Opened[blocking.Stream[bytes]]:
         if kind == "shuffled":
             return numbers.shuffled(seed=1)
@@ -151,7 +151,7 @@ def test_splits_and_tuples_are_read_as_they_were_written(tmp_path: Path) -> None
     assert sorted(everything) == list(range(600))
 
 
-def test_an_error_comes_after_every_record_before_it(dataset: str) -> None:
+def test_error_comes_after_every_record_before_it(dataset: str) -> None:
     path = blocking.list_shards(dataset)[0]
     data = bytearray(Path(path).read_bytes())
     data[-5] ^= 1

@@ -85,7 +85,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
+def test_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
     result = run(command, *[each.replace("PATH", "data/nowhere/nothing") for each in READING[command]])
     assert result.code == 3, result
     assert "data/nowhere/nothing" in result.err
@@ -115,7 +115,7 @@ def test_missing_rights_are_storage_error(run: Run, command: str, data: Path) ->
         "convert", "repair", "index",
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
+def test_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
     content[2 * 23] ^= 1  # its length: what is only counted would not see the payload
     damaged.write_bytes(content)
@@ -135,7 +135,7 @@ def test_debug_shows_the_traceback_and_nothing_else_does(run: Run) -> None:
     assert "ObjectNotFoundError" in result.err
 
 
-def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> object:
         return {}["missing"]  # type: ignore[index]  # the fault
 
@@ -145,7 +145,7 @@ def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.Mo
     assert "bug in asyncrec" in result.err
 
 
-def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
+def test_command_that_is_misspelt_is_guessed(run: Run) -> None:
     result = run("verfy", "x")
     assert result.code == 2
     assert "verify" in result.err
@@ -317,7 +317,7 @@ def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
     assert done.stdout == b"hello 3"
 
 
-def test_a_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
+def test_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe holds
     program = f"{sys.executable} -m asyncrec.cli cat {tmp_path}/many.tfrecord --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)

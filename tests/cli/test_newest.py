@@ -71,7 +71,7 @@ def test_invalid_use_of_newest_is_explained(
     assert said in result.err
 
 
-def test_a_file_has_no_versions(run: Run, data: Path) -> None:
+def test_file_has_no_versions(run: Run, data: Path) -> None:
     for arguments in (("cat", "--key", "x", "--all-versions"), ("filter", "out/x", "--newest", "date")):
         result = run(arguments[0], "data/plain.tfrecord", *arguments[1:])
         assert result.code

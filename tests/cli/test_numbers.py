@@ -91,7 +91,7 @@ def test_option_rejects_text_instead_of_number(
 
 @pytest.mark.parametrize(("command", "flag", "kind"), NUMBERS, ids=IDS)
 @pytest.mark.parametrize("value", ["-7", ENORMOUS])
-def test_a_number_is_taken_or_refused_at_once(
+def test_number_is_taken_or_refused_at_once(
     run: Run, data: Path, command: str, flag: str, kind: type, value: str
 ) -> None:
     result = run(*line(command, flag, value))

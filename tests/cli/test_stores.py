@@ -92,7 +92,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_the_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
+def test_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
     url = place.url
     assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
     assert "from the manifest" in run("schema", f"{url}/zipped").ok()

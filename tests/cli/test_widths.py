@@ -105,7 +105,7 @@ def test_colours_are_for_terminals_that_want_them(warm: WarmPython, folder: Path
     assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, TERM="dumb"))
 
 
-def test_a_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
+def test_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "asyncrec.cli", *COMMANDS["info"]],
         cwd=folder,

@@ -50,7 +50,7 @@ def read(batches: Any) -> list[int]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     """Beside ``**gen_kwargs`` there is one keyword more, of a name that no generator has."""
     parameters = inspect.signature(TFRecordWriter.__init__).parameters
     names = ["self", "generator", "serializer", "path", "split", "total_examples", "sparse_features"]
@@ -111,7 +111,7 @@ def test_every_keyword_reaches_the_generator(keyword: str) -> None:
 # -- scripts that reach further ----------------------------------------------------------------------------------------
 
 
-def test_the_attributes_are_datums() -> None:
+def test_attributes_are_datums() -> None:
     writer = TFRecordWriter(numbers, encode_example, "data/set", "train", 50, ["v"], count=50)
     assert (writer.generator, writer.serializer, writer.path) == (numbers, encode_example, "data/set/train")
     assert (writer.split, writer.total_examples, writer.sparse_features) == ("train", 50, ["v"])
@@ -143,7 +143,7 @@ def test_writer_calls_overridden_methods() -> None:
     assert called == ["cache_records", "add_shape_fields", "flush_records", "save_shard_info"]
 
 
-def test_a_subclass_may_take_the_examples_itself() -> None:
+def test_subclass_may_take_examples_itself() -> None:
     class Writer(TFRecordWriter):
         def cache_records(self) -> None:
             for key, datum in self.generator(**self.gen_kwargs):
@@ -223,7 +223,7 @@ def test_mapping_describes_image_pixels_for_any_serializer() -> None:
         assert table["image"] == {"type": "string", "shape": [4, 5, 3], "dense": True}
 
 
-def test_a_generators_own_writer_options_are_its_own() -> None:
+def test_generators_own_writer_options_are_its_own() -> None:
     seen = {}
 
     def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -388,7 +388,7 @@ def test_schema_covers_all_examples_and_splits() -> None:
         write("bad", lambda split: iter([(1, {"a": 1}), (2, {"a": "text"})]))
 
 
-def test_a_generator_without_examples_says_so() -> None:
+def test_generator_without_examples_says_so() -> None:
     """In datum it was a NameError."""
     with pytest.raises(DatasetError, match="no example"):
         write(count=0)
@@ -417,7 +417,7 @@ def test_writer_leaves_no_files_beside_folder(tmp_path: Path) -> None:
     assert os.listdir("spill") == []
 
 
-def test_a_duplicate_key_is_found_while_examples_come() -> None:
+def test_duplicate_key_is_found_while_examples_come() -> None:
     """datum found it when everything had been made."""
     made = []
 
@@ -439,7 +439,7 @@ def test_shards_can_be_compressed() -> None:
     assert len(read(load("set", ALL).train_fn())) == 100
 
 
-def test_a_split_that_fails_leaves_the_old_one_whole() -> None:
+def test_split_that_fails_leaves_old_one_whole() -> None:
     """datum wrote over it, file by file."""
     write()
 

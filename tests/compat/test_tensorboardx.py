@@ -59,7 +59,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     def parameters(of: Any) -> list[str]:
         return [name for name in inspect.signature(of).parameters if name != "self"]
 
@@ -71,7 +71,7 @@ def test_the_signatures_are_the_documents() -> None:
     assert parameters(directory_check) == parameters(open_file) == ["path"]
 
 
-def test_the_documents_block_for_a_local_file_runs() -> None:
+def test_documents_block_for_local_file_runs() -> None:
     # Create writer for local file
     writer = RecordWriter("./logs/events.out.tfevents")
 
@@ -98,7 +98,7 @@ def test_documented_s3_block_runs_with_s3_endpoint(s3: Store) -> None:
     assert blocking.read_records("s3://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_the_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
+def test_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
     event_data = EVENT
 
     # Write to GCS bucket
@@ -109,7 +109,7 @@ def test_the_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
     assert blocking.read_records("gs://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_the_documents_context_manager_runs_and_ours_is_one() -> None:
+def test_documents_context_manager_runs_and_ours_is_one() -> None:
     event_data = EVENT
 
     # Automatic resource cleanup
@@ -133,7 +133,7 @@ def test_the_documents_context_manager_runs_and_ours_is_one() -> None:
     assert blocking.read_records("logs/events.out.tfevents") == blocking.read_records("logs/others") == [EVENT]
 
 
-def test_a_prefix_with_a_colon_is_a_value_error() -> None:
+def test_prefix_with_colon_is_value_error() -> None:
     with pytest.raises(ValueError, match="':'"):
         register_writer_factory("s3:", _Factory())
 
@@ -266,7 +266,7 @@ def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], mo
     assert found == expected
 
 
-def test_a_large_object_is_not_sent_again(sent: list[int]) -> None:
+def test_large_object_is_not_sent_again(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         writer.write(bytes(9 << 20))
         writer.flush()
@@ -311,7 +311,7 @@ def test_object_appears_only_after_flush_or_close(sent: list[int]) -> None:
     assert blocking.read_records(f"memory://{FAR}/events") == [b"1"]
 
 
-def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
+def test_write_that_failed_is_not_forgotten(s3: Store) -> None:
     writer = RecordWriter("s3://no-such-bucket/events")
     with pytest.raises(StorageError, match="no-such-bucket"):
         for _ in range(20):
@@ -323,7 +323,7 @@ def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
-def test_an_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
+def test_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
     """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
     program = f"""
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -401,7 +401,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize("opens", [RecordWriter, open_file], ids=["records", "bytes"])
-def test_an_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
+def test_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
     file = opens("far://bucket/events")
     file.write(b"1")
     del file
@@ -452,7 +452,7 @@ class _Factory:
         self.closed = True
 
 
-def test_a_registered_factory_gets_path_and_bytes() -> None:
+def test_registered_factory_gets_path_and_bytes() -> None:
     register_writer_factory("mine", factory := _Factory())
     directory_check("mine:logs")
     writer = RecordWriter("mine:logs/events")
@@ -523,7 +523,7 @@ def test_file_in_place_of_folder_raises_on_opening() -> None:
     assert isinstance(caught.value, StorageError)
 
 
-def test_the_registry_and_the_factories_have_their_names() -> None:
+def test_registry_and_factories_have_their_names() -> None:
     mine = _Factory()
     REGISTERED_FACTORIES["mine"] = mine
     assert list(REGISTERED_FACTORIES) == ["s3", "gs", "mine"]
@@ -535,7 +535,7 @@ def test_the_registry_and_the_factories_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("factory", [S3RecordWriterFactory(), GCSRecordWriterFactory()])
-def test_the_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
+def test_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
     register_writer_factory("s3", mine := _Factory())
     register_writer_factory("s3", factory)
     assert REGISTERED_FACTORIES["s3"] is not mine
@@ -555,7 +555,7 @@ def test_registered_s3_factory_precedes_builtin() -> None:
     assert factory.opened == ["s3://bucket/events"]
 
 
-def test_a_registered_storage_is_used_with_one_colon_too() -> None:
+def test_registered_storage_is_used_with_one_colon_too() -> None:
     register_writer_factory(
         "mine", StorageFactory("mine", ("mine",), lambda url, **options: open_memory("memory://one"))
     )
@@ -565,7 +565,7 @@ def test_a_registered_storage_is_used_with_one_colon_too() -> None:
     assert blocking.read_records("memory://one/events") == [EVENT]
 
 
-def test_a_key_error_within_a_factory_is_the_callers() -> None:
+def test_key_error_within_factory_is_callers() -> None:
     """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
 
     class Broken(_Factory):
@@ -583,7 +583,7 @@ def test_a_key_error_within_a_factory_is_the_callers() -> None:
     assert os.listdir() == []
 
 
-def test_a_local_file_named_s3_is_local() -> None:
+def test_local_file_named_s3_is_local() -> None:
     """tensorboardX routed it to S3."""
     with RecordWriter("s3") as writer:
         writer.write(EVENT)

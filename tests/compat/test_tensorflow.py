@@ -102,7 +102,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_documents_session_has_five_cells() -> None:
+def test_documents_session_has_five_cells() -> None:
     assert len(CELLS) == 5
 
 
@@ -117,7 +117,7 @@ def test_documented_session_cell_gives_shown_output(definition: str, call: str, 
     assert eval(call, vars(tf)) == shown
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     parameters = inspect.signature(tf.TFRecordWriter).parameters
     assert list(parameters)[:2] == ["path", "options"]
     assert parameters["options"].default is None
@@ -140,7 +140,7 @@ def test_documented_example_is_built_written_and_read() -> None:
     assert tf.train.Example.FromString(record) == example
 
 
-def test_a_sequence_example_is_built_of_its_parts() -> None:
+def test_sequence_example_is_built_of_its_parts() -> None:
     steps = tf.train.FeatureList(feature=[tf.int64_feature(1), tf.int64_feature(2)])
     example = tf.train.SequenceExample(
         context=tf.train.Features(feature={"n": tf.int64_feature(2)}),
@@ -197,7 +197,7 @@ def test_closed_writer_rejects_records_and_closes_again() -> None:
     assert list(tf.io.tf_record_iterator("x")) == []
 
 
-def test_an_iterator_that_is_left_early_is_closed() -> None:
+def test_iterator_that_is_left_early_is_closed() -> None:
     blocking.write_records("x", [b"%d" % number for number in range(5000)])
     records = tf.io.tf_record_iterator("x")
     assert next(records) == b"0"
@@ -248,7 +248,7 @@ os.kill(os.getpid(), 9)
     assert list(tf.io.tf_record_iterator("x")) == [b"1"]
 
 
-def test_a_writer_that_is_dropped_is_closed() -> None:
+def test_writer_that_is_dropped_is_closed() -> None:
     writer = tf.io.TFRecordWriter("x")
     writer.write(b"1")
     del writer
@@ -273,7 +273,7 @@ writer.write(b"2")
     assert list(tf.io.tf_record_iterator("x")) == [b"1", b"2"]
 
 
-def test_a_path_may_be_bytes() -> None:
+def test_path_may_be_bytes() -> None:
     with tf.io.TFRecordWriter(b"x") as writer:
         writer.write(b"1")
     assert list(tf.io.tf_record_iterator(b"x")) == [b"1"]
@@ -487,7 +487,7 @@ def test_reader_continues_behind_damage_with_skip() -> None:
     assert records == [b"%03d" % number for number in range(100) if number != 50]
 
 
-def test_a_file_can_be_appended_to() -> None:
+def test_file_can_be_appended_to() -> None:
     """TensorFlow's can only begin anew."""
     for record in (b"1", b"2"):
         with tf.io.TFRecordWriter("x", mode="a") as writer:
@@ -502,7 +502,7 @@ def test_records_of_the_messages_are_those_of_encode_example() -> None:
     assert example.SerializeToString() == encode_example({"a": 1})
 
 
-def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
+def test_refused_argument_is_no_error_of_tensorflow_s() -> None:
     with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record must be bytes") as caught:
         writer.write(7)  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, ArgumentError)

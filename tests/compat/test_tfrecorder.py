@@ -136,7 +136,7 @@ def read(folder: str, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(toy()) == {"train": 16, "eval": 4}
 
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath="save/train")
@@ -152,14 +152,14 @@ def test_the_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFix
         np.testing.assert_array_equal(data, original / original.max())
 
 
-def test_the_documents_split_runs_with_what_it_leaves_out(rows: int) -> None:
+def test_documents_split_runs_with_what_it_leaves_out(rows: int) -> None:
     init = INIT.replace("name, label)", "name, label=0)")
     counts = generate(toy(init + FIELDS + LOAD + SPLIT + CSV + LEFT_OUT))
     assert counts == {"train": 16, "eval": 4}
     assert sorted(len(data) for _, data in read("save/train")) == [2] * 16 + [5] * 32
 
 
-def test_the_parameters_are_those_the_document_uses() -> None:
+def test_parameters_are_those_document_uses() -> None:
     parameters = inspect.signature(tf_factory.generate_and_save_train_eval_test_tfrecords_files).parameters
     assert list(parameters)[:3] == ["save_directory_path", "example_class", "examples_list_filepath"]
     assert set(Example.Field.__members__) >= {
@@ -271,7 +271,7 @@ def test_ratios_with_rounding_error_are_accepted(rows: int) -> None:
     assert generate(toy(), examples_train_eval_test_ratio=[0.7, 0.2, 0.1]) == {"train": 14, "eval": 4, "test": 2}
 
 
-def test_the_serialised_form_is_not_kept(rows: int) -> None:
+def test_serialised_form_is_not_kept(rows: int) -> None:
     """TFRecorder kept it with the example, and memory grew."""
     examples = toy().from_csv_file("list.csv")
     tf_factory.generate_and_save_tfrecords_files_for_examples_dict("save", {"all": examples}, src_data_dirpath="data")
@@ -279,7 +279,7 @@ def test_the_serialised_form_is_not_kept(rows: int) -> None:
     assert not any(isinstance(value, bytes) for example in examples for value in vars(example).values())
 
 
-def test_a_subclass_leaves_its_parents_fields_alone() -> None:
+def test_subclass_leaves_its_parents_fields_alone() -> None:
     """TFRecorder kept one list for all classes."""
 
     class Parent(Example):
@@ -315,7 +315,7 @@ def test_writing_again_replaces_the_csv_file(rows: int) -> None:
     assert len(read("save/train")) == 16
 
 
-def test_the_shuffle_can_have_a_seed_of_its_own(rows: int) -> None:
+def test_shuffle_can_have_seed_of_its_own(rows: int) -> None:
     labels = []
     for seed in (0, 0, 1):
         generate(toy(), examples_shuffle_seed=seed)
@@ -324,7 +324,7 @@ def test_the_shuffle_can_have_a_seed_of_its_own(rows: int) -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
-def test_an_example_can_be_left_out(rows: int) -> None:
+def test_example_can_be_left_out(rows: int) -> None:
     kind = toy()
 
     def load(self: Any, src_data_dirpath: str = "", **kwargs: Any) -> None:
@@ -341,7 +341,7 @@ def test_an_example_can_be_left_out(rows: int) -> None:
     assert sum(map(len, lines)) == 19
 
 
-def test_the_classs_blocks_are_the_documents() -> None:
+def test_classs_blocks_are_documents() -> None:
     """They stand in the source as they are shown to a reader: valid on their own once a class is around them."""
     for block in (FIELDS, LOAD, SPLIT, CSV):
         compile(textwrap.dedent(block), "document", "exec")

@@ -270,7 +270,7 @@ def test_all_examples_may_be_left_out(where: str) -> None:
         (Example.Field.TYPE_STRING, np.str_("x"), "x"),
     ],
 )
-def test_a_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
+def test_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
     kind = kind_of(dtype)
     write_dict("save", {"a": [kind(given)]})
     assert values("save/a", kind) == [read]
@@ -334,7 +334,7 @@ def test_missing_field_reads_as_zero_or_empty(dtype: int, read: Any) -> None:
     assert (value.tolist() if isinstance(value, np.ndarray) else value) == read
 
 
-def test_the_marshaller_tells_types_and_size() -> None:
+def test_marshaller_tells_types_and_size() -> None:
     """As its ``test_marshaller`` asks for them; a double is a float by another name."""
 
     class Two(Example):
@@ -352,7 +352,7 @@ def test_the_marshaller_tells_types_and_size() -> None:
     assert (a, b.tolist()) == (1.0, [1, 1, 1, 1])
 
 
-def test_the_checker_raises_an_assertion_error() -> None:
+def test_checker_raises_assertion_error() -> None:
     kind = kind_of()
     kind.decode = classmethod(lambda cls, record: (5,))
     with pytest.raises(AssertionError, match=r"Attribute value .*\(4 vs\. 5\)"):
@@ -362,7 +362,7 @@ def test_the_checker_raises_an_assertion_error() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_config_file_says_what_was_asked_for() -> None:
+def test_config_file_says_what_was_asked_for() -> None:
     kind = kind_of(from_csv_row=classmethod(lambda cls, row, **kwargs: cls(int(row[0]))))
     write_splits(
         "save", kind, listed(10), [0.5, 0.3, 0.2], sizes=[1, 2], src_dirpath="data", examples_note="100%", other=None
@@ -416,7 +416,7 @@ def test_lists_may_be_at_the_url_of_any_store(folder: str, tmp_path: Path) -> No
         assert b"class_name = Value" in store.get("tfrecord_files_config.txt")
 
 
-def test_the_error_of_a_row_names_its_line() -> None:
+def test_error_of_row_names_its_line() -> None:
     Path("list.csv").write_text("1\n\nx\n")
     with pytest.raises(ValueError, match="invalid literal") as caught:
         kind_of().from_csv_file("list.csv")

@@ -36,7 +36,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("run", [in_thread, surely_in_thread])
-async def test_a_function_for_a_thread_is_called_once(run: Callable[..., Any], ending: None) -> None:
+async def test_function_for_thread_is_called_once(run: Callable[..., Any], ending: None) -> None:
     called: list[int] = []
     await run(called.append, 1)
     assert called == [1]
@@ -84,7 +84,7 @@ def throw() -> NoReturn:
     raise NO_THREAD
 
 
-def test_an_executor_that_was_shut_down_says_so() -> None:
+def test_executor_that_was_shut_down_says_so() -> None:
     executor = LastExecutor()
     executor.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -92,7 +92,7 @@ def test_an_executor_that_was_shut_down_says_so() -> None:
 
 
 @pytest.mark.parametrize("links", ["__cause__", "__context__"])
-def test_an_error_that_comes_from_it_is_known(links: str) -> None:
+def test_error_that_comes_from_it_is_known(links: str) -> None:
     error = TransientStorageError("no connection")
     between = OSError("no address")
     setattr(error, links, between)

@@ -31,7 +31,7 @@ def test_rows_come_back_as_csv_wrote_them(rows: list[list[str]], ending: str) ->
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff")), min_size=1))
-def test_a_line_reads_back_as_its_row(row: list[str]) -> None:
+def test_line_reads_back_as_its_row(row: list[str]) -> None:
     assert rows_of(csv_line(row).encode()) == [row]
 
 

@@ -63,7 +63,7 @@ def test_description_yields_matching_schema_and_table(values: list[Any], entry: 
     schema.decode_batch([encode_example({"x": value}) for value in values])
 
 
-def test_a_feature_without_any_value_is_left_out() -> None:
+def test_feature_without_any_value_is_left_out() -> None:
     description = described({"x": [], "y": 1})
     assert description.table().keys() == {"y"}
     schema = description.schema()
@@ -157,7 +157,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), values, max_size=3), min_size=1, max_size=8))
-def test_the_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
+def test_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
     try:
         schema = described(*examples).schema()
     except SchemaError:

@@ -22,12 +22,12 @@ def test_one_name_for_two_features_is_refused(datum: dict[str, object]) -> None:
         flatten(datum)
 
 
-def test_a_name_that_is_no_text_is_refused() -> None:
+def test_name_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 3"):
         flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
 
 
-def test_a_path_becomes_the_bytes_of_its_file(tmp_path: Path) -> None:
+def test_path_becomes_bytes_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     path.write_bytes(b"\x89PNG")
     assert prepare({"image": path}) == {"image": b"\x89PNG"}
@@ -90,7 +90,7 @@ def test_shapes_are_added_for_multidimensional_sparse_features() -> None:
     assert "two_shape" not in datum
 
 
-def test_a_list_without_values_stays_one() -> None:
+def test_list_without_values_stays_one() -> None:
     assert prepare({"x": [], "y": {"z": ()}}) == {"x": [], "y/z": ()}
     assert with_shapes({"x": []}, ["x"]) == {"x": []}
     assert with_shapes({"x": [1, 2]}, ["x"]) == {"x": [1, 2]}

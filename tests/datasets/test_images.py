@@ -22,12 +22,12 @@ def jpeg(height: int, width: int, components: int, *, frame: int = 0xC0, before:
 
 
 @pytest.mark.parametrize(("colour", "axes"), [(0, []), (2, [3]), (3, []), (4, [2]), (6, [4])])
-def test_a_png_says_it_in_its_header(colour: int, axes: list[int]) -> None:
+def test_png_says_it_in_its_header(colour: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(png(3, 5, colour))) == [3, 5, *axes]
 
 
 @pytest.mark.parametrize(("components", "axes"), [(1, []), (3, [3]), (4, [4])])
-def test_a_jpeg_says_it_in_its_frame(components: int, axes: list[int]) -> None:
+def test_jpeg_says_it_in_its_frame(components: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(jpeg(3, 5, components))) == [3, 5, *axes]
 
 

@@ -53,7 +53,7 @@ def test_ten_rows_at_seven_two_one() -> None:
     assert {name: len(rows) for name, rows in dealt.items()} == {"train": 7, "eval": 2, "test": 1}
 
 
-def test_the_seed_decides_and_nothing_else() -> None:
+def test_seed_decides_and_nothing_else() -> None:
     weights = weights_of(0.8)
     first = deal([None] * 100, weights, seed=1)
     assert deal([None] * 100, weights, seed=1) == first

@@ -65,7 +65,7 @@ async def test_index_locates_part_in_any_compression(compression: Any) -> None:
         assert await ids(storage, f"train[{start}:]") == train[start:]
 
 
-async def test_a_part_is_found_without_the_index_too() -> None:
+async def test_part_is_found_without_index_too() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -201,7 +201,7 @@ async def test_open_split_reads_shards_of_open_sharded_writer() -> None:
 
 
 class TestErrors:
-    async def test_a_split_that_is_not_there(self) -> None:
+    async def test_split_that_is_not_there(self) -> None:
         with pytest.raises(
             ValueError, match=r": there is no split 'train', because this folder has no data sets\. A split is a"
         ):
@@ -231,7 +231,7 @@ class TestErrors:
         async with open_split(path, "train", storage=storage) as reader:
             assert [record async for batch in reader.batches() for record in batch] == [b"x"]
 
-    async def test_a_bound_beyond_the_split(self) -> None:
+    async def test_bound_beyond_split(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=5)
         with pytest.raises(ValueError, match=r"train\[:6\] is out of range, because 'train' has only 5 records"):
@@ -252,7 +252,7 @@ class TestErrors:
                     found.append(features["id"])
         assert found == train[:59]
 
-    async def test_a_shard_that_is_short_or_gone(self) -> None:
+    async def test_shard_that_is_short_or_gone(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=90)
         await asyncrec.write_records(
@@ -303,7 +303,7 @@ class TestOfDatum:
         [b"[]", b"{", b'{"train": 3}', b'{"train": {"../train": 1}}', b'{"train": {"a/b": 1}}', b'{"train": {"x": -1}}',
          b'{"train": {".hidden": 1}}', b'{"train": {"x": "many"}}'],
     )  # fmt: skip
-    async def test_a_file_that_says_something_else_is_refused(self, content: bytes) -> None:
+    async def test_file_that_says_something_else_is_refused(self, content: bytes) -> None:
         storage = MemoryStorage()
         await storage.put("shard_info.json", content)
         with pytest.raises(ManifestError, match=r"shard_info\.json"):

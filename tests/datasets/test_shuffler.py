@@ -74,7 +74,7 @@ def test_another_split_has_another_order() -> None:
     st.randoms(use_true_random=False),
     st.integers(1, 30_000),
 )
-def test_the_order_in_which_records_come_does_not_matter(
+def test_order_in_which_records_come_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, records: dict[str, bytes], rng: random.Random, memory_limit: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "spilled"
@@ -187,9 +187,7 @@ class TestDuplicates:
 
     @pytest.mark.parametrize("memory_limit", [1 << 20, 5000])
     @pytest.mark.parametrize("on_duplicate", ["first", "last"])
-    def test_the_first_or_the_last_to_come_is_kept(
-        self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate
-    ) -> None:
+    def test_first_or_last_to_come_is_kept(self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate) -> None:
         rng = random.Random(memory_limit)
         shuffler = HashShuffler("s", memory_limit=memory_limit, temporary_folder=tmp_path, on_duplicate=on_duplicate)
         expected: dict[str, bytes] = {}
@@ -213,7 +211,7 @@ class TestDuplicates:
 
 
 class TestDisk:
-    def test_a_bucket_that_the_disk_garbled_is_found(self, tmp_path: Path) -> None:
+    def test_bucket_that_disk_garbled_is_found(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=5000, temporary_folder=tmp_path)
         for i in range(1000):
             shuffler.add(i, bytes(100))
@@ -226,7 +224,7 @@ class TestDisk:
             drained(shuffler)
         assert "the disk is probably faulty" in caught.value.__notes__[0]
 
-    def test_a_full_disk_says_which_and_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_full_disk_says_which_and_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*args: object, **kwargs: object) -> object:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

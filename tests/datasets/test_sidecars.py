@@ -62,7 +62,7 @@ async def test_sidecars_are_not_rewritten_while_current() -> None:
     assert (await storage.head(SHARD_INFO), await storage.head(TABLE)) == before
 
 
-async def test_a_writer_that_comes_in_between_is_not_lost() -> None:
+async def test_writer_that_comes_in_between_is_not_lost() -> None:
     """The other's files appear, from what it read before, just after ours: whoever is last looks again."""
 
     class Interrupted(MemoryStorage):

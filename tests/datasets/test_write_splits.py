@@ -102,7 +102,7 @@ async def contents(storage: Storage) -> dict[str, bytes]:
 # -- what it does -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
+async def test_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(csv_of(10))
     result = await write_splits_from_csv(tmp_path / "out", Toy, tmp_path / "list.csv", scale=2)
     assert result.examples == result.records == {"train": 8, "eval": 2}
@@ -197,7 +197,7 @@ async def test_split_example_has_one_csv_row() -> None:
     assert await names(storage, "train") == [f"{row[0]}/{part}" for row in rows for part in range(3)]
 
 
-async def test_a_part_may_be_given_several_times() -> None:
+async def test_part_may_be_given_several_times() -> None:
     class Twice(Toy):
         def split(self, **kwargs: Any) -> Any:
             other = Twice("other", 0, self.data)
@@ -300,7 +300,7 @@ async def test_loading_overlaps_within_limit_and_keeps_seeded_order() -> None:
     assert await names(storage, "train") == order
 
 
-async def test_an_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFixture) -> None:
+async def test_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFixture) -> None:
     class Choosy(Toy):
         def load(self, **kwargs: Any) -> None:
             if self._label == 3:
@@ -493,7 +493,7 @@ async def test_method_error_names_row_and_keeps_earlier_dataset(method: str, is_
     assert await contents(storage) == before
 
 
-async def test_a_short_row_is_named() -> None:
+async def test_short_row_is_named() -> None:
     storage = MemoryStorage()
     await storage.put("list.csv", b"a,1\nb\n")
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError: [^.]*$"):
@@ -519,7 +519,7 @@ async def test_a_short_row_is_named() -> None:
         ),
     ],
 )
-async def test_a_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
+async def test_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
     storage = await stored_csv()
     await write(storage)
     await storage.put("list.csv", content)
@@ -543,7 +543,7 @@ async def test_split_without_remaining_examples_raises() -> None:
     assert list(await contents(storage)) == ["list.csv"]
 
 
-async def test_an_example_of_another_class_is_refused() -> None:
+async def test_example_of_another_class_is_refused() -> None:
     class Strange(Toy):
         def split(self, **kwargs: Any) -> Any:
             return ["no example"]
@@ -608,7 +608,7 @@ async def _copy(storage: Storage) -> MemoryStorage:
     return copy
 
 
-async def test_a_disk_that_fills_leaves_the_earlier_splits(tmp_path: Path) -> None:
+async def test_disk_that_fills_leaves_earlier_splits(tmp_path: Path) -> None:
     """Seen by the system's own answer, with records in several shards already."""
     (tmp_path / "list.csv").write_bytes(csv_of(40))
     async with asyncrec.open_storage(tmp_path) as storage:
@@ -638,7 +638,7 @@ class _FullDisk:
         return getattr(os, name)
 
 
-async def test_a_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"none\.csv"):
         await write_splits_from_csv(f"{tmp_path}/out/", Toy, tmp_path / "none.csv")
     (tmp_path / "list.csv").write_bytes(csv_of(10))
@@ -761,7 +761,7 @@ async def test_leaving_early_is_clean() -> None:
             break
 
 
-async def test_the_event_loop_goes_on_while_methods_block() -> None:
+async def test_event_loop_goes_on_while_methods_block() -> None:
     """Each load ends only when the loop has answered it."""
     started, answered = threading.Semaphore(0), threading.Semaphore(0)
 

@@ -84,7 +84,7 @@ class TestGenerators:
         assert sorted(await ids(storage)) == list(range(3, 10))
         assert writer.current_examples == 7
 
-    async def test_an_asynchronous_generator(self) -> None:
+    async def test_asynchronous_generator(self) -> None:
         storage = MemoryStorage()
 
         async def examples(split: str, count: int) -> AsyncIterator[tuple[str, Datum]]:
@@ -140,7 +140,7 @@ class TestGenerators:
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     @pytest.mark.parametrize("kind", ["sync", "async", "partial", "object"])
-    async def test_a_serializer_of_any_kind(self, asynchronous: bool, kind: str) -> None:
+    async def test_serializer_of_any_kind(self, asynchronous: bool, kind: str) -> None:
         def sync(features: Datum) -> bytes:
             return encode_example({"id": features["id"], "twice": 2 * features["id"]})
 
@@ -177,7 +177,7 @@ class TestGenerators:
         with pytest.raises(TypeError, match="the generator returned a NoneType"):
             await DatasetWriter(nothing, None, "", "train", storage=MemoryStorage()).create_records()
 
-    async def test_a_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
         closed = threading.Event()
         begun = anyio.Event()
 
@@ -207,7 +207,7 @@ class TestGenerators:
 
 
 class TestOrder:
-    async def test_the_records_stand_in_the_order_of_datum(self) -> None:
+    async def test_records_stand_in_order_of_datum(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage).create_records()
         assert await ids(storage) == order_of(100)
@@ -288,7 +288,7 @@ class TestWhatIsWritten:
         assert manifest.schema is not None
         assert Schema.from_json(manifest.schema) == Schema({"id": FixedLen((), "int64"), "name": FixedLen((), "str")})
 
-    async def test_the_steps_can_be_taken_one_by_one(self) -> None:
+    async def test_steps_can_be_taken_one_by_one(self) -> None:
         storage = MemoryStorage()
         writer = DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=1)
         with pytest.raises(RuntimeError, match="call cache_records first"):
@@ -311,7 +311,7 @@ class TestWhatIsWritten:
         found = await read_records("train-00000-of-00001.tfrecord", storage=storage)
         assert [decode_example(record)["id"] for record in found] == order_of(100)
 
-    async def test_a_local_folder_and_a_url(self, tmp_path: Path) -> None:
+    async def test_local_folder_and_url(self, tmp_path: Path) -> None:
         await DatasetWriter(numbers, None, tmp_path / "data", "train").create_records()
         assert (await read_manifest(tmp_path / "data" / "train")).records == 100
         await DatasetWriter(numbers, None, (tmp_path / "url").as_uri() + "/", "train").create_records()
@@ -389,7 +389,7 @@ class TestReplacing:
 
     @pytest.mark.parametrize("num_shards", [3, 5])
     @pytest.mark.parametrize("failure", ["empty", "raises midway", "raises at once", "duplicate", "conflict", "None"])
-    async def test_a_generator_that_fails_leaves_the_earlier_split_whole(self, failure: str, num_shards: int) -> None:
+    async def test_generator_that_fails_leaves_earlier_split_whole(self, failure: str, num_shards: int) -> None:
         def failing(split: str) -> Iterator[tuple[str, Datum]]:
             if failure == "empty":
                 return
@@ -470,7 +470,7 @@ class TestReplacing:
             assert sorted(await ids(inner)) == list(range(100, 160)), about
         assert outcomes == {"as it was", "new, and told that something beside it is not up to date", "new"}
 
-    async def test_a_disk_that_fills_leaves_the_earlier_split_whole(self, tmp_path: Path) -> None:
+    async def test_disk_that_fills_leaves_earlier_split_whole(self, tmp_path: Path) -> None:
         class Full:
             """`os`, but that its disk is full after some writes."""
 
@@ -527,7 +527,7 @@ class TestReplacing:
 class TestFaultsOfDatum:
     """Each fault that datum's writer has, and that it is gone."""
 
-    async def test_a_split_written_again_has_its_new_counts(self) -> None:
+    async def test_split_written_again_has_its_new_counts(self) -> None:
         storage = MemoryStorage()
         for count in (100, 40):
             await DatasetWriter(numbers, None, "", "train", storage=storage, count=count).create_records()
@@ -551,7 +551,7 @@ class TestFaultsOfDatum:
         info = await json_of(storage, "shard_info.json")
         assert {split: sum(files.values()) for split, files in info.items()} == {f"s{i}": i + 1 for i in range(8)}
 
-    async def test_the_schema_is_of_all_examples_and_all_splits(self) -> None:
+    async def test_schema_is_of_all_examples_and_all_splits(self) -> None:
         def ragged(split: str, extra: bool) -> Iterator[tuple[int, Datum]]:
             yield 0, {"tags": ["a", "b"], "x": 1, **({"more": 1.5} if extra else {})}
             yield 1, {"tags": ["a"], "x": 1}
@@ -570,7 +570,7 @@ class TestFaultsOfDatum:
             {"more": VarLen("float32"), "tags": VarLen("str"), "x": FixedLen((), "int64")}
         )
 
-    async def test_an_empty_generator_is_a_clear_error(self) -> None:
+    async def test_empty_generator_is_clear_error(self) -> None:
         with pytest.raises(DatasetError, match="train: the generator yielded no example; nothing was written"):
             await DatasetWriter(numbers, None, "", "train", storage=MemoryStorage(), count=0).create_records()
 

@@ -181,7 +181,7 @@ def test_blocks_that_fail_and_may_are_not_counted(tmp_path: Path, monkeypatch: p
     check_clean(tmp_path / "d")
 
 
-def test_a_shard_that_did_not_arrive_fails_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shard_that_did_not_arrive_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgets(AsyncrecDatasink):
         def write(self, blocks: Any, ctx: Any) -> Any:
             entries = super().write(blocks, ctx)
@@ -193,7 +193,7 @@ def test_a_shard_that_did_not_arrive_fails_the_whole(tmp_path: Path, monkeypatch
     assert list(tmp_path.glob("d-*")) == []
 
 
-def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise StorageError("the store is full")
 
@@ -223,7 +223,7 @@ def test_lost_commit_answer_is_resolved_by_next_run(tmp_path: Path, monkeypatch:
     check_clean(tmp_path / "d")
 
 
-def test_an_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
+def test_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64")})
     empty = read_asyncrec(source(tmp_path)).filter(lambda row: row["id"] < 0)
     report = write_asyncrec(empty, tmp_path / "d", schema=schema)

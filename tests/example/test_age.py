@@ -33,7 +33,7 @@ def test_ages_sort_as_the_values_do(values: tuple[Any, Any]) -> None:
 
 
 @given(st.one_of(TEXTS, INTS, FLOATS))
-def test_a_record_without_the_feature_is_older_than_any(value: Any) -> None:
+def test_record_without_feature_is_older_than_any(value: Any) -> None:
     assert age(value, "other") == b"" < age(value)
 
 
@@ -60,7 +60,7 @@ def test_values_of_several_types_have_no_order() -> None:
         (asyncrec.example.Sequence(asyncrec.FixedLen((), "int64")), "there is no feature|Sequence"),
     ],
 )
-def test_a_declared_array_has_no_order(entry: Any, said: str) -> None:
+def test_declared_array_has_no_order(entry: Any, said: str) -> None:
     schema = asyncrec.Schema({"n": entry}).to_json()
     with pytest.raises(ValueError, match=said):
         Age("n", schema, "pages")
@@ -88,5 +88,5 @@ def test_newest_rejects_name_absent_from_records_at_end() -> None:
 @pytest.mark.parametrize(
     "entry", [asyncrec.FixedLen((), "str"), asyncrec.VarLen("int64"), asyncrec.FixedLen((1,), "int64")]
 )
-def test_an_optional_or_single_value_has_an_order(entry: Any) -> None:
+def test_optional_or_single_value_has_order(entry: Any) -> None:
     Age("n", asyncrec.Schema({"n": entry}).to_json(), "pages")

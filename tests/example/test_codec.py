@@ -68,7 +68,7 @@ def test_encoded_values_decode_unchanged(features: dict[str, Any]) -> None:
         assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_the_byte_vector_of_the_format() -> None:
+def test_byte_vector_of_format() -> None:
     assert encode_example({"a": [1]}).hex() == "0a0c0a0a0a016112051a030a0101"
 
 
@@ -99,12 +99,12 @@ def test_lengths_of_every_width_match_protobuf(size: int) -> None:
     assert encode_example({"a": array}) == message.SerializeToString(deterministic=True)
 
 
-def test_an_array_goes_in_as_its_bytes() -> None:
+def test_array_goes_in_as_its_bytes() -> None:
     array = np.arange(256, dtype=np.float32)
     assert array.tobytes() in encode_example({"emb": array})
 
 
-def test_the_error_names_the_feature() -> None:
+def test_error_names_feature() -> None:
     with pytest.raises(
         SchemaError, match="feature 'emb': the array of float64 contains values that float32 cannot represent"
     ):
@@ -181,7 +181,7 @@ def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any,
             assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_the_steps_of_an_array_are_its_first_axis() -> None:
+def test_steps_of_array_are_its_first_axis() -> None:
     _, lists = decode_sequence_example(encode_sequence_example({}, {"x": np.arange(6, dtype=np.float32).reshape(3, 2)}))
     assert [step.tolist() for step in lists["x"] if not isinstance(step, list)] == [[0, 1], [2, 3], [4, 5]]
 

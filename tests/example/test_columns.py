@@ -139,7 +139,7 @@ def test_columns_ignore_any_number_of_unwanted_names(names: int) -> None:
     assert read["absent"].counts.tolist() == [-1] * 300
 
 
-def test_a_thousand_features_and_more_may_be_wanted() -> None:
+def test_thousand_features_and_more_may_be_wanted() -> None:
     wanted = {f"f{i}": INT64 for i in range(1001)}
     records = [encode_example({"f0": 1, f"f{i}": i}) for i in range(0, 1001, 100)]
     for count in (1000, 1001):
@@ -186,7 +186,7 @@ def test_records_may_be_any_buffers(count: int, record_type: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 100])
-def test_a_fault_names_its_record(count: int) -> None:
+def test_fault_names_its_record(count: int) -> None:
     good = [encode_example({"label": 77, "emb": [1.5]}) for _ in range(count)]
     for damaged, message in [
         (good[0][:-1], "record 2 of the batch: offset"),

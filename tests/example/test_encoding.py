@@ -35,7 +35,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == (other.tolist() if isinstance(other, np.ndarray) else other))
 
 
-def test_the_record_is_the_one_that_encode_example_makes() -> None:
+def test_record_is_one_that_encode_example_makes() -> None:
     assert PAGE.encode(ROW) == encode_example(ROW)
 
 
@@ -228,7 +228,7 @@ def test_encode_small_declines_large_record() -> None:
     assert encoder.encode_small({"a": "", "b": b"x"}) == small
 
 
-def test_a_sparse_array_and_lists_of_steps_come_back() -> None:
+def test_sparse_array_and_lists_of_steps_come_back() -> None:
     schema = Schema(
         {
             "s": Sparse("float32", (3, 4), ("row", "column"), "value"),

@@ -76,7 +76,7 @@ def test_raw_entries_of_two_types_do_not_merge() -> None:
         (Sequence(FixedLen((2, 2), "int64")), None),
     ],
 )
-def test_where_absent_invents_no_values(entry: Entry, expected: Entry | None) -> None:
+def test_absent_invents_no_values(entry: Entry, expected: Entry | None) -> None:
     assert entry.where_absent() == expected
 
 

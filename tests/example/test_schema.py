@@ -32,7 +32,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other)) and getattr(one, "dtype", None) == getattr(other, "dtype", None)
 
 
-def test_a_record_decodes_to_scalars_and_shaped_arrays() -> None:
+def test_record_decodes_to_scalars_and_shaped_arrays() -> None:
     decoded = PAGE.decode(page())
     assert list(decoded) == ["label", "emb", "tags"]
     assert decoded["label"] == 3
@@ -42,7 +42,7 @@ def test_a_record_decodes_to_scalars_and_shaped_arrays() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 100])
-def test_a_batch_is_stacked(count: int) -> None:
+def test_batch_is_stacked(count: int) -> None:
     batch = PAGE.decode_batch([page(i, tags=["x"] * (i % 3)) for i in range(count)])
     assert equal(batch["label"], np.arange(count))
     assert batch["emb"].shape == (count, 2, 2)
@@ -105,7 +105,7 @@ def test_allow_extra_skips_unknown_features() -> None:
     assert labels.decode_batch([page(i) for i in range(50)])["label"].tolist() == list(range(50))
 
 
-def test_a_default_stands_in_where_a_feature_is_absent() -> None:
+def test_default_stands_in_where_feature_is_absent() -> None:
     schema = Schema({"a": FixedLen((), "int32", default=-1), "b": FixedLen((2,), "str", default="none")})
     records = [encode_example({"a": 5} if i % 2 else {"b": ["x", "y"]}) for i in range(60)]
     batch = schema.decode_batch(records)
@@ -134,7 +134,7 @@ def test_text_and_bytes_of_any_rank_keep_type() -> None:
     assert batch["images"].tolist() == [[[[b"\xff\xd8\0", b""]]]] * 2
 
 
-def test_a_schema_crosses_to_another_process() -> None:
+def test_schema_crosses_to_another_process() -> None:
     schema = Schema({"a": FixedLen((), "int64", default=3), "b": Sequence(VarLen("str"))}, allow_extra=True)
     assert pickle.loads(pickle.dumps(schema)) == schema
 
@@ -210,7 +210,7 @@ def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], m
         schema.decode(encode_example(features))
 
 
-def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
+def test_sequence_example_decodes_its_context_and_its_steps() -> None:
     schema = Schema(
         {"id": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "float32")), "words": Sequence(VarLen("str"))}
     )
@@ -256,7 +256,7 @@ def test_damaged_sequence_example_error_names_record_and_feature() -> None:
         schema.decode_batch([good, good[:-1]])
 
 
-def test_a_schema_goes_through_json_and_stays_itself() -> None:
+def test_schema_goes_through_json_and_stays_itself() -> None:
     schema = Schema(
         {
             "a": FixedLen((), "int64"),
@@ -447,7 +447,7 @@ def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
 @pytest.mark.parametrize(
     "more", [{"allow_extra": "no"}, {"allow_extra": None}, {"features": {5: {}}}, {"features": []}]
 )
-def test_a_schema_of_other_types_is_a_schema_error(more: dict[str, Any]) -> None:
+def test_schema_of_other_types_is_schema_error(more: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {}, **more})
 

@@ -82,7 +82,7 @@ def floats(*values: float) -> tuple[int, bytes]:
     # Without the addresses in some reprs: tests that run side by side are told apart by their names.
     ids=lambda value: repr(value).split(" at 0x")[0],
 )
-def test_a_value_that_a_feature_can_hold(value: object, expected: object) -> None:
+def test_value_that_feature_can_hold(value: object, expected: object) -> None:
     assert raw_of(value) == expected
 
 
@@ -162,7 +162,7 @@ def test_narrow_false_accepts_values_exact_in_float32() -> None:
     assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has no other float
 
 
-def test_a_tensor_is_the_array_that_it_gives() -> None:
+def test_tensor_is_array_that_it_gives() -> None:
     class Tensor:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:  # type: ignore[type-arg]  # of floats
             return np.array([0.1, 2.0])

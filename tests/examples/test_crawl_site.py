@@ -57,7 +57,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_record_is_a_page_and_its_package() -> None:
+def test_record_is_page_and_its_package() -> None:
     assert list(SCHEMA.features) == [*PAGE.features, "package"]
 
 
@@ -72,13 +72,13 @@ def test_a_record_is_a_page_and_its_package() -> None:
         ("http://h//x", "(top)"),
     ],
 )
-def test_the_package_is_the_first_folder(url: str, package: str) -> None:
+def test_package_is_first_folder(url: str, package: str) -> None:
     assert package_of(url) == package
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
-def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
+def test_record_holds_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
     with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
         assert crawl(tmp_path, "--start-url", f"{server.url}asyncio/x", "--delay", "0").returncode == 0
         (page,) = pages_in(tmp_path / "demo-data" / "pages").values()
@@ -121,7 +121,7 @@ FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package":
     [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
     ids=["none", "former"],
 )
-def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
+def test_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
     async def write() -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
             await writer.write(b"no page")

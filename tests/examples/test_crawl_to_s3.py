@@ -141,7 +141,7 @@ def test_numbers_are_of_the_type_of_their_defaults() -> None:
     assert Settings.of(environment) == Settings(start_url="u", to="t", pages=5, delay=0.5)
 
 
-def test_an_index_picks_one_site() -> None:
+def test_index_picks_one_site() -> None:
     environment = {"CRAWL_START_URL": "u v\n  w", "CRAWL_TO": "t", "JOB_COMPLETION_INDEX": "1"}
     assert Settings.of(environment) == Settings(start_url="v", to="t", index=1)
 

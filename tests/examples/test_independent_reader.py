@@ -73,11 +73,11 @@ async def test_files_that_tensorflow_wrote(vectors: Path, tmp_path: Path) -> Non
     ],
     ids=["rolling", "without-index", "fixed", "zlib", "members"],
 )
-async def test_a_fresh_data_set_reads_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_fresh_data_set_reads_same(tmp_path: Path, options: dict[str, Any]) -> None:
     await compare(tmp_path / "pages", await write(tmp_path / "pages", range(10), keyless=4, **options))
 
 
-async def test_a_replaced_data_set_reads_the_same(tmp_path: Path) -> None:
+async def test_replaced_data_set_reads_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(10), num_shards=2)
     keys = await write(path, range(20, 25), num_shards=3, mode="replace")
@@ -88,7 +88,7 @@ async def test_a_replaced_data_set_reads_the_same(tmp_path: Path) -> None:
     assert (await run("key", path, "20"))[1].startswith("refused")
 
 
-async def test_an_empty_compressed_data_set_reads_the_same(tmp_path: Path) -> None:
+async def test_empty_compressed_data_set_reads_same(tmp_path: Path) -> None:
     await write(tmp_path / "pages", range(0), num_shards=2, compression="GZIP")
     await compare(tmp_path / "pages")
 
@@ -113,7 +113,7 @@ async def test_segments_behind_a_checkpoint_read_the_same(tmp_path: Path) -> Non
     await compare(path, [*keys, "10", "13"])
 
 
-async def test_a_data_set_with_sources_reads_the_same(tmp_path: Path) -> None:
+async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     keys = await write(path, range(5), max_shard_records=2)
     progress = {"topic/3": (2, 917), "topic/4": (1, -1)}
@@ -178,7 +178,7 @@ async def test_abandoned_writer_keeps_its_committed_records(tmp_path: Path, clos
     await compare(path, ["0", "3"])
 
 
-async def test_an_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+async def test_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(4), max_shard_records=2)
     first, second = sorted((tmp_path / "_index").iterdir())

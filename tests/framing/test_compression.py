@@ -127,12 +127,12 @@ def test_file_without_records_is_one_empty_member_or_stream(type: str, steps: li
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_file_of_no_bytes_holds_nothing(type: str) -> None:
+def test_file_of_no_bytes_holds_nothing(type: str) -> None:
     assert decompress(type, []) == decompress(type, [b""]) == b""
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_the_output_does_not_depend_on_the_clock(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_does_not_depend_on_clock(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compress([[b"record" * 100]], type=type)
     monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
     assert compress([[b"record" * 100]], type=type) == first
@@ -141,7 +141,7 @@ def test_the_output_does_not_depend_on_the_clock(type: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_large_buffer_comes_out_in_small_pieces(type: str) -> None:
+def test_large_buffer_comes_out_in_small_pieces(type: str) -> None:
     data = hashlib.shake_256(b"").digest(5 << 20)
     compressor = make_compressor(CompressionOptions(type=type))
     pieces = compressor.compress([memoryview(data)])
@@ -309,7 +309,7 @@ def test_gzip_header_errors_name_their_member(size: int) -> None:
             assert caught_cut.value.member_offset == len(whole)
 
 
-def test_a_header_without_end_takes_no_memory() -> None:
+def test_header_without_end_takes_no_memory() -> None:
     decompressor = Decompressor("GZIP")
     decompressor.feed(b"\x1f\x8b\x08\x08" + bytes(6))
     name = b"n" * (1 << 20)
@@ -404,7 +404,7 @@ def failing(type: str, stream: bytes) -> tuple[bytes, FormatError]:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_stream_cut_at_any_byte_is_truncated(type: str) -> None:
+def test_stream_cut_at_any_byte_is_truncated(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)
     for size in range(1, len(stream)):
         output, error = failing(type, stream[:size])
@@ -413,7 +413,7 @@ def test_a_stream_cut_at_any_byte_is_truncated(type: str) -> None:
         assert f"{size:,} bytes" in str(error)
 
 
-def test_a_member_that_is_cut_is_named() -> None:
+def test_member_that_is_cut_is_named() -> None:
     first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
     output, error = failing("GZIP", first + second[:-1])
     assert isinstance(error, TruncatedError)
@@ -438,7 +438,7 @@ def test_error_names_faulty_member_even_without_output(size: int) -> None:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
+def test_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)
     harmless = 0
     for bit in range(8 * len(stream)):
@@ -489,7 +489,7 @@ def test_uncompressed_stream_is_reported_as_corrupt(type: str, stream: bytes) ->
 
 @pytest.mark.slow(but=["ZLIB"])
 @pytest.mark.parametrize("type", TYPES)
-def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
+def test_bomb_is_let_out_by_spoonful(type: str) -> None:
     size = 64 << 20
     stream = compress([[bytes(1 << 20)]] * (size >> 20), type=type, member_bytes=size)
     assert len(stream) < size // 200
@@ -510,7 +510,7 @@ def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1])
-def test_a_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
+def test_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Decompressor("GZIP").read(max_bytes)
 
@@ -604,7 +604,7 @@ def test_names_of_compressions_are_known_in_any_case(value: str, kind: str) -> N
 
 
 @pytest.mark.parametrize("value", [True, 1.0, b"GZIP", object(), ["GZIP"]])
-def test_a_wrong_type_is_a_type_error(value: object) -> None:
+def test_wrong_type_is_type_error(value: object) -> None:
     with pytest.raises(TypeError, match="expected"):
         parse_compression(value)
 

@@ -107,7 +107,7 @@ def test_lengths_of_every_number_of_bits(bits: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_a_length_follows_from_its_checksum(length: int) -> None:
+def test_length_follows_from_its_checksum(length: int) -> None:
     assert length_of(masked_crc32c(length.to_bytes(8, "little"))) == length
 
 

@@ -44,7 +44,7 @@ def test_late_ambiguous_range_is_listed_by_offset() -> None:
     assert log.listed[-1] == Damage(40, 10, "length", 2)
 
 
-def test_a_thousand_ranges_are_listed_and_all_are_counted() -> None:
+def test_thousand_ranges_are_listed_and_all_are_counted() -> None:
     log = DamageLog()
     for n in range(1500):
         log.add(Damage(10 * n, 3, "data", n))

@@ -39,7 +39,7 @@ def frame(record: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc32c(length)) + record + footer
 
 
-def test_the_bytes_of_two_known_records(encode: Encode) -> None:
+def test_bytes_of_two_known_records(encode: Encode) -> None:
     assert b"".join(encode([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
     assert b"".join(encode([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
 
@@ -78,7 +78,7 @@ def test_small_records_around_large_one_are_joined(encode: Encode, around: int) 
     assert b"".join(buffers) == b"".join(map(frame, records))
 
 
-def test_a_run_of_small_records_is_one_buffer(encode: Encode) -> None:
+def test_run_of_small_records_is_one_buffer(encode: Encode) -> None:
     assert len(encode([b"small"] * 1024)) == 1
 
 

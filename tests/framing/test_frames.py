@@ -153,7 +153,7 @@ def test_large_record_begun_within_block_wants_its_exact_rest() -> None:
     assert decoder.wanted == 0
 
 
-def test_the_footer_of_a_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footer_of_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be fed on an event loop: what takes long is done with the last bytes of the record itself."""
     record = bytes(3_000_000)
     stream = b"".join(encode_frames([record, b"next"]))
@@ -217,7 +217,7 @@ def test_every_flipped_bit_is_detected(count: int) -> None:
 
 @given(st.data())
 @settings(deadline=None)
-def test_a_flipped_bit_is_found_whatever_the_split(data: st.DataObject) -> None:
+def test_flipped_bit_is_found_whatever_split(data: st.DataObject) -> None:
     records = [*SAMPLE, bytes(5000), bytes(LARGE), b"last"]
     stream = bytearray(b"".join(map(frame, records)))
     at = data.draw(st.integers(0, len(SAMPLE_STREAM) + 100) | st.integers(0, len(stream) - 1))
@@ -317,7 +317,7 @@ def test_insane_length_is_refused_without_allocation(length: int, split: int) ->
 
 @pytest.mark.parametrize("length", [0, 5, 2**31, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("count", [1, 50])
-def test_a_length_with_a_wrong_checksum_is_not_believed(length: int, count: int) -> None:
+def test_length_with_wrong_checksum_is_not_believed(length: int, count: int) -> None:
     stream = frame(b"good") * count + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
     records, error = damaged(stream)
     assert records == [b"good"] * count
@@ -359,7 +359,7 @@ def test_random_bytes_never_crash_decoder(data: bytes) -> None:
             decoder.finish()
 
 
-def test_a_file_that_is_no_tfrecord_gets_a_hint() -> None:
+def test_file_that_is_no_tfrecord_gets_hint() -> None:
     _, error = damaged(b"%PDF-1.7 and so on, and on")
     assert "check that this is a TFRecord file" in str(error)
 

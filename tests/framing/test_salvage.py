@@ -52,7 +52,7 @@ def salvaged(data: bytes, step: int = 1 << 20, **options: object) -> tuple[list[
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
-def test_a_stream_without_damage_comes_out_as_it_is(step: int) -> None:
+def test_stream_without_damage_comes_out_as_it_is(step: int) -> None:
     records = RECORDS[:3] if step == 1 else RECORDS
     assert salvaged(framed(records), step) == (records, [])
     assert salvaged(b"") == ([], [])
@@ -60,7 +60,7 @@ def test_a_stream_without_damage_comes_out_as_it_is(step: int) -> None:
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("place", [0, 5, 8, 11])
-def test_a_record_with_half_a_header_is_given_out(number: int, place: int) -> None:
+def test_record_with_half_header_is_given_out(number: int, place: int) -> None:
     data = changed(framed(RECORDS), BORDERS[number] + place)
     assert salvaged(data) == (RECORDS, [Damage(BORDERS[number], 12, "length", number)])
 
@@ -111,12 +111,12 @@ def test_garbage_between_records_is_passed_over(number: int, garbage: bytes) -> 
     assert damage or found != RECORDS
 
 
-def test_a_torn_tail_is_reported() -> None:
+def test_torn_tail_is_reported() -> None:
     for size in range(70_387, 70_405):
         assert salvaged(framed(RECORDS)[:size]) == (RECORDS[:-1], [Damage(70_386, size - 70_386, "truncated", 5)])
 
 
-def test_a_record_beyond_the_limit_is_lost() -> None:
+def test_record_beyond_limit_is_lost() -> None:
     found, damage = salvaged(framed(RECORDS), max_record_bytes=1000)
     assert found == RECORDS[:3] + RECORDS[4:]
     assert damage == [Damage(353, 70_016, "too_large", 3)]
@@ -157,7 +157,7 @@ class TestARecordThatHoldsFrames:
         assert found == [b"before", b"after"]
         assert damage == [Damage(22, begins[2] - begins[1], "length", 1)]
 
-    def test_an_index_of_another_file_is_not_believed(self) -> None:
+    def test_index_of_another_file_is_not_believed(self) -> None:
         found, _ = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=[0, 23, 50, 77])
         assert found == [b"before", *INNER, b"after"]
 

@@ -53,7 +53,7 @@ def test_headers_are_those_whose_checksum_holds(front: bytes, headers: list[tupl
 
 
 @pytest.mark.parametrize("most", [MOST, 2**32 - 1, 2**32, 2**40])
-def test_a_length_is_believed_up_to_the_limit(most: int) -> None:
+def test_length_is_believed_up_to_limit(most: int) -> None:
     assert find_headers(header(most), most) == [(0, most)]
     assert find_headers(header(most + 1), most) == []
 
@@ -71,7 +71,7 @@ def test_header_with_zero_checksum_is_found_among_zeros() -> None:
     st.integers(1, 5000),
     st.integers(0, 10**9),
 )
-def test_a_frame_is_found_behind_anything_whatever_the_split(front: bytes, record: bytes, step: int, base: int) -> None:
+def test_frame_is_found_behind_anything_whatever_split(front: bytes, record: bytes, step: int, base: int) -> None:
     step = max(step, len(record) // 50)
     assert find(front + frame(record) + b"behind", step, base=base) == base + len(front)
 

@@ -121,7 +121,7 @@ if child:
 
 
 @pytest.mark.slow
-def test_the_child_of_a_fork_opens_its_own(numbers: str) -> None:
+def test_child_of_fork_opens_its_own(numbers: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
 
 
@@ -132,7 +132,7 @@ def test_closed_it_opens_again(source: RecordDataSource) -> None:
     assert source[2] == b"2"
 
 
-def test_the_newest_versions_are_the_records(tmp_path: Path) -> None:
+def test_newest_versions_are_records(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="write") as writer:
         for number in range(6):
             writer.write(encode_example({"n": number, "date": number % 4}), key=f"k{number % 3}")

@@ -59,7 +59,7 @@ async def test_totals_cover_all_writers_and_keep_counts_of_ended(tmp_path: Path)
     assert after.buffered_bytes == before.buffered_bytes
 
 
-async def test_a_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
+async def test_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:
         await writer.write(b"one")
         here = writer.stats()
@@ -69,7 +69,7 @@ async def test_a_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
         assert (await anyio.to_thread.run_sync(writer_totals)).writers >= 1
 
 
-async def test_a_child_of_a_fork_has_no_writers(tmp_path: Path) -> None:
+async def test_child_of_fork_has_no_writers(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:
         await writer.write(b"one")
         child = os.fork()

@@ -81,7 +81,7 @@ def test_spawned_worker_without_rank_fails(monkeypatch: pytest.MonkeyPatch, meth
         torch.worker_shard()
 
 
-def test_a_dataset_takes_its_rank_to_a_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_takes_its_rank_to_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_stream(worker: tuple[int, int]) -> Any:
         raise AssertionError(worker)
 

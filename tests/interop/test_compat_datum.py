@@ -236,7 +236,7 @@ def test_datasets_of_equal_configuration_match_datum(pictures: str, name: str) -
             assert _values(ours) == _values(expected)
 
 
-def test_the_files_are_read_as_configured(pictures: str) -> None:
+def test_files_are_read_as_configured(pictures: str) -> None:
     found = []
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
         configs.batch_size_train = 1
@@ -293,7 +293,7 @@ def test_tensorflows_padding_is_a_padding(pictures: str) -> None:
     )
 
 
-def test_a_cache_is_used(pictures: str, tmp_path: Path) -> None:
+def test_cache_is_used(pictures: str, tmp_path: Path) -> None:
     """datum fails: it asks its configurations for a method that they do not have."""
     configs = DatasetConfigs(cache=True, cache_filename=str(tmp_path / "cache"), use_datum_padding=True)
     dataset = load(pictures, configs).val_fn()

@@ -44,7 +44,7 @@ def event(step: int, value: float = 0.5) -> event_pb2.Event:
 # -- as tensorboardX tests its own ------------------------------------------------------------------------------------
 
 
-def test_a_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
+def test_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
     writer = RecordWriter(str(tmp_path / "x"))
     writer.write(b"x" * 64)
     writer.close()
@@ -122,7 +122,7 @@ def test_partial_record_is_loaded_once_complete(tmp_path: Path) -> None:
         assert early + [each.step for each in loader.Load()] == [2]
 
 
-def test_the_accumulator_sees_all_of_a_summary_writers_run(tmp_path: Path, installed: None) -> None:
+def test_accumulator_sees_all_of_summary_writers_run(tmp_path: Path, installed: None) -> None:
     writer = tensorboardX.SummaryWriter(str(tmp_path))
     accumulator = EventAccumulator(str(tmp_path))
     for step in range(5):
@@ -137,7 +137,7 @@ def test_the_accumulator_sees_all_of_a_summary_writers_run(tmp_path: Path, insta
 # -- SummaryWriter on ours --------------------------------------------------------------------------------------------
 
 
-def test_a_summary_writer_writes_to_a_store(installed: None) -> None:
+def test_summary_writer_writes_to_store(installed: None) -> None:
     with tensorboardX.SummaryWriter("memory://compat-summary/logs") as writer:
         writer.add_scalar("loss", 0.25, 7)
     with blocking.open_storage("memory://compat-summary") as store:

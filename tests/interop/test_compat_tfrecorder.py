@@ -91,7 +91,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("example_class", [None, ToyExample])
-def test_the_documents_loop_runs_over_a_dataset(saved: str, example_class: Any) -> None:
+def test_documents_loop_runs_over_dataset(saved: str, example_class: Any) -> None:
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath=saved)
     dataset = tf_factory.generate_dataset(tfrecord_filepaths, example_class)
     assert isinstance(dataset, tf.data.Dataset)
@@ -226,7 +226,7 @@ def test_missing_file_fails_on_read_but_empty_list_works(tmp_path: Path) -> None
     assert list(tf_factory.generate_dataset([], ToyExample)) == []
 
 
-def test_an_overridden_parse_from_string_is_called(saved: str) -> None:
+def test_overridden_parse_from_string_is_called(saved: str) -> None:
     class Labels(ToyExample):
         @classmethod
         def parse_from_string(cls, serialized_examples: Any) -> Any:
@@ -252,7 +252,7 @@ def test_other_files_give_the_same_examples(saved: str, where: str) -> None:
     assert len(read[0]) == 40
 
 
-def test_the_fields_of_a_declared_class_are_read_exact(tmp_path: Path) -> None:
+def test_fields_of_declared_class_are_read_exact(tmp_path: Path) -> None:
     from asyncrec.example import DeclaredExample
     from asyncrec.example import tfrecordable as declared
 

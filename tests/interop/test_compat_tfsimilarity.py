@@ -61,7 +61,7 @@ def labels(dataset: Any, batches: int | None = None) -> list[list[int]]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_parameters_and_their_defaults_are_the_documents() -> None:
+def test_parameters_and_their_defaults_are_documents() -> None:
     parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
     shown = {each.name: each.default for each in parameters if each.kind is not each.KEYWORD_ONLY}
     required = inspect.Parameter.empty
@@ -100,7 +100,7 @@ def test_sampler_reads_stores_and_extra_arguments_without_tf_data(shards: str, m
 # -- a model ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_keras_model_trains_on_it_for_an_epoch(shards: str) -> None:
+def test_keras_model_trains_on_it_for_epoch(shards: str) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(CLASSES)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
@@ -179,7 +179,7 @@ def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
     assert len(balanced) == 5
 
 
-def test_the_order_of_the_shards_has_a_seed(shards: str) -> None:
+def test_order_of_shards_has_seed(shards: str) -> None:
     """There, it had none."""
     found = [labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=2, seed=seed)) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
@@ -344,7 +344,7 @@ def test_for_ever_is_known_to_be_for_ever(tmp_path: Path, num_repeat: int | None
     assert len(numbers(dataset.take(6))) == 192
 
 
-def test_an_iterator_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_iterator_goes_on_from_checkpoint(tmp_path: Path) -> None:
     tf.random.set_seed(5)
     iterator = iter(TFRecordDatasetSampler(numbered(tmp_path / "shards"), to_number, batch_size=4))
     checkpoint = tf.train.Checkpoint(iterator=iterator)

@@ -95,7 +95,7 @@ def test_small_model_floats_are_encoded_as_floats(dtype: Any) -> None:
     assert decode_example(encode_example({"x": array[0, 1]}))["x"].tolist() == [-1.5]
 
 
-def test_the_messages_of_both_live_in_one_process() -> None:
+def test_messages_of_both_live_in_one_process() -> None:
     assert Example.DESCRIPTOR.full_name != tf.train.Example.DESCRIPTOR.full_name
     data = encode_example({"a": 1})
     assert Example.FromString(data).SerializeToString() == tf.train.Example.FromString(data).SerializeToString()
@@ -103,7 +103,7 @@ def test_the_messages_of_both_live_in_one_process() -> None:
 
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("writer", ["ours", "tensorflow"])
-def test_a_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> None:
+def test_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> None:
     rng = np.random.default_rng(2)
     records = [
         encode_example(

@@ -106,7 +106,7 @@ def test_workers_and_epochs_read_the_same_snapshot(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("given", [0, 1, 7, 31, 32])
-def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:
+def test_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:
     def loader() -> StatefulDataLoader:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
@@ -124,7 +124,7 @@ def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: 
 
 
 @pytest.mark.parametrize("workers", [(0, 2), (2, 3), (3, 1), (3, 0)])
-def test_a_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
+def test_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
     def loader(count: int) -> tuple[ShuffledDataset, DataLoader]:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return dataset, DataLoader(dataset, batch_size=None, num_workers=count, persistent_workers=count > 0)
@@ -178,7 +178,7 @@ def test_one_rank_gets_every_record_of_an_epoch(numbers: str, workers: int) -> N
     assert len(batches) == len(dataset)
 
 
-def test_a_position_is_one_of_the_data_set_too(numbers: str) -> None:
+def test_position_is_one_of_data_set_too(numbers: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, seed=1)
     dataset.set_epoch(3)
     everything = list(dataset)

@@ -73,7 +73,7 @@ def test_newest_stream_resumes_with_other_worker_count(pages: str, before: int, 
 
 
 @WORKERS
-def test_a_map_style_dataset_has_the_newest_versions(pages: str, workers: int, method: str | None) -> None:
+def test_map_style_dataset_has_newest_versions(pages: str, workers: int, method: str | None) -> None:
     dataset = RecordDataset(pages, transform=number, newest="date")
     assert len(dataset) == len(NEWEST)
     assert dataset[-1] == dataset[len(NEWEST) - 1]

@@ -74,7 +74,7 @@ def test_trace_is_a_shortest_path_to_the_error() -> None:
     assert "entry(commit" in result.trace[3]
 
 
-def test_a_rule_that_is_not_one_is_refused() -> None:
+def test_rule_that_is_not_one_is_refused() -> None:
     with pytest.raises(ValueError, match="not rules of the model: gravity"), without(["gravity"]):
         pass
 
@@ -90,14 +90,14 @@ def test_power_cut_keeps_any_subset_of_unsynced_changes() -> None:
     assert {frozenset(each) for each in after_a_power_cut(store)} == {frozenset({entry}), frozenset({entry, shard})}
 
 
-def test_a_file_whose_content_was_not_synced_is_torn() -> None:
+def test_file_whose_content_was_not_synced_is_torn() -> None:
     entry = Name("entry", "W", 0)
     store, _ = change({}, Link(entry, Data(("a",)), content_is_synced=False))
     store, _ = change(store, Sync("entries"))
     assert list(after_a_power_cut(store)) == [{entry: Torn(entry)}]
 
 
-def test_the_page_has_each_rule_with_its_configuration() -> None:
+def test_page_has_each_rule_with_its_configuration() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
     named = {row.split("`")[1]: row.split("`")[-2] for row in rows}
     assert {rule: named.get(rule) for rule in RULES} == {rule: each.shown_by for rule, each in RULES.items()}

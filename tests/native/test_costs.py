@@ -105,7 +105,7 @@ class _Asked:
 
 
 @pytest.mark.parametrize("name", ["cut_frames", "encode_frames", "encode_index", "fitting", "measure_frames"])
-def test_an_argument_refused_ends_the_reading_of_arguments(name: str) -> None:
+def test_argument_refused_ends_reading_of_arguments(name: str) -> None:
     if module is None:
         return
     after = [_Asked() for _ in range(3)]

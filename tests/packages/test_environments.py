@@ -64,6 +64,6 @@ def test_locked_requirements_have_version_and_hash(name: str) -> None:
     assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
 
 
-def test_the_demo_has_the_versions_of_the_tests() -> None:
+def test_demo_has_versions_of_tests() -> None:
     demo, tests = ((ROOT / "requirements/locked" / name).read_text("utf-8") for name in ("demo.txt", "ci.txt"))
     assert set(re.findall(r"^\S+==\S+", demo, re.MULTILINE)) <= set(re.findall(r"^\S+==\S+", tests, re.MULTILINE))

@@ -53,12 +53,12 @@ def test_readme_says_of_every_extra_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
-def test_a_plugin_carries_the_license(path: Path) -> None:
+def test_plugin_carries_license(path: Path) -> None:
     assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
-def test_a_release_changes_the_version_wherever_it_stands(path: Path) -> None:
+def test_release_changes_version_wherever_it_stands(path: Path) -> None:
     text = module("release").with_version(path.read_text("utf-8"), "7.8.9")
     old = str(project(path)["version"])
     assert old not in text
@@ -81,5 +81,5 @@ def test_release_without_changelog_entries_is_refused(changes: str) -> None:
 @pytest.mark.parametrize(
     ("text", "links"), [("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]), ("[a](https://b/c) [d](#e)", [])]
 )
-def test_a_link_that_only_a_checkout_has_is_found(text: str, links: list[str]) -> None:
+def test_link_that_only_checkout_has_is_found(text: str, links: list[str]) -> None:
     assert module("dist").relative_links(text) == links

@@ -109,7 +109,7 @@ def test_httpx() -> None:
 
 
 @pytest.mark.parametrize("client", ["aiohttp", "httpx"])
-def test_an_endless_answer_costs_its_limit(client: str) -> None:
+def test_endless_answer_costs_its_limit(client: str) -> None:
     async def work(root: str) -> None:
         if client == "aiohttp":
             async with aiohttp.ClientSession() as session, session.get(f"{root}/endless") as response:
@@ -123,12 +123,12 @@ def test_an_endless_answer_costs_its_limit(client: str) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 599])
-def test_a_status_that_may_pass_is_temporary(status: int) -> None:
+def test_status_that_may_pass_is_temporary(status: int) -> None:
     assert pages.is_temporary(status)
 
 
 @pytest.mark.parametrize("status", [0, 200, 304, 404, 410, 451, 600])
-def test_a_status_that_stays_is_not_temporary(status: int) -> None:
+def test_status_that_stays_is_not_temporary(status: int) -> None:
     assert not pages.is_temporary(status)
 
 

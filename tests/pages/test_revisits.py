@@ -44,7 +44,7 @@ def stored(page: dict[str, Any]) -> dict[str, Any]:
     return pages.PAGE.decode(pages.PAGE.encode(page))
 
 
-async def test_a_304_is_a_revisit_of_the_stored_page() -> None:
+async def test_304_is_revisit_of_stored_page() -> None:
     one = first()
     page = stored(not_modified(one))
     assert pages.is_revisit(page)
@@ -63,7 +63,7 @@ async def test_equal_body_becomes_revisit_and_other_body_a_page() -> None:
     assert other["content"] == b"<p>two"
 
 
-async def test_a_revisit_of_a_revisit_refers_to_the_body() -> None:
+async def test_revisit_of_revisit_refers_to_body() -> None:
     one = first()
     two = not_modified(one)
     three = first(date="2026-11-24T00:00:00Z", before=stored(two))
@@ -158,7 +158,7 @@ async def test_conditions_are_empty_for_missing_body(tmp_path: Path) -> None:
         assert (known, known.page) == ({}, None)
 
 
-async def test_a_resolved_page_is_what_was_crawled(tmp_path: Path) -> None:
+async def test_resolved_page_is_what_was_crawled(tmp_path: Path) -> None:
     one = first()
     whole = first(date="2026-11-23T00:00:00Z", headers={"ETag": '"new"', "Content-Type": "text/html"}, reason="Fine")
     same = pages.page(**{**_parts(whole), "before": one})

@@ -34,7 +34,7 @@ async def test_append_creates_and_continues_a_file(tmp_path: Path, compression: 
     assert await asyncrec.read_records(path) == [b"1", b"2", b"3"]
 
 
-async def test_the_file_is_visible_as_it_grows(tmp_path: Path) -> None:
+async def test_file_is_visible_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a") as writer:
         for count in range(1, 5):
@@ -175,7 +175,7 @@ async def test_damage_before_the_end_prevents_append(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
-async def test_an_exception_in_the_body_keeps_whole_records_only(tmp_path: Path) -> None:
+async def test_exception_in_body_keeps_whole_records_only(tmp_path: Path) -> None:
     path = tmp_path / "events"
     with pytest.raises(RuntimeError):
         async with asyncrec.open_writer(path, mode="a") as writer:

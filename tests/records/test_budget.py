@@ -41,7 +41,7 @@ async def test_room_is_given_out_first_come_first_served() -> None:
     assert budget.used == 15
 
 
-async def test_a_size_beyond_the_limit_is_let_in_alone() -> None:
+async def test_size_beyond_limit_is_let_in_alone() -> None:
     budget = ByteBudget(100)
     await budget.take(1)
     async with anyio.create_task_group() as group:
@@ -116,7 +116,7 @@ async def test_collected_bytes_are_sent_for_starving_callers() -> None:
     assert budget.under_way == 0
 
 
-async def test_a_caller_that_never_waits_is_made_to_yield() -> None:
+async def test_caller_that_never_waits_is_made_to_yield() -> None:
     budget = ByteBudget(1000)
     ran = []
 
@@ -159,7 +159,7 @@ def test_reservation_ignores_bytes_held_temporarily() -> None:
     assert budget.reserved == 1_075
 
 
-def test_a_limit_that_holds_nothing_is_refused() -> None:
+def test_limit_that_holds_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         ByteBudget(0)
 
@@ -252,7 +252,7 @@ async def test_waiting_time_accumulates_even_for_cancelled_calls() -> None:
     assert budget.seconds_waited > once
 
 
-async def test_a_caller_that_yielded_need_not_yield_again() -> None:
+async def test_caller_that_yielded_need_not_yield_again() -> None:
     budget = ByteBudget(1000)
     budget.let_others_run()
     budget.let_others_run()

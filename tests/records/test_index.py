@@ -59,13 +59,13 @@ def test_index_with_tabs_and_crlf_is_read() -> None:
     assert (index.offsets.tolist(), index.sizes.tolist()) == ([0, 16], [16, 17])
 
 
-def test_an_empty_index_is_an_empty_file() -> None:
+def test_empty_index_is_empty_file() -> None:
     assert len(parse_index(b"")) == 0
     assert RecordIndex.of_sizes(np.empty(0, np.int64)).encode() == b""
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=100), st.lists(st.integers(1, 400), max_size=5))
-def test_a_column_gives_what_an_array_would(lengths: list[int], steps: list[int]) -> None:
+def test_column_gives_what_array_would(lengths: list[int], steps: list[int]) -> None:
     sizes = np.array(lengths, np.int64) * 1000 + 16
     starts = np.cumsum(sizes) - sizes
     begins = [0, *np.cumsum(steps, dtype=np.int64).tolist()]

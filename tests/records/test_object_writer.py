@@ -202,7 +202,7 @@ async def test_empty_or_late_flush_completes_at_once() -> None:
     ],
 )
 @pytest.mark.parametrize("pause", [False, True])
-async def test_an_object_is_full_at_its_limit_exactly(
+async def test_object_is_full_at_its_limit_exactly(
     limits: dict[str, int], size: int, expected: list[int], pause: bool
 ) -> None:
     host = Host()

@@ -84,7 +84,7 @@ async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["pages-old", "page", "pages2", "sub/pages"])
-async def test_a_data_set_of_another_name_is_not_meant(other: str) -> None:
+async def test_data_set_of_another_name_is_not_meant(other: str) -> None:
     storage = MemoryStorage()
     await begin(storage, other)
     with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):

@@ -81,7 +81,7 @@ async def test_reading_resumes_at_every_record_of_arbitrary_members() -> None:
         assert rest == RECORDS[number:]
 
 
-async def test_a_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
+async def test_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("file", RECORDS, storage=storage)
     reader = await open_reader_at(storage, "file", BEGINNING, path="file", chunk_size=500, read_ahead=0)

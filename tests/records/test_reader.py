@@ -69,7 +69,7 @@ async def test_tensorflow_files_are_read(vectors: Path, name: str) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("chunk_size", [1, 13, 4096, 1 << 20])
-async def test_the_size_of_the_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
+async def test_size_of_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
     storage = MemoryStorage()
     records = RECORDS[:3] if chunk_size == 1 else RECORDS
     await asyncrec.write_records("x", records, compression=compression, storage=storage)
@@ -102,7 +102,7 @@ async def test_reader_left_early_is_closed_cleanly(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_limit_reads_no_more(tmp_path: Path) -> None:
+async def test_limit_reads_no_more(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(100)])
     assert await asyncrec.read_records(tmp_path / "x", 3) == [b"0", b"1", b"2"]
     assert await asyncrec.read_records(tmp_path / "x", limit=0) == []
@@ -135,7 +135,7 @@ class TestDamage:
         return found, error
 
     @pytest.mark.parametrize("cut", [1, 4, 11, 12, 13, 19])
-    async def test_a_truncated_file(self, cut: int) -> None:
+    async def test_truncated_file(self, cut: int) -> None:
         found, error = await self.damaged(framed(RECORDS)[:-cut])
         assert isinstance(error, TruncatedError)
         assert (found, error.record, error.offset) == (RECORDS[:-1], 4, len(framed(RECORDS[:-1])))
@@ -156,13 +156,13 @@ class TestDamage:
         assert found == RECORDS
         assert (error.record, error.offset) == (5, len(framed(RECORDS)))
 
-    async def test_a_length_beyond_the_limit(self) -> None:
+    async def test_length_beyond_limit(self) -> None:
         found, error = await self.damaged(framed(RECORDS), max_record_bytes=1000)
         assert isinstance(error, RecordTooLargeError)
         assert (found, error.record, error.length, error.limit) == (RECORDS[:3], 3, 70_000, 1000)
 
     @pytest.mark.parametrize("content", [b"PK\x03\x04 this is a zip file, or so", b"text\n" * 20, bytes(100), b"short"])
-    async def test_a_file_that_is_no_tfrecord(self, content: bytes) -> None:
+    async def test_file_that_is_no_tfrecord(self, content: bytes) -> None:
         found, error = await self.damaged(content)
         assert found == []
         assert error.record == 0
@@ -176,7 +176,7 @@ class TestDamage:
         assert isinstance(error, CorruptRecordError)
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-    async def test_a_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
+    async def test_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
         packed = pack(framed([os.urandom(1000) for _ in range(100)]))
         _, error = await self.damaged(packed[: len(packed) // 2])
         assert isinstance(error, TruncatedError)
@@ -213,7 +213,7 @@ class TestDamage:
         assert found == [b"acc", b"xyz"]
 
 
-async def test_a_missing_file_a_folder_and_an_empty_file(tmp_path: Path) -> None:
+async def test_missing_file_folder_and_empty_file(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"missing\.tfrecord"):
         await asyncrec.read_records(tmp_path / "missing.tfrecord")
     with pytest.raises(StorageError, match="folder"):
@@ -350,7 +350,7 @@ class TestFromSomewhere:
         assert error.record == 3
         assert error.offset == len(framed([b"two", b"three"]))
 
-    async def test_a_record_within_gzip_that_is_damaged_itself(self) -> None:
+    async def test_record_within_gzip_that_is_damaged_itself(self) -> None:
         inner = bytearray(framed([b"two", b"three"]))
         inner[19 + 12] ^= 1
         data = packed([b"one"]) + gzip.compress(bytes(inner))
@@ -409,7 +409,7 @@ async def test_batch_names_only_the_members_of_its_records() -> None:
     assert numbers == [b"%d" % number for number in range(300)]
 
 
-async def test_a_reader_that_was_closed_reads_no_more() -> None:
+async def test_reader_that_was_closed_reads_no_more() -> None:
     """One of `open_reader_at` too: not from what it holds, either."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)

@@ -191,7 +191,7 @@ async def test_write_examples_takes_rows_with_and_without_a_schema(tmp_path: Pat
         await asyncrec.write_examples(tmp_path / "c", page(1))  # type: ignore[arg-type]
 
 
-async def test_a_reader_gives_examples_by_the_schema_or_without(tmp_path: Path) -> None:
+async def test_reader_gives_examples_by_schema_or_without(tmp_path: Path) -> None:
     path = tmp_path / "a"
     await asyncrec.write_examples(path, [page(1), {"url": "u", "body": b""}], schema=PAGE)
     async with asyncrec.open_reader(path) as reader:

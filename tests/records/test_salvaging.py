@@ -131,7 +131,7 @@ async def test_zlib_records_before_damage_are_read() -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_a_file_with_a_damaged_beginning_is_recognised(pack: Any) -> None:
+async def test_file_with_damaged_beginning_is_recognised(pack: Any) -> None:
     """Garbage in front hides what the file is: plain or GZIP, and it may look like ZLIB."""
     data = b"\x78\x9c" + b"garbage" * 9 + pack(framed(RECORDS))
     found, damage, _ = await read(await stored(data), on_corrupt="skip")
@@ -139,19 +139,19 @@ async def test_a_file_with_a_damaged_beginning_is_recognised(pack: Any) -> None:
     assert (damage[0].offset, damage[0].length) == (0, 65)
 
 
-async def test_a_file_of_something_else_has_no_records() -> None:
+async def test_file_of_something_else_has_no_records() -> None:
     found, damage, _ = await read(await stored(b"text\n" * 1000), on_corrupt="skip")
     assert found == []
     assert damage == [Damage(0, 5000, "length", 0)]
 
 
-async def test_an_unknown_word_is_refused() -> None:
+async def test_unknown_word_is_refused() -> None:
     with pytest.raises(ValueError, match='"raise", "skip" or "stop"'):
         async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # the point
             pass
 
 
-async def test_the_error_names_the_ways_to_go_on() -> None:
+async def test_error_names_ways_to_go_on() -> None:
     storage = await stored(flipped(framed(RECORDS), BORDERS[2] + 12))
     with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec repair"):
         await asyncrec.read_records("x", storage=storage)

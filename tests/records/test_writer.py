@@ -42,7 +42,7 @@ async def test_writer_output_is_tfrecord_byte_for_byte(tmp_path: Path, compressi
     assert writer.published.size == path.stat().st_size
 
 
-async def test_a_file_of_no_records_is_an_empty_file(tmp_path: Path) -> None:
+async def test_file_of_no_records_is_empty_file(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "empty", [])
     assert (tmp_path / "empty").read_bytes() == b""
     await asyncrec.write_records(tmp_path / "empty.gz", [], compression="GZIP")
@@ -61,7 +61,7 @@ async def test_single_and_batched_writes_give_same_bytes() -> None:
         assert await storage.get(key) == framed(records), key
 
 
-async def test_a_callers_buffer_is_its_own_again_once_written() -> None:
+async def test_callers_buffer_is_its_own_again_once_written() -> None:
     storage = MemoryStorage()
     buffer = bytearray(b"first")
     large = bytearray(2 << 20)
@@ -263,7 +263,7 @@ async def test_slow_store_makes_caller_wait_in_bounded_memory() -> None:
     assert writer.stats().bytes == 400 * 100_016
 
 
-async def test_a_cancelled_write_was_not_taken() -> None:
+async def test_cancelled_write_was_not_taken() -> None:
     taken = 0
     inner = MemoryStorage()
     slow = SlowStorage(inner, bytes_per_second=20e6)

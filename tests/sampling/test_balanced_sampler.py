@@ -87,7 +87,7 @@ async def stored(storage: MemoryStorage, label: Any = int, *, classes: int = 20)
 
 
 @pytest.mark.parametrize("label", [int, float, lambda code: b"class %02d\0" % code])
-async def test_the_class_is_a_feature_of_any_type(label: Any) -> None:
+async def test_class_is_feature_of_any_type(label: Any) -> None:
     storage = MemoryStorage()
     of = await stored(storage, label)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -116,7 +116,7 @@ async def test_class_column_is_stored_and_reused() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short"])
-async def test_a_column_that_is_damaged_is_made_anew(content: bytes) -> None:
+async def test_column_that_is_damaged_is_made_anew(content: bytes) -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -206,7 +206,7 @@ async def test_state_is_refused_after_class_fn_changes_classes() -> None:
                 assert await anext(sampler) == expected
 
 
-async def test_an_error_of_class_fn_names_the_record() -> None:
+async def test_error_of_class_fn_names_record() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -252,7 +252,7 @@ async def test_misuse_is_refused_with_specific_errors() -> None:
                 sampler.load_state_dict(state)
 
 
-async def test_a_fault_while_reading_is_raised() -> None:
+async def test_fault_while_reading_is_raised() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

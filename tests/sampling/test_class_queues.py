@@ -39,7 +39,7 @@ def test_batches_hold_k_items_of_p_classes_without_repeats(classes: list[int], p
 
 
 @given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 200), st.integers(1, 3), st.integers(1, 3))
-def test_a_state_and_the_items_go_on_alike(classes: list[int], stop: int, p: int, k: int) -> None:
+def test_state_and_items_go_on_alike(classes: list[int], stop: int, p: int, k: int) -> None:
     queues: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
     pushed(queues, classes[:stop])
     again: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
@@ -50,7 +50,7 @@ def test_a_state_and_the_items_go_on_alike(classes: list[int], stop: int, p: int
     assert again.dropped == queues.dropped
 
 
-def test_the_longest_queue_drops_its_oldest() -> None:
+def test_longest_queue_drops_its_oldest() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 5)
     pushed(queues, [7, 7, 7, 7, 1, 2])
     assert queues.dropped == 1
@@ -73,7 +73,7 @@ def test_batches_keep_coming_despite_too_many_classes() -> None:
     assert min(halves) > 50
 
 
-def test_a_state_of_other_classes_is_refused() -> None:
+def test_state_of_other_classes_is_refused() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 10)
     pushed(queues, [1, 1, 1, 2])
     state = queues.state_dict()

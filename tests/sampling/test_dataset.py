@@ -84,7 +84,7 @@ async def test_out_of_range_number_is_named_in_index_error(number: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_record_is_found_by_its_key(compression: str) -> None:
+async def test_record_is_found_by_its_key(compression: str) -> None:
     storage = MemoryStorage()
     await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -182,7 +182,7 @@ async def test_record_of_decompressed_member_needs_no_thread(
         assert await dataset.get_many([3, 90, 3]) == [records[3], records[90], records[3]]
 
 
-async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
+async def test_large_gzip_member_is_read_in_bounded_memory() -> None:
     storage = MemoryStorage()
     records = [bytes([number]) * (1 << 20) for number in range(40)]
     await storage.put("one.tfrecord", gzip.compress(b"".join(encode_frames(records)), 1))
@@ -317,7 +317,7 @@ async def test_shards_of_several_data_sets_trigger_a_naming_warning(
         assert caplog.messages == []
 
 
-async def test_a_manifest_is_a_snapshot_that_stays() -> None:
+async def test_manifest_is_snapshot_that_stays() -> None:
     storage = MemoryStorage()
     await written(storage)
     manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -329,7 +329,7 @@ async def test_a_manifest_is_a_snapshot_that_stays() -> None:
         assert len(dataset) == 2000
 
 
-async def test_the_schema_is_the_manifests() -> None:
+async def test_schema_is_manifests() -> None:
     storage = MemoryStorage()
     schema = asyncrec.Schema.infer([asyncrec.encode_example({"label": 3})])
     async with asyncrec.open_sharded_writer("pages", schema=schema, storage=storage) as writer:
@@ -528,7 +528,7 @@ async def test_indices_are_integers_in_one_dimension() -> None:
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
 
 
-async def test_a_data_set_is_read_inside_its_context() -> None:
+async def test_data_set_is_read_inside_its_context() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

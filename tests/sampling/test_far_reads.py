@@ -35,7 +35,7 @@ class TellsSumsByHead(Wire):
             yield source
 
 
-async def test_a_checksum_is_asked_for_while_the_index_comes() -> None:
+async def test_checksum_is_asked_for_while_index_comes() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1000, writer_id="w") as writer:
         await writer.write_many([b"%04d" % number * 25 for number in range(4000)])
@@ -129,7 +129,7 @@ async def test_first_record_reads_only_the_first_window() -> None:
         assert 3 * 22_400 < given <= 4 * 22_400 + indexes
 
 
-async def test_the_classes_of_8_shards_are_read_at_once() -> None:
+async def test_classes_of_8_shards_are_read_at_once() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=100, writer_id="w") as writer:
         await writer.write_many([b"%04d" % (number % 7) for number in range(800)])

@@ -139,7 +139,7 @@ async def test_shards_are_opened_before_earlier_ones_run_out() -> None:
     assert anyio.current_time() - began <= 40 / 8 * 0.200 + 0.001
 
 
-async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
+async def test_store_that_fails_now_and_then_changes_nothing() -> None:
     storage = await sixteen_shards()
     paths = [f"data/s{shard:02}.tfrecord" for shard in range(16)]
     flaky = FlakyStorage(storage, seed=3, rate=0.2)

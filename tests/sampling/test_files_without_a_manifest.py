@@ -92,7 +92,7 @@ async def test_state_resumes_over_copies_with_original_times(kind: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
+async def test_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
     """As those from before it was asked, and those of a data set with a manifest."""
     await put(tmp_path, [0, 1] * 50)
     state, rest = await state_of(tmp_path, kind)

@@ -341,7 +341,7 @@ async def test_failed_explanation_leaves_the_original_error(failure: type[Except
 
 @pytest.mark.parametrize("prefetch_size", [0, 2])
 @pytest.mark.parametrize("async_cycle", [False, True])
-async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cycle: bool) -> None:
+async def test_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cycle: bool) -> None:
     storage = await folder([[b"%d" % shard] * 40 for shard in range(40)])
     options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
     async with sampler_of(storage, **options) as sampler:
@@ -454,7 +454,7 @@ async def test_sampler_left_early_closes_every_shard_for_good(prefetch_size: int
         await sampler.__aenter__()
 
 
-async def test_an_error_of_the_body_leaves_as_itself() -> None:
+async def test_error_of_body_leaves_as_itself() -> None:
     storage = await folder([[b"x"] * 100])
     with pytest.raises(LookupError, match="mine"):
         async with sampler_of(storage) as sampler:

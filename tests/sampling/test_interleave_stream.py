@@ -142,7 +142,7 @@ async def test_multi_batch_shards_keep_order_and_resume_within_batches(paralleli
             assert [record.rstrip(b"\0") async for record in stream] == expected[k:], k
 
 
-async def test_a_state_is_of_these_shards_and_parameters() -> None:
+async def test_state_is_of_these_shards_and_parameters() -> None:
     storage = await shards([5, 5])
     async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
         state = stream.state_dict()
@@ -284,7 +284,7 @@ async def test_skipped_damage_is_listed_by_path_and_resumed_across(parallelism: 
             assert [record async for record in stream] == found[k:], k
 
 
-async def test_a_damaged_shard_may_also_end_at_its_damage() -> None:
+async def test_damaged_shard_may_also_end_at_its_damage() -> None:
     storage = await damaged()
     async with asyncrec.interleave(["s0", "s1", "s2"], on_corrupt="stop", storage=storage) as stream:
         found = Counter([record.partition(b":")[0] async for record in stream])
@@ -383,7 +383,7 @@ async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> N
 
 
 @pytest.mark.slow
-async def test_a_thousand_shards_take_the_memory_of_their_share(tmp_path: Path) -> None:
+async def test_thousand_shards_take_memory_of_their_share(tmp_path: Path) -> None:
     """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
     storage = MemoryStorage()
     for number in range(1000):

@@ -152,7 +152,7 @@ async def test_slow_disk_read_is_cancellable_between_hops(tmp_path: Path, monkey
         assert await dataset.get_many(range(0, 600, 3)) == RECORDS[::3]
 
 
-async def test_a_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
+async def test_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
     records = [b"%d" % number for number in range(30_000)]
     async with asyncrec.open_sharded_writer(tmp_path / "small") as writer:
         await writer.write_many(records)
@@ -246,7 +246,7 @@ async def test_open_files_are_few_and_closed_with_data_set(tmp_path: Path, monke
     assert descriptors() == before
 
 
-async def test_a_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await written(tmp_path)
     before = descriptors()
     run = tasks.to_thread.run_sync
@@ -301,7 +301,7 @@ def test_blocking_dataset_avoids_the_loop_and_shares_files(tmp_path: Path, monke
         assert wrong == []
 
 
-def test_a_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
+def test_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
     storage = LocalStorage(tmp_path)
     files = open_files.OpenFiles(storage.disk)

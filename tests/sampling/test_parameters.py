@@ -150,7 +150,7 @@ async def test_dataset_of_the_wrong_kind_is_refused(tmp_path: Any) -> None:
         asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
 
 
-def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
+def test_blocking_dataset_is_not_async_one(tmp_path: Any) -> None:
     blocking.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     wrong: Any = "3"
     with blocking.open_dataset(tmp_path / "pages") as dataset:

@@ -128,7 +128,7 @@ async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> No
             assert len(stream.damage) == 1
 
 
-async def test_a_state_does_not_go_on_over_them(tmp_path: Path) -> None:
+async def test_state_does_not_go_on_over_them(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
         for _ in range(100):
@@ -141,7 +141,7 @@ async def test_a_state_does_not_go_on_over_them(tmp_path: Path) -> None:
             await anext(stream)
 
 
-async def test_a_store_that_keeps_checksums_tells_by_them() -> None:
+async def test_store_that_keeps_checksums_tells_by_them() -> None:
     storage = MemoryStorage()
     first, second, _ = await written(storage, storage=storage)
     await storage.put(first, await storage.get(second))

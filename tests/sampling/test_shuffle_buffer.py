@@ -45,7 +45,7 @@ def test_shuffle_buffer_returns_every_item_once_within_bound(
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 20), st.integers(0, 60), st.booleans())
-def test_a_state_and_the_items_go_on_alike(items: list[int], size: int, stop: int, fill: bool) -> None:
+def test_state_and_items_go_on_alike(items: list[int], size: int, stop: int, fill: bool) -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(size, 7, fill=fill)
     for item in items[:stop]:
         buffer.push(item)
@@ -125,7 +125,7 @@ def test_bounds_that_cannot_be_are_refused(size: int, most: int | None) -> None:
         ShuffleBuffer(size, 0, max_bytes=most)
 
 
-def test_a_state_that_does_not_fit_is_refused() -> None:
+def test_state_that_does_not_fit_is_refused() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(3, 0)
     with pytest.raises(ValueError, match="do not fit"):
         buffer.load_state_dict(ShuffleBuffer(9, 0).state_dict(), range(9))

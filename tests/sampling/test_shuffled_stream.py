@@ -51,7 +51,7 @@ async def taken(dataset: Dataset, size: int = 10, **options: Any) -> list[list[i
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_an_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
+async def test_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(compression=compression)) as dataset:
         async with dataset.shuffled(mode=mode, **SMALL) as stream:
             found = [int(record) async for record in stream]
@@ -164,7 +164,7 @@ async def test_for_ever_goes_on_and_no_epochs_give_nothing() -> None:
         assert await taken(dataset, num_repeat=0) == []
 
 
-async def test_an_empty_data_set_gives_nothing() -> None:
+async def test_empty_data_set_gives_nothing() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage):
         pass
@@ -173,7 +173,7 @@ async def test_an_empty_data_set_gives_nothing() -> None:
         assert await taken(dataset, num_repeat=-1) == []
 
 
-async def test_the_size_of_batches_may_change_on_the_way() -> None:
+async def test_size_of_batches_may_change_on_way() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(200)) as dataset:
         (whole,) = await taken(dataset, 200)
         async with dataset.shuffled(**SMALL) as stream:
@@ -241,7 +241,7 @@ async def test_state_of_another_order_is_refused_with_reason() -> None:
             dataset.shuffled(seed=1).load_state_dict(state)
 
 
-async def test_a_state_is_loaded_before_iterating() -> None:
+async def test_state_is_loaded_before_iterating() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         async with dataset.shuffled() as stream:
             state = stream.state_dict()

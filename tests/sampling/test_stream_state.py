@@ -38,7 +38,7 @@ async def golden(storage: Any, kind: str) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("version", [3])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_a_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
+async def test_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
     taken = json.loads((vectors / "states" / f"version-{version}.json").read_text())[kind]
     assert taken["state"]["version"] == version
     async with golden(MemoryStorage(), kind) as stream:

@@ -129,7 +129,7 @@ def test_thousand_default_writers_cost_at_most_8_dollars_daily() -> None:
     assert Prices().of(the_day(Crawl()).total) <= 8
 
 
-def test_the_tables_are_what_is_computed() -> None:
+def test_tables_are_what_is_computed() -> None:
     crawl, prices = Crawl(), Prices()
     assert summary(crawl, prices) in SHOWN
     assert costs(crawl, prices) in SHOWN
@@ -138,5 +138,5 @@ def test_the_tables_are_what_is_computed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
-def test_a_row_of_the_choices_is_what_is_computed(what: str) -> None:
+def test_row_of_choices_is_what_is_computed(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in SHOWN

@@ -140,7 +140,7 @@ async def test_ended_writer_confirms_committed_tickets_and_fails_others() -> Non
         await progress.committed(5)
 
 
-async def test_a_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
     progress = progress_of(Standing(1))
     with caplog.at_level(logging.WARNING, "asyncrec"):
         with anyio.move_on_after(29):

@@ -130,7 +130,7 @@ def test_gzip_and_json_read_a_checkpoint_line_by_line() -> None:
     ("records", "size", "compression"),
     [(2, 31, ""), (1 << 62, 1 << 62, ""), (1032 * 3, 47, "GZIP"), ((1 << 63) - 2, 1 << 40, "ZLIB")],
 )
-def test_a_checkpoint_that_counts_more_than_fits_is_refused(records: int, size: int, compression: str) -> None:
+def test_checkpoint_that_counts_more_than_fits_is_refused(records: int, size: int, compression: str) -> None:
     entry = ShardEntry(
         path="p", records=records, bytes=size, crc32c=0, end_crc32c=0, compression=compression, committed=format_time(0)
     )

@@ -215,7 +215,7 @@ async def test_compaction_failing_at_any_request_leaves_reads_unchanged(fails_at
     assert len(columns) <= 2 + failed
 
 
-async def test_a_release_before_checkpoints_stops_at_one() -> None:
+async def test_release_before_checkpoints_stops_at_one() -> None:
     store = Store()
     await Writer(store, "a").commit()
     await compact(store)

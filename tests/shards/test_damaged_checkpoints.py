@@ -37,7 +37,7 @@ def changed(line: bytes) -> Iterator[bytes]:
         yield line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
 
 
-async def test_a_checkpoint_without_one_line_hides_nothing() -> None:
+async def test_checkpoint_without_one_line_hides_nothing() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     assert len(lines) > 5

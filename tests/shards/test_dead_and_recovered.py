@@ -136,7 +136,7 @@ async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("how", ["uploaded", "recovered", "abandoned"])
-async def test_a_shard_goes_from_disks_behind_its_sidecars(
+async def test_shard_goes_from_disks_behind_its_sidecars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """By the shard the others are found, when what removes them dies between."""

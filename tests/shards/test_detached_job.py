@@ -201,7 +201,7 @@ async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> Non
     assert await there(path) == [b"%d" % number for number in committed]
 
 
-async def test_a_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its two questions, another run begins and commits: the id is taken, and no job of it is there."""
     path = f"memory://{str(tmp_path).lstrip('/')}/d"
     put = Storage.put

@@ -65,14 +65,14 @@ def test_transition_table_covers_every_state_and_event() -> None:
 
 
 @given(histories)
-def test_a_committed_shard_was_published_or_made_by_others(events: list[Event]) -> None:
+def test_committed_shard_was_published_or_made_by_others(events: list[Event]) -> None:
     for before, event, _ in lived(events):
         if event == "commit":
             assert before in ("published", "nothing")
 
 
 @given(histories)
-def test_a_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
+def test_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
     assert not [step for step in lived(events) if step[0] in ("committed", "dropped")]
 
 
@@ -85,7 +85,7 @@ def test_doubtful_shard_is_dropped_only_by_refusal_or_tombstone(events: list[Eve
 
 
 @given(histories)
-def test_a_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
+def test_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
     steps = lived(events)
     asked = [event for _, event, _ in steps].index("ask") if any(event == "ask" for _, event, _ in steps) else None
     for at, (_, event, _) in enumerate(steps):

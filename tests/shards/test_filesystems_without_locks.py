@@ -47,7 +47,7 @@ async def test_opening_says_what_to_do_and_leaves_nothing(without_locks: Path) -
     assert left(without_locks) == []
 
 
-async def test_a_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
+async def test_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(without_locks / "pages", spool=tmp_path / "spool") as writer:
         await writer.write(b"record")
     (shard,) = await asyncrec.list_shards(without_locks / "pages")

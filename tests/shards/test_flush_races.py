@@ -130,7 +130,7 @@ async def test_fence_lies_behind_entries_deleted_during_its_creation(
 
 
 @pytest.mark.parametrize("place", range(6))
-async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
+async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
     """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
     storage = MemoryStorage()
     written: list[bytes] = []
@@ -206,7 +206,7 @@ async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) ->
     assert await stored(storage) == RECORDS
 
 
-async def test_a_flush_is_not_answered_by_what_others_commit() -> None:
+async def test_flush_is_not_answered_by_what_others_commit() -> None:
     """Of two shards, one is committed while the other's records wait for an entry."""
     storage = MemoryStorage()
     slow = anyio.Event()

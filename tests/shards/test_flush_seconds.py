@@ -94,7 +94,7 @@ class TestDurable:
             assert flushes.count == 1
             assert await killed_now(tmp_path / "d") == [b"alone"]
 
-    async def test_a_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
+    async def test_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
         large = bytes((1 << 20) + 1)
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write(large)
@@ -155,7 +155,7 @@ class TestDurable:
 
 class TestIdle:
     @pytest.mark.parametrize("written", [0, 1])
-    async def test_an_idle_writer_does_nothing_but_report(
+    async def test_idle_writer_does_nothing_but_report(
         self, tmp_path: Path, flushes: Flushes, written: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 1e9)
@@ -192,7 +192,7 @@ class TestIdle:
             assert flushes.count == 0
         assert sorted(await stored(path, storage)) == RECORDS
 
-    async def test_a_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
+    async def test_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", num_shards=2) as writer:
             await writer.write_many(RECORDS)
             await anyio.sleep(100)

@@ -44,7 +44,7 @@ async def test_flushed_records_survive_a_kill(compression: Any, open_shards: int
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_a_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would have a number that the writer has used, and the writer would flush on."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
@@ -134,7 +134,7 @@ async def test_small_entries_are_repeated_by_larger_ones() -> None:
         assert len(await flush_entries(storage)) <= 16
 
 
-async def test_a_record_longer_than_an_entry_is_split() -> None:
+async def test_record_longer_than_entry_is_split() -> None:
     storage = MemoryStorage()
     long = [bytes([number]) * (9 << 20) for number in range(3)]
     async with mortal.killed(storage, compression="") as writer:
@@ -236,7 +236,7 @@ async def test_failure_note_counts_records_flushed_to_store() -> None:
     assert await recovered(storage) == RECORDS[:60]
 
 
-async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
+async def test_damaged_entry_is_error_and_loses_nothing() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
         await write(writer, RECORDS)
@@ -251,7 +251,7 @@ async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("refused", ["publish", "delete"])
-async def test_a_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
             if operation == refused and key.startswith("_flush/"):

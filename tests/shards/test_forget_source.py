@@ -22,7 +22,7 @@ async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
     return consumer
 
 
-async def test_a_source_that_was_forgotten_begins_anew() -> None:
+async def test_source_that_was_forgotten_begins_anew() -> None:
     storage = MemoryStorage()
     owner = await stored_up_to_two(storage)
     assert await tools.forget_source("pages", SOURCE, storage=storage) == 2
@@ -75,7 +75,7 @@ async def test_source_taken_during_forget_ends_in_one_state(place: int, done: bo
     assert is_forgotten == (last.taken.position == -1 or other.acknowledged == [0, 1, 2])
 
 
-async def test_a_source_whose_forgetting_died_is_taken() -> None:
+async def test_source_whose_forgetting_died_is_taken() -> None:
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     process = mortal.Process(storage, "-000001.jsonl")

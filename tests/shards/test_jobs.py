@@ -323,7 +323,7 @@ class TestTakenOver:
 
 
 class TestDead:
-    async def test_a_dead_fixed_writer_that_promised_nothing_gives_way(
+    async def test_dead_fixed_writer_that_promised_nothing_gives_way(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, num_shards=2) as writer:

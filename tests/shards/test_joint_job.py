@@ -123,7 +123,7 @@ async def test_run_after_failed_one_is_a_separate_job(tmp_path: Path) -> None:
     assert await there(tmp_path / "d") == [b"b"]
 
 
-async def test_an_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
+async def test_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         with pytest.raises(ConflictError):
             async with open_joint_job(tmp_path / "d", job_id="monday"):
@@ -150,7 +150,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize(("when", "expected"), [("before", b"alive"), ("after", b"dead")])
-async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
+async def test_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when, "append"], check=False)  # noqa: ASYNC221
     assert killed.returncode == -9
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
@@ -215,14 +215,14 @@ async def test_new_and_replace_mean_what_they_mean_for_writers(tmp_path: Path) -
     assert len(list(tmp_path.glob("d-*.tfrecord"))) == 1
 
 
-async def test_an_empty_job_commits_an_empty_data_set(tmp_path: Path) -> None:
+async def test_empty_job_commits_empty_data_set(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", schema={"features": {}, "version": 1}) as job:
         assert await made(job.share, []) == []
         await job.commit([])
     assert (await read_manifest(tmp_path / "d")).shards == ()
 
 
-async def test_a_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
+async def test_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         with pytest.raises(RuntimeError):
             async with open_share(job.share, max_shard_records=1) as writer:
@@ -232,7 +232,7 @@ async def test_a_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
         await job.commit([])
 
 
-async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
+async def test_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
     count = 0
 
     async def use() -> None:

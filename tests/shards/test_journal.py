@@ -39,7 +39,7 @@ async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatc
     assert (await asyncrec.recover(tmp_path / "pages")).records == 1
 
 
-async def test_a_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
+async def test_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
     class Full:
         """Of the first promise it takes a part."""
 
@@ -156,7 +156,7 @@ async def test_link_named_like_spool_lock_is_not_followed(tmp_path: Path) -> Non
     assert precious.read_bytes() == b"of the user"
 
 
-async def test_an_unnamed_header_is_removed_unless_it_is_written(
+async def test_unnamed_header_is_removed_unless_it_is_written(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".0123456789abcdef.partial").write_bytes(b"1\n")
@@ -168,7 +168,7 @@ async def test_an_unnamed_header_is_removed_unless_it_is_written(
     assert list(tmp_path.glob(".*")) == []
 
 
-async def test_the_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
+async def test_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
         header = (tmp_path / ".pages.w.partial").read_bytes()
         with pytest.raises(asyncrec.ObjectExistsError, match="id w"):

@@ -37,7 +37,7 @@ def small() -> Iterator[None]:
         yield
 
 
-async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
+async def test_look_up_behind_checkpoint_asks_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -79,7 +79,7 @@ async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None)
         assert [writer.has(name) for name in names] == [there[name] is not None for name in names]
 
 
-async def test_a_near_store_gives_what_a_far_one_does(small: None) -> None:
+async def test_near_store_gives_what_far_one_does(small: None) -> None:
     storage = MemoryStorage()
     names = [f"k{n % 70}" for n in range(200)]
     await write(storage, names, writer="b")
@@ -102,7 +102,7 @@ async def test_many_look_ups_read_the_runs_once() -> None:
     assert storage.asked == []
 
 
-async def test_a_run_of_removed_shards_is_not_believed() -> None:
+async def test_run_of_removed_shards_is_not_believed() -> None:
     storage = Far()
     await write(storage, ["old", "both"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -114,7 +114,7 @@ async def test_a_run_of_removed_shards_is_not_believed() -> None:
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
 
 
-async def test_an_earlier_snapshot_finds_what_it_had() -> None:
+async def test_earlier_snapshot_finds_what_it_had() -> None:
     storage = Far()
     await write(storage, ["old"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -156,7 +156,7 @@ async def test_losing_compaction_removes_its_key_runs() -> None:
     assert await storage.runs() == {}
 
 
-async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
+async def test_runs_of_compaction_that_failed_are_gone() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with (
@@ -230,7 +230,7 @@ async def test_key_run_lives_as_long_as_its_checkpoints() -> None:
     assert sorted(kept) == sorted({*names[-1], *names[-2]})
 
 
-async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
+async def test_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(20)], writer="a")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]
@@ -253,7 +253,7 @@ async def test_failed_run_upload_fails_compaction_cleanly() -> None:
     assert (await storage.runs(), await looked_up(storage, ["a"])) == ({}, {"a": b"a 0"})
 
 
-async def test_a_data_set_without_keys_has_no_runs() -> None:
+async def test_data_set_without_keys_has_no_runs() -> None:
     storage = Far()
     await write(storage, [None], writer="a")
     with suppress(KeyError):

@@ -51,7 +51,7 @@ def test_batch_digests_equal_single_digests(keys: list[str | bytes]) -> None:
     assert key_digests(keys) == key_digests(iter(keys)) == [key_digest(key) for key in keys] == expected
 
 
-def test_a_digest_stays_what_it_is_in_every_release() -> None:
+def test_digest_stays_what_it_is_in_every_release() -> None:
     assert key_digest("https://example.invalid/").hex() == "512204c28b3313229955d150b39a0f67"
     assert [partition_of(value, 8) for value in ("os", b"os", "email", 7, "7")] == [7, 7, 4, 6, 6]
 
@@ -79,6 +79,6 @@ def test_key_set_distinguishes_digests_sharing_first_half() -> None:
     assert b"same....three..." not in found
 
 
-def test_a_torn_file_of_keys_is_refused() -> None:
+def test_torn_file_of_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="17 bytes of keys are not a multiple of 16"):
         KeySet().add_files([b"x" * 17])

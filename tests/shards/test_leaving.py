@@ -234,7 +234,7 @@ async def test_spool_lock_holds_only_current_process_id(tmp_path: Path) -> None:
         assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
 
 
-async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
+async def test_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
     """The clock jumps only when nothing runs."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
@@ -418,7 +418,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
-async def test_a_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
+async def test_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
     """Its names are not used, and it stays; the next one's number is higher."""
     storage = MemoryStorage()
     await storage.put("_manifest/pages/_claim-000004.json", content)

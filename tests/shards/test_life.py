@@ -61,7 +61,7 @@ async def test_lock_is_held_only_by_living_writer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["0123456789abcdef", "../x", "", "a.lock"])
-async def test_a_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
+async def test_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
     storage = MemoryStorage()
     await dies(storage, writer_id="w")
     mark = json.loads(await storage.get("_manifest/pages/w-000000.jsonl"))
@@ -73,7 +73,7 @@ async def test_a_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("kind", "proves"), [("ext4", True), ("nfs4", False), ("fuse.sshfs", False), ("", False)])
-async def test_a_lock_of_another_boot_proves_by_the_filesystem(
+async def test_lock_of_another_boot_proves_by_filesystem(
     folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filesystem that one machine mounts was mounted before a reboot, whatever the host is called by now."""
@@ -134,7 +134,7 @@ async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: 
         assert locks(folder) == sorted([held, "something", "young.lock"])
 
 
-async def test_a_refused_openings_lock_is_kept_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_openings_lock_is_kept_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mark may come into the store late: the backend may have asked for it twice."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
@@ -161,7 +161,7 @@ async def test_locks_use_temporary_folder_without_runtime_folder(
         assert len(locks(tmp_path / f"asyncrec-{os.geteuid()}")) == 1
 
 
-async def test_a_writer_opens_without_a_writable_folder(
+async def test_writer_opens_without_writable_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a container whose file system is read-only, a writer to a store works, and takes up what others left."""
@@ -183,7 +183,7 @@ async def test_a_writer_opens_without_a_writable_folder(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns
-async def test_a_lock_taken_for_a_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_taken_for_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next that asks can prove the job dead, too."""
     storage = MemoryStorage()
     await dies(storage)

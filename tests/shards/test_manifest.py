@@ -37,7 +37,7 @@ def test_commits_add_up_whatever_order_they_come_in() -> None:
     assert manifests[0].writers["a"].records == 20
 
 
-def test_a_closing_segment_repeats_without_counting_twice() -> None:
+def test_closing_segment_repeats_without_counting_twice() -> None:
     first = commit("a", 1, "x")
     closing = Segment(writer="a", time=format_time(5), add=first.add, closed=True)
     assert (

@@ -31,7 +31,7 @@ def test_writer_ids_differ_and_are_valid() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "a-b", "a/b", "..", "a b", "x" * 65, ".hidden", "ü"])
-def test_a_writer_id_that_would_break_names_is_refused(writer: str) -> None:
+def test_writer_id_that_would_break_names_is_refused(writer: str) -> None:
     with pytest.raises(ValueError, match="becomes part of file names"):
         naming.validate_writer_id(writer)
 

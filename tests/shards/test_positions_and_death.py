@@ -177,7 +177,7 @@ async def test_positions_wait_for_commit_of_earlier_shard(tmp_path: Path) -> Non
     assert await progress_of(storage) == {"q": (1, 4)}
 
 
-async def test_a_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
+async def test_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """Its whole shards wait in the spool for a store that is down, each with its positions."""
     with pytest.raises(StorageError):
         async with asyncrec.open_sharded_writer(

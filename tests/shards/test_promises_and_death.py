@@ -65,7 +65,7 @@ async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes
 
 
 class TestFixedSets:
-    async def test_a_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
+    async def test_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
         """At whatever operation: the same job runs again, and nothing of it is recovered."""
         flushed = False
         at = 0
@@ -110,7 +110,7 @@ class TestFixedSets:
             found = await stored(path)
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
-    async def test_a_wait_promises_what_a_cancelled_flush_brought(self, tmp_path: Path) -> None:
+    async def test_wait_promises_what_cancelled_flush_brought(self, tmp_path: Path) -> None:
         """The caller of the flush was told nothing; the one that waits finds all of it on the disk."""
         scope = anyio.CancelScope()
         syncs = 0
@@ -156,7 +156,7 @@ class TestNames:
                 await writer.write_many(MORE)
                 await writer.flush()
 
-    async def test_a_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
+    async def test_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError, match="not safe"):
             async with asyncrec.open_writer(tmp_path / "a.tfrecord", mode="a") as writer:
                 await writer.write(b"record")
@@ -229,7 +229,7 @@ class TestLocks:
         assert (await asyncrec.recover(path)).records == 5
         assert await stored(path) == RECORDS
 
-    async def test_a_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
         await killed(path)
@@ -291,7 +291,7 @@ class TestMachinesThatAreGone:
             assert await stored("pages", storage) == RECORDS
             assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_a_spool_that_comes_back_is_not_thrown_away(
+    async def test_spool_that_comes_back_is_not_thrown_away(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.gone(tmp_path, monkeypatch, spool=tmp_path / "spool") as (storage, writer):
@@ -318,6 +318,6 @@ class TestMachinesThatAreGone:
                 await asyncrec.recover(tmp_path / "pages", dead=["w"])
         assert await stored(tmp_path / "pages") == RECORDS
 
-    async def test_the_blocking_call_takes_the_same(self, tmp_path: Path) -> None:
+    async def test_blocking_call_takes_same(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError):
             await anyio.to_thread.run_sync(lambda: blocking.recover(tmp_path / "pages", dead=["v"]))

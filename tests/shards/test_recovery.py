@@ -139,7 +139,7 @@ class TestFixed:
 
 
 class TestReplacing:
-    async def test_a_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"old")
         with pytest.raises(RuntimeError):
@@ -157,7 +157,7 @@ class TestReplacing:
 
 
 class TestOwners:
-    async def test_a_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
+    async def test_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages", count=10)
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="alive", recover=False) as writer:
             await writer.write_many(RECORDS)
@@ -264,7 +264,7 @@ class TestAFolder:
         recovery = await asyncrec.recover(tmp_path / "moved" / "pages")
         assert (recovery.records, recovery.targets) == (100, (str(tmp_path / "moved" / "pages"),))
 
-    async def test_a_store_s_marks_are_found_below_it(self) -> None:
+    async def test_store_s_marks_are_found_below_it(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
             with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* is still running; stop it first"):
@@ -275,7 +275,7 @@ class TestAFolder:
 
 class TestNothing:
     @pytest.mark.parametrize("path", ["nosuch/pages", "nosuch", "here", "here/other", "here/page"])
-    async def test_a_path_with_nothing_is_an_error(self, tmp_path: Path, path: str) -> None:
+    async def test_path_with_nothing_is_error(self, tmp_path: Path, path: str) -> None:
         (tmp_path / "here").mkdir()
         if path == "here/page":
             await die(tmp_path / "here" / "pages")
@@ -286,7 +286,7 @@ class TestNothing:
         with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
             await asyncrec.tools.recover(tmp_path / path)
 
-    async def test_an_empty_store_is_an_error(self) -> None:
+    async def test_empty_store_is_error(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(ObjectNotFoundError, match="there is no such file, folder or data set"):
             await asyncrec.recover("crawl/pages", storage=storage)
@@ -294,7 +294,7 @@ class TestNothing:
             await asyncrec.recover("", storage=storage)
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
-    async def test_a_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
+    async def test_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
         """Even if the first one gave up all there was."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)

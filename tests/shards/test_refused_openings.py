@@ -69,7 +69,7 @@ class Down(_Around):
         return await retrying(fail, what=operation)
 
 
-async def test_a_store_that_is_down_is_waited_for_once() -> None:
+async def test_store_that_is_down_is_waited_for_once() -> None:
     begun = anyio.current_time()
     assert not isinstance(await opening(Down(MemoryStorage())), UnsettledError)
     assert anyio.current_time() - begun < 60 + 2 + 2 + 1

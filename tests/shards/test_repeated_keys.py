@@ -16,7 +16,7 @@ LONG = "https://example.org/" + "x" * 2000  # hashed as it comes, and not with i
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "a", "b"], [LONG, "b", LONG]], ids=["short", "long"])
-async def test_the_first_key_that_comes_twice_is_logged_once(
+async def test_first_key_that_comes_twice_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: list[str]
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
@@ -32,7 +32,7 @@ async def test_the_first_key_that_comes_twice_is_logged_once(
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == len(keys)
 
 
-async def test_a_key_in_a_feature_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_in_feature_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     schema = Schema({"id": FixedLen((), "str"), "n": FixedLen((), "int64")})
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, key_feature="id") as writer:
         await writer.write_many([schema.encode({"id": "a", "n": n}) for n in range(3)])

@@ -58,7 +58,7 @@ async def test_write_many_spreads_schema_values_over_open_shards(tmp_path: Path,
     assert sorted(found, key=lambda row: len(row["body"])) == rows
 
 
-async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
+async def test_key_is_kept_as_feature_and_listed(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     options: Any = {"schema": PAGE, "key_feature": "url", "on_duplicate": "skip"}
     async with asyncrec.open_sharded_writer(path, **options) as writer:
@@ -210,7 +210,7 @@ async def test_data_set_iterates_in_order_by_batch(tmp_path: Path) -> None:
         assert rest == [PAGE.encode(row) for row in rows] == [record async for record in dataset]
 
 
-async def test_a_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
+async def test_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, key_feature="url") as writer:
         with pytest.raises(SchemaError, match="the record with the key 'http://a/1': feature 'body'"):
             await writer.write({"url": "http://a/1", "body": 5})

@@ -65,7 +65,7 @@ def test_unknown_members_are_kept() -> None:
     assert shard["colour"] == "red"
 
 
-def test_a_segment_that_is_cut_off_is_an_error() -> None:
+def test_segment_that_is_cut_off_is_error() -> None:
     whole = segment_json(add=[entry_json(), entry_json(path="b.tfrecord")])
     for end in range(len(whole) - 1):
         with pytest.raises(ManifestError):
@@ -80,7 +80,7 @@ def test_a_segment_that_is_cut_off_is_an_error() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("member", ["path", "index", "keys"])
-def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> None:
+def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
     named: Any = path if member == "path" else {"path": path, "bytes": 7, "crc32c": "0000abcd", "format": 1}
     with pytest.raises(ManifestError, match="x: the manifest has the path"):
         parse_segment(segment_json(add=[entry_json(**{member: named})]), name="x")
@@ -136,7 +136,7 @@ def test_malformed_segment_raises_error_naming_segment(content: bytes) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_a_later_version_says_what_would_read_it() -> None:
+def test_later_version_says_what_would_read_it() -> None:
     with pytest.raises(
         ManifestError, match="x: the manifest segment has version 3, but this release reads only version 2; use a"
     ):

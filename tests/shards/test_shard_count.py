@@ -21,7 +21,7 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
         (100 * GIB, 1_000_000_000, 1024), (3 * TIB, 10_000_000, 4096), (10 * GIB, 20, 16),
     ],
 )  # fmt: skip
-def test_the_number_is_round_where_a_round_number_fits(payload: int, records: int, shards: int) -> None:
+def test_number_is_round_where_round_number_fits(payload: int, records: int, shards: int) -> None:
     assert shard_count(payload, records) == shards
 
 

@@ -98,7 +98,7 @@ class TestSilence:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(writer.has(record) for record in RECORDS)
 
-    async def test_a_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another process is just ending the writer, and has made a fence, when one that skips opens."""
         store = Store()
         await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)

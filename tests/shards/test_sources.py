@@ -90,7 +90,7 @@ async def test_source_contested_by_two_consumers_has_one_owner(first: int, begin
 @pytest.mark.slow(but=["(4, 8)", "(8, 14)"])
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
 @pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
-async def test_an_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
+async def test_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
     """Between any two requests of the one that takes it."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -259,7 +259,7 @@ async def test_writer_cannot_retake_lost_source() -> None:
     assert await check(storage, owner, other, new) == 0
 
 
-async def test_a_writer_whose_log_was_ended_takes_nothing() -> None:
+async def test_writer_whose_log_was_ended_takes_nothing() -> None:
     """Another took the source in the same moment, and ended the log."""
     storage = MemoryStorage()
     other = await Consumer(storage, "b").begin()
@@ -308,7 +308,7 @@ async def test_another_name_with_the_same_hash_is_an_error() -> None:
         b'{"version": 1, "source": "topic/3", "writer": "../../w"}',
     ],
 )
-async def test_a_damaged_turn_is_named_and_left(content: bytes) -> None:
+async def test_damaged_turn_is_named_and_left(content: bytes) -> None:
     storage = MemoryStorage()
     key = source_turn_key("pages", SOURCE, 4)
     await storage.put(key, content)
@@ -327,7 +327,7 @@ async def test_atomic_job_cannot_take_source(kind: Any) -> None:
     assert [info async for info in storage.list_objects()] == []
 
 
-async def test_a_source_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     progress = {f"{number}": (1, 0) for number in range(100_000)}
     segment = Segment(writer="c", time=format_time(1.8e9), closed=True, progress=progress)

@@ -65,12 +65,12 @@ def test_unknown_split_error_lists_existing_splits() -> None:
 
 
 @pytest.mark.parametrize("text", ["extra[:26]", "extra[26:]", "extra[-26:]"])
-def test_a_bound_beyond_the_split_is_refused(text: str) -> None:
+def test_bound_beyond_split_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is out of range, because 'extra' has only 25 records"):
         parse_split(text).resolve(COUNTS)
 
 
-def test_a_part_that_ends_before_it_begins_is_refused() -> None:
+def test_part_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ValueError, match="ends before it begins: 800 to 200 of 1000"):
         parse_split("train[80%:20%]").resolve(COUNTS)
 

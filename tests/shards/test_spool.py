@@ -90,7 +90,7 @@ class TestWriting:
         assert manifest.writers[writer.writer_id].closed
 
     @pytest.mark.parametrize("compression", ["", "GZIP"])
-    async def test_the_bytes_are_those_written_without_a_spool(self, tmp_path: Path, compression: str) -> None:
+    async def test_bytes_are_those_written_without_spool(self, tmp_path: Path, compression: str) -> None:
         with_spool, without = MemoryStorage(), MemoryStorage()
         for storage, spool in ((with_spool, tmp_path), (without, None)):
             async with asyncrec.open_sharded_writer(
@@ -298,7 +298,7 @@ class TestModes:
         finally:
             os.umask(before)
 
-    async def test_the_note_of_a_writer_is_this_users_alone(self, tmp_path: Path) -> None:
+    async def test_note_of_writer_is_this_users_alone(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"x")
             await writer.flush()
@@ -411,7 +411,7 @@ class TestLeftovers:
         await storage.put("_manifest/pages/w-000000.jsonl", own)
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
-    async def test_a_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
+    async def test_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="pass another folder as spool="):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=tmp_path):
                 pass

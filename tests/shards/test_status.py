@@ -91,7 +91,7 @@ def test_partially_overwritten_status_line_is_ignored(cut: int) -> None:
     assert JobStatus.decode(STATUS.encode()[:cut]) is None
 
 
-def test_a_shorter_line_over_a_longer_one_is_read(tmp_path: Path) -> None:
+def test_shorter_line_over_longer_one_is_read(tmp_path: Path) -> None:
     folder = LocalStorage(tmp_path)
     file = StatusFile(folder, HEADER)
     file.write(replace(STATUS, taken_records=1 << 60))

@@ -56,7 +56,7 @@ async def stored(storage: Storage, path: str = "pages") -> list[bytes]:
 
 
 class TestRolling:
-    async def test_a_shard_is_committed_when_it_has_its_records(self) -> None:
+    async def test_shard_is_committed_when_it_has_its_records(self) -> None:
         storage = MemoryStorage()
         committed: list[asyncrec.ShardEntry] = []
         async with asyncrec.open_sharded_writer(
@@ -75,7 +75,7 @@ class TestRolling:
         assert [entry.records for entry in committed] == [1000, 1000, 500]
         assert await asyncrec.list_shards(manifest) == await asyncrec.list_shards("pages", storage=storage)
 
-    async def test_a_shard_without_compression_never_exceeds_its_bytes(self) -> None:
+    async def test_shard_without_compression_never_exceeds_its_bytes(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_bytes=10_000) as writer:
             await writer.write_many([bytes(i % 700) for i in range(3000)])
@@ -151,14 +151,14 @@ class TestRolling:
         assert len(acknowledged) == 128 * 20
         assert Counter(await stored(storage)) == Counter(acknowledged)
 
-    async def test_a_wait_that_nothing_would_end_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_wait_that_nothing_would_end_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"x")
             with caplog.at_level(logging.WARNING, "asyncrec"), anyio.move_on_after(45):
                 await writer.wait(ticket, "committed")
         assert "call commit(), or set max_shard_seconds" in caplog.text
 
-    async def test_an_exception_commits_what_was_taken(self) -> None:
+    async def test_exception_commits_what_was_taken(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(KeyError, match="crawler"):
             async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
@@ -191,7 +191,7 @@ class TestRolling:
             for note in caught.value.__notes__
         )
 
-    async def test_a_store_that_hangs_ends_the_exit_in_time(self) -> None:
+    async def test_store_that_hangs_ends_exit_in_time(self) -> None:
         """Whatever it hangs at: a shard, the manifest, or the removal of the writer's mark."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm) as writer:
@@ -507,12 +507,12 @@ class TestPlacementAndIdentity:
                 assert writer.stats().duplicates == (20 + run) + (20 + run - 1 if run else 0)
         assert Counter(await stored(storage)) == {b"run 0": 20, b"run 1": 1, b"run 2": 1}
 
-    async def test_a_writer_that_knows_no_keys_says_so(self) -> None:
+    async def test_writer_that_knows_no_keys_says_so(self) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             with pytest.raises(ValueError, match="on_duplicate='skip'"):
                 writer.has("url")
 
-    async def test_the_index_says_where_each_record_is(self) -> None:
+    async def test_index_says_where_each_record_is(self) -> None:
         storage = MemoryStorage()
         for compression in ("", "GZIP"):
             name = f"pages{compression}"
@@ -539,7 +539,7 @@ class TestPlacementAndIdentity:
 
 
 class TestTrouble:
-    async def test_the_first_failure_reaches_every_later_call_chained(self) -> None:
+    async def test_first_failure_reaches_every_later_call_chained(self) -> None:
         storage = FlakyStorage(MemoryStorage(), {1: Fault("error", for_good=True)})
         with pytest.raises(TransientStorageError):
             async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=10) as writer:
@@ -653,7 +653,7 @@ class TestTrouble:
                 pass
 
     @pytest.mark.parametrize("path", ["", "pages/", "_manifest", ".hidden", "a*"])
-    async def test_a_path_without_a_name_is_refused(self, path: str) -> None:
+    async def test_path_without_name_is_refused(self, path: str) -> None:
         with pytest.raises(ValueError, match=r"name|empty|key"):
             async with asyncrec.open_sharded_writer(path, storage=MemoryStorage()):
                 pass
@@ -667,7 +667,7 @@ class TestTrouble:
                 pass
 
     @pytest.mark.parametrize("records", [0, 1])
-    async def test_an_id_is_used_once(self, records: int) -> None:
+    async def test_id_is_used_once(self, records: int) -> None:
         """What a second writer of that name commits would be hidden by the closing segment of the first."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -689,7 +689,7 @@ class TestTrouble:
             async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):
                 pass
 
-    async def test_an_error_in_on_commit_is_the_writers(self) -> None:
+    async def test_error_in_on_commit_is_writers(self) -> None:
         async def complain(entry: asyncrec.ShardEntry) -> None:
             raise LookupError(entry.path)
 
@@ -712,7 +712,7 @@ async def test_hundreds_of_local_shards_fit_small_memory_limit(tmp_path: Path) -
 
 
 class TestLocal:
-    async def test_a_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
+    async def test_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=2) as writer:
             tickets = [await writer.write(record, key=record) for record in numbered(50)]
             async with anyio.create_task_group() as group:

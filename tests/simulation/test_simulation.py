@@ -103,7 +103,7 @@ def test_another_seed_is_another_world(worlds: None) -> None:
 
 
 @pytest.mark.parametrize("rule", broken.RULES)
-def test_a_rule_can_be_taken_out(rule: str) -> None:
+def test_rule_can_be_taken_out(rule: str) -> None:
     broken.apply(rule, broken.ROOT, "--check")
 
 
@@ -135,12 +135,12 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a lost source is told before anything is acknowledged", "queues", 150),
     ],
 )
-def test_a_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:
+def test_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:
     assert broken.find(rule, 0, most, f"--theme={theme}") is not None
 
 
 @pytest.mark.slow
-def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is a promise that nobody gives."""
 
     def run_plan(drawn: dict[str, Any]) -> playing.Outcome:
@@ -196,43 +196,43 @@ class _World:
         return [complaint.partition(":")[0] for complaint in self.book.complaints]
 
 
-def test_the_oracle_is_content_with_what_was_promised() -> None:
+def test_oracle_is_content_with_what_was_promised() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 1, 2) == []
 
 
-def test_the_oracle_notices_a_loss() -> None:
+def test_oracle_notices_loss() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2) == ["what was acknowledged stays"]
 
 
-def test_the_oracle_notices_a_record_that_is_there_twice() -> None:
+def test_oracle_notices_record_that_is_there_twice() -> None:
     told = _World()
     told.taken(3)
     assert "each record is there once" in told.judged(0, 1, 1, 2)
 
 
-def test_the_oracle_notices_what_was_refused() -> None:
+def test_oracle_notices_what_was_refused() -> None:
     told = _World()
     told.taken(3).records[1].state = "refused"
     assert told.judged(0, 1, 2) == ["nothing that was refused is there"]
 
 
-def test_the_oracle_notices_another_order() -> None:
+def test_oracle_notices_another_order() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2, 1) == ["the order of a task is kept"]
 
 
-def test_the_oracle_notices_a_key_that_is_missing() -> None:
+def test_oracle_notices_key_that_is_missing() -> None:
     told = _World()
     told.taken(2).records[1].key = b"k"
     assert told.judged(0, 1) == ["a record has its key"]
 
 
-def test_the_oracle_notices_half_a_fixed_set() -> None:
+def test_oracle_notices_half_fixed_set() -> None:
     told = _World()
     told.taken(3, kind="fixed").outcome = "clean"
     assert "a fixed set is whole or absent" in told.judged(0, 1)

@@ -177,7 +177,7 @@ async def test_bridged_context_stays_in_one_task() -> None:
     assert len({task for _, task in probe.steps}) == 1
 
 
-async def test_an_error_comes_over_as_it_is() -> None:
+async def test_error_comes_over_as_it_is() -> None:
     async with bridged(Probe()) as storage:
         with pytest.raises(ObjectNotFoundError, match="missing"):
             await storage.head("missing")
@@ -186,7 +186,7 @@ async def test_an_error_comes_over_as_it_is() -> None:
                 raise AssertionError("opened")
 
 
-async def test_an_opening_that_fails_leaves_no_thread() -> None:
+async def test_opening_that_fails_leaves_no_thread() -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[Storage]:
         raise TransientStorageError("cannot be opened")

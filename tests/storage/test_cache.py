@@ -104,7 +104,7 @@ async def test_cache_keeps_no_damaged_download(tmp_path: Path) -> None:
         assert not list(tmp_path.glob(".*.partial"))
 
 
-async def test_a_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
+async def test_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
@@ -248,7 +248,7 @@ async def test_pipe_in_place_of_damaged_copy_does_not_block(tmp_path: Path) -> N
         assert await dataset.get_many(range(400)) == RECORDS
 
 
-async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None:
+async def test_smaller_bound_holds_from_opening_on(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(400))

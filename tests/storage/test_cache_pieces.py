@@ -52,7 +52,7 @@ async def test_record_waits_for_its_piece_only(store: CountedStorage, tmp_path: 
     assert pieces(tmp_path) == []
 
 
-async def test_a_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
+async def test_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
     for number in (0, 8, 19):
         async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
             assert await dataset.get(number) == RECORDS[number]
@@ -60,7 +60,7 @@ async def test_a_piece_that_is_there_serves_who_opens_later(store: CountedStorag
     assert len(files(tmp_path / "cache")) == 1
 
 
-async def test_a_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
+async def test_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
         path = tmp_path / "store" / dataset.manifest.shards[0].path
         data = bytearray(path.read_bytes())
@@ -165,7 +165,7 @@ async def test_full_cache_disk_warns_once_and_reads_store(
 
 
 @pytest.mark.parametrize("way_of_reading", READS)
-async def test_a_cancelled_read_leaves_nothing_half_done(
+async def test_cancelled_read_leaves_nothing_half_done(
     way_of_reading: str, store: CountedStorage, tmp_path: Path, anyio_backend_name: str
 ) -> None:
     paths = await asyncrec.list_shards("pages", storage=store)

@@ -19,7 +19,7 @@ from asyncrec.storage._registry import register_writer_factory
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_file_is_published_on_a_clean_exit(tmp_path: Path) -> None:
+async def test_file_is_published_on_clean_exit(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.bin"
     async with open_file(path) as file:
         await file.write(b"abc")
@@ -105,7 +105,7 @@ async def test_directory_check_asks_store_for_missing_key(
     assert asked.keys[1].startswith(".asyncrec-")
 
 
-async def test_a_store_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_that_cannot_be_reached_is_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registered", {})
     asked = Asked(TransientStorageError("no route"))
     register_writer_factory("asked", StorageFactory("asked", ("asked",), asked.factory))

@@ -111,7 +111,7 @@ async def test_factory_gets_given_path_and_ordered_bytes(path: str, factory: Fac
     assert factory.log == [f"check {path}", f"open {path}", b"onetwo", "close"]
 
 
-async def test_a_synchronous_file_is_used_in_worker_threads() -> None:
+async def test_synchronous_file_is_used_in_worker_threads() -> None:
     factory = Factory()
     made: list[File] = []
 
@@ -145,7 +145,7 @@ async def test_foreign_file_is_never_closed_after_exception(file: type[Any], las
     assert "close" not in factory.log
 
 
-async def test_an_abort_that_fails_does_not_hide_the_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_abort_that_fails_does_not_hide_error(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Abortable):
         def abort(self) -> None:
             raise RuntimeError("abort failed")
@@ -184,7 +184,7 @@ async def test_write_error_aborts_file_even_after_being_swallowed() -> None:
     assert factory.log == ["open foo:x", "abort"]
 
 
-async def test_a_flush_writes_the_tail_once() -> None:
+async def test_flush_writes_tail_once() -> None:
     factory = Factory(Flushable)
     register_writer_factory("foo", factory)
     async with open_file("foo:x") as file:
@@ -207,7 +207,7 @@ async def test_file_without_flush_method_reports_no_durable_bytes() -> None:
         assert await file.flush() == 0
 
 
-async def test_a_file_that_takes_less_gets_the_rest_again() -> None:
+async def test_file_that_takes_less_gets_rest_again() -> None:
     class Short(File):
         def write(self, data: bytes) -> int:  # type: ignore[override]  # as raw files do
             self.log.append(data[:2])

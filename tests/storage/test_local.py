@@ -160,7 +160,7 @@ async def test_failing_calls_leave_older_object_or_no_trace(
         ("writev", errno.EFBIG, StorageError, "smaller shards"),
     ],
 )
-async def test_an_error_of_writing_says_what_to_do(
+async def test_error_of_writing_says_what_to_do(
     tmp_path: Path, function: str, code: int, kind: type[StorageError], says: str
 ) -> None:
     storage = LocalStorage(tmp_path / "new", system=System(on(function, code)))
@@ -181,7 +181,7 @@ async def test_an_error_of_writing_says_what_to_do(
     ],
 )
 @pytest.mark.parametrize(("in_memory", "size"), [(False, 2 << 20), (True, 2 << 20), (True, 1000)])
-async def test_an_error_of_reading_names_the_file(
+async def test_error_of_reading_names_file(
     tmp_path: Path,
     lives_in_memory: Callable[[bool], None],
     function: str,
@@ -241,7 +241,7 @@ async def test_file_of_wrong_length_is_not_published(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-async def test_a_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
+async def test_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.ENOSPC if name == "writev" else None))
     with pytest.raises(StorageError, match="not published"):
         async with storage.open_sink("x") as sink:
@@ -297,7 +297,7 @@ async def test_exclusive_writers_exclude_each_other_without_hard_links(tmp_path:
     assert names(tmp_path) == ["x"]
 
 
-async def test_a_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
+async def test_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
     class NoFolderSync(System):
         def __getattr__(self, name: str) -> Any:
             if name == "fsync":
@@ -386,7 +386,7 @@ async def test_acknowledged_flush_survives_failed_later_write(tmp_path: Path) ->
     assert (tmp_path / name).read_bytes() == data[:600]
 
 
-async def test_an_empty_flush_makes_no_file(tmp_path: Path) -> None:
+async def test_empty_flush_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         async with LocalStorage(tmp_path).open_sink("x") as sink:
             assert await sink.flush([]) == 0
@@ -706,7 +706,7 @@ def test_storage_may_predate_and_outlive_event_loop(tmp_path: Path, backend: str
 
 
 @pytest.mark.slow
-async def test_a_thousand_small_objects(tmp_path: Path) -> None:
+async def test_thousand_small_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     descriptors = open_files()
 

@@ -49,7 +49,7 @@ class System:
     [(True, False, True), (True, True, False), (False, False, False)],
     ids=["that is there", "that was removed, whose content it frees", "of a server that is told"],
 )
-async def test_a_source_closes_on_the_loop_only_a_file(
+async def test_source_closes_on_loop_only_file(
     tmp_path: Path, asked: bool, removed: bool, on_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x").write_bytes(b"content")

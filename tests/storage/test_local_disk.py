@@ -58,7 +58,7 @@ def test_open_own_creates_file_only_user_reads(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
-def test_the_mode_is_the_callers_choice(tmp_path: Path) -> None:
+def test_mode_is_callers_choice(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         os.close(open_own(str(tmp_path / "lock"), LOCK, 0o666))
@@ -94,12 +94,12 @@ def test_circular_links_above_file_raise_distinct_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK | os.O_TRUNC])
-def test_a_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
+def test_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
     os.mkfifo(tmp_path / "lock")
     refused(tmp_path / "lock", "not a regular file", flags)
 
 
-def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # its address is limited in length
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("lock")
@@ -107,7 +107,7 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "not a regular file"), (LOCK, "a file|folder|directory")])
-def test_a_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
+def test_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
     refused(tmp_path, text, flags)
 
 

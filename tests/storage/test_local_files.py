@@ -134,7 +134,7 @@ class TestOtherFiles(StorageConformance):
         ("test_what_was_flushed_survives_its_writer", ForgetsWhatOthersMake),
     ],
 )
-async def test_a_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
+async def test_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
     suite = type("Suite", (TestOtherFiles,), {"storage": broken, "__test__": False, "folder": tmp_path})()
     with pytest.raises((AssertionError, OSError, AsyncRecError)):
         await getattr(suite, case)()

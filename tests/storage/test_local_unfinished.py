@@ -131,7 +131,7 @@ async def test_deleting_folder_is_ignored_on_any_system(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("prefix", ["a//", "/", "./", "a/./", "../", "a/../", "\0", "a\0/"])
-async def test_a_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
+async def test_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").touch()
     (tmp_path / "y").touch()

@@ -122,7 +122,7 @@ async def test_plugin_found_by_entry_point_gets_root_and_options(found: Found) -
     assert found.opened == [("cloud cl://bucket", {"region": "x"}), ("cloud cl2://bucket/a", {"region": "y"})]
 
 
-async def test_an_open_storage_is_used_and_left_open(found: Found) -> None:
+async def test_open_storage_is_used_and_left_open(found: Found) -> None:
     memory = MemoryStorage()
     async with located("a/b", storage=memory) as (storage, key):
         assert (storage, key) == (memory, "a/b")
@@ -131,13 +131,13 @@ async def test_an_open_storage_is_used_and_left_open(found: Found) -> None:
             pass
 
 
-async def test_a_misspelt_option_is_a_type_error(found: Found) -> None:
+async def test_misspelt_option_is_type_error(found: Found) -> None:
     with pytest.raises(TypeError, match="chunksize"):
         async with open_storage("memory://x", chunksize=3):
             pass
 
 
-async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
+async def test_error_in_body_leaves_as_itself(found: Found) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with located("memory://x/y"):
             raise KeyError("mine")
@@ -255,7 +255,7 @@ class Boo(BaseException):
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Boo("boo")])
 @pytest.mark.parametrize("hook", [False, True])
-async def test_a_plugin_that_ends_the_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
+async def test_plugin_that_ends_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
     def fail() -> list[StorageFactory]:
         raise error
 
@@ -295,7 +295,7 @@ async def test_invalid_factory_name_raises_error_naming_plugin(found: Found) -> 
             pass
 
 
-async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
+async def test_distribution_whose_metadata_is_damaged_breaks_no_plugin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
@@ -378,7 +378,7 @@ async def test_own_and_duplicate_entry_points_are_ignored(found: Found) -> None:
         pass
 
 
-async def test_the_installed_metadata_names_the_built_in_backends() -> None:
+async def test_installed_metadata_names_built_in_backends() -> None:
     found = entry_points(group="asyncrec")
     assert {"asyncrec.storage._local.storage", "asyncrec.storage._memory"} <= {entry.value for entry in found}
 

@@ -126,7 +126,7 @@ async def test_source_resumes_at_reached_offset_after_transient_fault(read_ahead
     assert begins[-1] > 10
 
 
-async def test_a_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
+async def test_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     storage.short_after = 40_000
@@ -201,7 +201,7 @@ async def test_any_other_error_comes_at_once(read_ahead: int, sleeps: list[float
     assert sleeps == []
 
 
-async def test_an_error_in_the_body_leaves_as_itself(read_ahead: int) -> None:
+async def test_error_in_body_leaves_as_itself(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     error = KeyError("mine")
@@ -240,7 +240,7 @@ async def test_cancelled_at_any_await_it_leaves_nothing_open(read_ahead: int, sl
     assert await cancel_at_every_checkpoint(read, after=nothing_open) > 3
 
 
-async def test_a_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
+async def test_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     got = b""
@@ -309,7 +309,7 @@ async def test_buffered_bytes_are_taken_and_counted_as_held(read_ahead: int) -> 
     assert got == DATA
 
 
-async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
+async def test_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
     storage = FaultyStorage()
     storage.read_ahead = read_ahead
     await storage.put("x", DATA)
@@ -318,7 +318,7 @@ async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
+async def test_error_of_closing_hides_nothing(read_ahead: int) -> None:
     class FailsToClose(FaultyStorage):
         @asynccontextmanager
         async def _open(
@@ -334,7 +334,7 @@ async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_a_version_is_believed_once_it_gave_bytes(
+async def test_version_is_believed_once_it_gave_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""

@@ -84,7 +84,7 @@ async def test_retry_delays_respect_cap_and_total(clock: Clock) -> None:
     assert sum(clock.slept) <= DEFAULT.total
 
 
-async def test_the_time_of_the_attempts_counts(clock: Clock) -> None:
+async def test_time_of_attempts_counts(clock: Clock) -> None:
     operation = Failing(99, cost=50.0, clock=clock)
     with pytest.raises(TransientStorageError):
         await retrying(operation, what="x")
@@ -98,7 +98,7 @@ async def test_retry_delay_follows_store_request_within_cap(clock: Clock) -> Non
     assert clock.slept == [5.2, 30.0, 0.2]
 
 
-async def test_the_log_warns_from_the_second_retry(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_warns_from_second_retry(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "asyncrec.storage")
     await retrying(Failing(1), what="head x")
     assert not caplog.records
@@ -137,7 +137,7 @@ async def test_progress_makes_the_next_fault_a_first_one(clock: Clock) -> None:
     assert clock.slept == [0.2, 0.4] * 5
 
 
-async def test_the_jitter_leaves_the_random_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jitter_leaves_random_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import random
 
     random.seed(5)

@@ -81,7 +81,7 @@ async def test_past_the_limit_it_is_cancelled() -> None:
     assert anyio.current_time() - begin == pytest.approx(6, abs=0.5)
 
 
-async def test_the_limit_counts_from_the_cancellation() -> None:
+async def test_limit_counts_from_cancellation() -> None:
     assert await sheltered(Request(30).send(), limit=5) == "done"
 
 

@@ -58,7 +58,7 @@ async def test_timeout_outlasting_sheltered_call_is_raised_afterwards() -> None:
     await nothing_is_left_behind()
 
 
-async def test_a_timeout_is_raised_for_what_fails_meanwhile() -> None:
+async def test_timeout_is_raised_for_what_fails_meanwhile() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await sheltered(operation(OSError("no route")), limit=5)
@@ -135,7 +135,7 @@ async def cancelled_at(seconds: list[float], body: Callable[[], Awaitable[object
 
 
 @pytest.mark.parametrize("seconds", [[1.0], [1.0, 1.0], [0.5, 0.5, 0.5]])
-async def test_a_task_is_cancelled_at_the_next_await_once(seconds: list[float]) -> None:
+async def test_task_is_cancelled_at_next_await_once(seconds: list[float]) -> None:
     steps = []
 
     async def body() -> None:
@@ -152,7 +152,7 @@ async def test_a_task_is_cancelled_at_the_next_await_once(seconds: list[float]) 
     assert steps == ["done", "enough", "cleaned up"]
 
 
-async def test_a_task_that_ends_with_it_gives_its_result() -> None:
+async def test_task_that_ends_with_it_gives_its_result() -> None:
     task = await cancelled_at([1.0], lambda: sheltered(operation(), limit=5))
     assert not task.cancelled()
     assert task.result() == "done"
@@ -220,7 +220,7 @@ async def test_expired_scope_leaves_task_to_its_own_cancellation() -> None:
     assert steps == ["done"]
 
 
-async def test_a_scope_that_ends_with_it_caught_nothing() -> None:
+async def test_scope_that_ends_with_it_caught_nothing() -> None:
     with anyio.move_on_after(1) as scope:
         result = await sheltered(operation(), limit=5)
     assert result == "done"

@@ -126,7 +126,7 @@ def test_later_call_names_first_error_as_cause() -> None:
     reached("open").state.check()
 
 
-def test_a_call_that_fails_raises_its_own_error() -> None:
+def test_call_that_fails_raises_its_own_error() -> None:
     state = reached("open").state
     with pytest.raises(ValueError, match="the store is down"), state.working():
         raise ERROR
@@ -159,7 +159,7 @@ def test_closed_sink_keeps_no_chunk_alive() -> None:
     assert chunk() is None
 
 
-async def test_a_cancelled_call_has_failed() -> None:
+async def test_cancelled_call_has_failed() -> None:
     state = reached("open").state
     with anyio.CancelScope() as scope:
         with state.working():
@@ -168,7 +168,7 @@ async def test_a_cancelled_call_has_failed() -> None:
     assert state.now == "failed"
 
 
-async def test_a_sink_written_with_it_keeps_the_contract() -> None:
+async def test_sink_written_with_it_keeps_contract() -> None:
     """The pattern of its docstring, over a dict."""
     objects = MemoryStorage()
     begun: set[str] = set()

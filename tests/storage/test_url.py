@@ -84,13 +84,13 @@ def test_join(root: str, key: str, path: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0"), min_size=1))
-def test_an_object_url_is_put_together_again_exactly(key: str) -> None:
+def test_object_url_is_put_together_again_exactly(key: str) -> None:
     assert split_path(f"s3://bucket/{key}") == ("s3://bucket", key)
     assert join(*split_path(f"s3://bucket/{key}")) == f"s3://bucket/{key}"
 
 
 @pytest.mark.parametrize("key", ["a", "a/b", "a b%20?#é", "...", "a..b/c.", "a//b", ".hidden"])
-def test_a_good_key_is_given_back(key: str) -> None:
+def test_good_key_is_given_back(key: str) -> None:
     assert check_key(key) == key
 
 
@@ -173,7 +173,7 @@ def test_unknown_query_parameters_are_redacted(name: str, mark: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["s3://", "u:", "@", "/", "?", "a", " ", "&b=", "80"]), max_size=8))
-def test_a_password_before_the_host_is_never_shown(pieces: list[str]) -> None:
+def test_password_before_host_is_never_shown(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert "CANARY" not in redact(f"{text} s3://user:CANARY@bucket/{text}")
     assert "CANARY" not in redact(f"{text} https://h/x?a=1&session_token=CANARY&b={text}")

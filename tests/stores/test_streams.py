@@ -50,7 +50,7 @@ async def test_known_version_costs_one_request(place: Place, monkeypatch: pytest
         assert place.requests == 1
 
 
-async def test_an_empty_object_is_at_most_two_requests(place: Place) -> None:
+async def test_empty_object_is_at_most_two_requests(place: Place) -> None:
     async with place.open() as storage:
         await storage.put("key", b"")
         place.calm()

@@ -48,7 +48,7 @@ async def test_after_callback_error_names_checkpoint() -> None:
     assert caught.value.__notes__ == ["after cancellation at checkpoint 1"]
 
 
-async def test_an_error_in_answer_to_a_cancellation_says_where() -> None:
+async def test_error_in_answer_to_cancellation_says_where() -> None:
     async def func() -> None:
         try:
             await anyio.sleep_forever()

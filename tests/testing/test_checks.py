@@ -29,7 +29,7 @@ async def read(storage: MemoryStorage, key: str) -> bytes | None:
         return None
 
 
-async def test_a_right_sink_and_a_right_source_pass() -> None:
+async def test_right_sink_and_right_source_pass() -> None:
     storage = MemoryStorage(chunk_size=100)
     await check_sink(storage.open_sink, read=partial(read, storage), unfinished=nothing)
     await storage.put("x", checks.content(2_000))

@@ -859,7 +859,7 @@ def test_every_case_catches_a_mutant() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
+async def test_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
     class Retries(Toy):
         async def wait(self) -> None:
             while True:
@@ -912,7 +912,7 @@ VIRTUAL = [virtual_backend("asyncio"), virtual_backend("trio")]
 
 
 @pytest.mark.parametrize("anyio_backend", VIRTUAL, ids=["asyncio", "trio"])
-async def test_the_time_of_a_case_is_no_virtual_one() -> None:
+async def test_time_of_case_is_no_virtual_one() -> None:
     class Slow(Toy):
         slow = 10_000.0
 
@@ -932,7 +932,7 @@ async def test_the_time_of_a_case_is_no_virtual_one() -> None:
 # Replaced cases ------------------------------------------------------------------------------------------------------
 
 
-def test_a_case_replaced_without_a_reason_is_refused() -> None:
+def test_case_replaced_without_reason_is_refused() -> None:
     with pytest.raises(TypeError, match="test_delete overrides a case of the kit"):
 
         class Silent(StorageConformance):
@@ -951,7 +951,7 @@ def test_case_emptied_or_replaced_by_mixin_is_refused() -> None:
         type("Emptied", (StorageConformance,), {"test_delete": None})
 
 
-def test_a_reason_is_a_sentence_and_its_case_exists() -> None:
+def test_reason_is_sentence_and_its_case_exists() -> None:
     with pytest.raises(TypeError, match="needs a reason"):
         replaces_case("")
     with pytest.raises(TypeError, match="needs a reason"):
@@ -963,7 +963,7 @@ def test_a_reason_is_a_sentence_and_its_case_exists() -> None:
         type("Misspelt", (StorageConformance,), {"test_delte": replaces_case("a reason")(test_misspelt)})
 
 
-def test_a_case_replaced_with_a_reason_is_taken() -> None:
+def test_case_replaced_with_reason_is_taken() -> None:
     class Reasoned(StorageConformance):
         @replaces_case("this store keeps everything")
         async def test_delete(self) -> None: ...

@@ -90,7 +90,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
+async def test_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
     installed.add("toy_plugin")
     await getattr(Kit(), case)()
 
@@ -116,7 +116,7 @@ async def test_positional_backend_option_is_caught(installed: Installed) -> None
 
 
 @pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
-async def test_a_plugin_that_imports_what_is_heavy_is_caught(
+async def test_plugin_that_imports_what_is_heavy_is_caught(
     installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, heavy: bool
 ) -> None:
     (tmp_path / "toy_plugin.py").write_text(f"import {imports}\n")
@@ -131,7 +131,7 @@ async def test_a_plugin_that_imports_what_is_heavy_is_caught(
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_plugin_without_an_entry_point_is_caught(installed: Installed, case: str) -> None:
+async def test_plugin_without_entry_point_is_caught(installed: Installed, case: str) -> None:
     with pytest.raises(UnknownSchemeError, match="no backend serves 'toy'"):
         await getattr(Kit(), case)()
 
@@ -160,7 +160,7 @@ async def test_two_plugins_for_one_scheme_are_caught(installed: Installed) -> No
         await Kit().test_found_by_its_scheme()
 
 
-async def test_a_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
+async def test_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
     installed.add("toy_plugin", leads_to=f"elsewhere on {anyio.get_current_task().id}")
     with pytest.raises(FileNotFoundError):
         await Kit().test_records_read_by_url()

@@ -92,7 +92,7 @@ async def test_endless_line_is_bad_without_affecting_other_files(storage: Storag
     assert (report.records, [bad.where for bad in report.bad]) == (2, ["line 2"])
 
 
-async def test_a_long_line_in_many_blocks_is_read(storage: Storage) -> None:
+async def test_long_line_in_many_blocks_is_read(storage: Storage) -> None:
     await storage.put("x.jsonl", b'{"a": 1}\n{"a": "' + b"x" * (5 << 20) + b'"}\n{"a": 3}')
     assert (await convert(storage, "x.jsonl", "set")).records == 3
     assert [len(str(each["a"][0])) > 1000 for each in await decoded(storage, "set")] == [False, True, False]
@@ -216,7 +216,7 @@ async def test_concurrent_conversions_write_each_file_once(storage: Storage) -> 
     assert (await tools.verify("other", storage=storage)).orphans == []
 
 
-async def test_a_single_file_may_be_the_target(storage: Storage) -> None:
+async def test_single_file_may_be_target(storage: Storage) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n{"a": 2}\n')
     await convert(storage, "a.jsonl", "out.tfrecord", compression="GZIP")
     assert [each["a"] for each in await decoded(storage, "out.tfrecord")] == [1, 2]

@@ -275,7 +275,7 @@ async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
     assert await names(storage) == ["all/x.tfrecord", "all/y.tfrecord", "deep/x.tfrecord", "x.tfrecord", "y.tfrecord"]
 
 
-async def test_a_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
+async def test_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
     await write_pages(storage, "data/deep/pages")
     await asyncrec.write_records("data/x.tfrecord", [b"x"], storage=storage)
     await tools.copy("data", "copy", storage=storage, target_storage=storage)

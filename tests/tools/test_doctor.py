@@ -35,7 +35,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
     return [check.name for check in report.checks if check.ok is False]
 
 
-async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
+async def test_store_that_does_all_is_well(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
     assert len(report.checks) == (16 if isinstance(storage, LocalStorage) else 15)  # a folder has locks
@@ -54,7 +54,7 @@ class Careless(FlakyStorage):
         return super().open_source(key, start=start, end=end)
 
 
-async def test_a_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
+async def test_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
     report = await tools.doctor("x", storage=Careless(storage))
     assert set(failed(report)) >= {"notice a change", "create exclusively", "exclusive creation, small object"}
     assert await names(storage) == []
@@ -134,7 +134,7 @@ async def test_doctor_reports_partial_exclusivity_without_failing() -> None:
     assert await names(lax) == []
 
 
-async def test_a_store_that_is_never_exclusive_fails() -> None:
+async def test_store_that_is_never_exclusive_fails() -> None:
     lax = LaxStorage(MemoryStorage(chunk_size=1 << 12), honours="nothing")
     report = await tools.doctor("x", storage=lax)
     assert failed(report) == ["exclusive creation, small object"]
@@ -205,7 +205,7 @@ async def test_doctor_explains_losses_after_kill(tmp_path: Path) -> None:
     assert "loses at most what a rolling writer wrote in the last second" in told.detail
 
 
-async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_tries_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(report: DoctorReport) -> Check:
         return {check.name: check for check in report.checks}["locks"]
 

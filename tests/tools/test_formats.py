@@ -52,7 +52,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
     return formats
 
 
-async def test_a_format_of_a_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
+async def test_format_of_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
     await storage.put("x.bytes", b"abc!" * 5)
     report = await tools.convert("x.bytes", "x.tfrecord", storage=storage, target_storage=storage)
     assert (report.records, report.bad_count) == (20, 2)

@@ -36,7 +36,7 @@ async def test_valid_index_is_kept_and_wrong_one_rebuilt(storage: Storage) -> No
     assert len((await tools.index("pages", force=True, storage=storage)).made) == 3
 
 
-async def test_the_layouts_of_others(storage: Storage) -> None:
+async def test_layouts_of_others(storage: Storage) -> None:
     await asyncrec.write_records("d/a.tfrecord", [b"x" * n for n in range(4)], storage=storage)
     await asyncrec.write_records("d/z.tfrecord", [b"x"], compression="GZIP", storage=storage)
     report = await tools.index("d", layout="tfrecord", storage=storage)

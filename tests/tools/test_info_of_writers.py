@@ -53,7 +53,7 @@ async def test_one_that_was_given_up(tmp_path: Path) -> None:
     assert states(await tools.info(copy / "pages")) == {"one": "given up"}
 
 
-async def test_a_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> None:
+async def test_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="one") as one:
         await one.write(b"one")
         report = await tools.info(tmp_path / "pages")

@@ -203,7 +203,7 @@ async def test_progress_ends_at_total_despite_rereading_damaged_shards(storage: 
     assert seen == sorted(seen)
 
 
-async def test_a_cancelled_verify_leaves_nothing_open_and_nothing_running(storage: Storage) -> None:
+async def test_cancelled_verify_leaves_nothing_open_and_nothing_running(storage: Storage) -> None:
     await write_pages(storage, records=60)
     counting = Counting(storage)
     with anyio.CancelScope() as scope:

@@ -98,7 +98,7 @@ def test_unrepresentable_json_value_is_refused_by_name(value: object, said: str)
         from_json(value)
 
 
-def test_a_schema_says_which_features_are_lists() -> None:
+def test_schema_says_which_features_are_lists() -> None:
     schema = Schema(
         {
             "one": FixedLen((), "int64"),

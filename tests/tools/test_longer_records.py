@@ -54,7 +54,7 @@ async def _lengths(path: Path) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_the_manifest_tells_readers_of_longer_records(large: Path) -> None:
+async def test_manifest_tells_readers_of_longer_records(large: Path) -> None:
     manifest = await asyncrec.read_manifest(large)
     assert [shard.max_record_bytes for shard in manifest.shards] == [DEFAULT + 1]
     assert (await tools.verify(large)).ok
@@ -90,7 +90,7 @@ async def test_frames_that_are_moved_as_they_are_are_noted(large: Path, tmp_path
     assert (await tools.verify(tmp_path / "again")).ok
 
 
-async def test_a_checkpoint_keeps_the_note(large: Path, tmp_path: Path) -> None:
+async def test_checkpoint_keeps_note(large: Path, tmp_path: Path) -> None:
     await tools.copy(large, tmp_path / "pages")
     await tools.compact(tmp_path / "pages", manifest_only=True)
     assert [shard.max_record_bytes for shard in (await asyncrec.read_manifest(tmp_path / "pages")).shards] == [

@@ -202,7 +202,7 @@ async def long_lived(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "old"), ("last", "new"), ("newest-by=n", "old"), ("newest-by=text", "old")]
 )
-async def test_the_first_is_the_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
+async def test_first_is_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
     await long_lived(storage)
     await tools.dedupe("pages", "once", by="key", keep=keep, **into(storage))
     async with asyncrec.open_dataset("once", storage=storage) as dataset:
@@ -213,7 +213,7 @@ async def test_the_first_is_the_one_committed_first(storage: Storage, keep: str,
 
 
 @pytest.mark.parametrize("values", [[b"2026-01", b"2026-02", b""], [-5, 0, 3], [-1.5, -1.0, 0.0, 2.5]])
-async def test_the_newest_has_the_largest_value(storage: Storage, values: list[Any]) -> None:
+async def test_newest_has_largest_value(storage: Storage, values: list[Any]) -> None:
     records = [asyncrec.encode_example({"of": b"one", "age": value, "n": n}) for n, value in enumerate(values)]
     newest = records[max(range(len(values)), key=values.__getitem__)]
     await asyncrec.write_records("x.tfrecord", [*records, asyncrec.encode_example({"of": b"one"})], storage=storage)
@@ -221,7 +221,7 @@ async def test_the_newest_has_the_largest_value(storage: Storage, values: list[A
     assert await asyncrec.read_records("y.tfrecord", storage=storage) == [newest]
 
 
-async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
+async def test_age_that_cannot_be_is_refused(storage: Storage) -> None:
     record = asyncrec.encode_example({"long": b"x" * 33, "two": [1, 2]})
     await asyncrec.write_records("x.tfrecord", [record], storage=storage)
     for keep, said in (
@@ -239,7 +239,7 @@ async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
 
 @pytest.mark.parametrize("command", [tools.filter, tools.sample, tools.merge, tools.dedupe])
 @pytest.mark.parametrize("target", ["out/re.warc.gz", "out.jsonl", "out.parquet"])
-async def test_a_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
+async def test_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
     await write_pages(storage)
     before = await names(storage)
     options = {"where": where("label=1")} if command is tools.filter else {}

@@ -58,7 +58,7 @@ async def test_repair_copies_whole_file_and_reports_no_damage(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("compression", "pack"), [("GZIP", gzip.compress), ("ZLIB", zlib.compress)])
-async def test_the_target_is_compressed_as_the_source_is(
+async def test_target_is_compressed_as_source_is(
     compression: str, pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "bad").write_bytes(pack(framed(RECORDS))[:-1000])

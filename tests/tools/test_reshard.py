@@ -25,7 +25,7 @@ async def numbers(storage: Storage, path: str) -> list[int]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_number_of_shards_in_the_same_order(storage: Storage, compression: str) -> None:
+async def test_number_of_shards_in_same_order(storage: Storage, compression: str) -> None:
     await write_pages(storage)
     report = await tools.reshard(
         "pages", "new/pages", num_shards=4, compression=compression, storage=storage, target_storage=storage
@@ -46,7 +46,7 @@ async def test_a_number_of_shards_in_the_same_order(storage: Storage, compressio
         assert SCHEMA.decode(await dataset.get_by_key("key 11"))["emb"][0] == 11
 
 
-async def test_a_size_and_a_number_of_records_are_kept(storage: Storage) -> None:
+async def test_size_and_number_of_records_are_kept(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "small", max_shard_bytes=700, storage=storage, target_storage=storage)
     assert all(shard.bytes <= 700 for shard in report.shards)
@@ -88,7 +88,7 @@ async def test_shuffle_is_reproducible_by_seed_and_keeps_keys(storage: Storage, 
     assert not list((tmp_path / "spill").glob("*"))
 
 
-async def test_a_shuffle_without_a_seed_has_seed_0(storage: Storage) -> None:
+async def test_shuffle_without_seed_has_seed_0(storage: Storage) -> None:
     await write_pages(storage)
     await tools.reshard("pages", "unsaid", shuffle=True, storage=storage, target_storage=storage)
     await tools.reshard("pages", "said", shuffle=True, seed=0, storage=storage, target_storage=storage)
@@ -336,7 +336,7 @@ async def test_records_after_damage_lose_keys_without_index(storage: Storage) ->
     assert loss.without_key > 0
 
 
-async def test_a_whole_data_set_has_no_losses(storage: Storage) -> None:
+async def test_whole_data_set_has_no_losses(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "new", on_corrupt="skip", storage=storage, target_storage=storage)
     assert (report.records, report.losses) == (30, [])

@@ -52,7 +52,7 @@ async def test_files_patterns_and_names(
         assert selection.records is None
 
 
-async def test_a_data_set_by_its_manifest(storage: Storage) -> None:
+async def test_data_set_by_its_manifest(storage: Storage) -> None:
     await fill(storage)
     async with selected("data/pages", storage=storage) as selection:
         assert selection.kind == "data set"
@@ -64,7 +64,7 @@ async def test_a_data_set_by_its_manifest(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["data", "data/"])
-async def test_a_folder_with_all_below_it(storage: Storage, path: str) -> None:
+async def test_folder_with_all_below_it(storage: Storage, path: str) -> None:
     await fill(storage)
     async with selected(path, storage=storage) as selection:
         assert selection.kind == "folder"
@@ -158,6 +158,6 @@ async def test_objects_for_each_shard_are_made_in_thread(
     assert threading.get_ident() not in threads
 
 
-async def test_a_store_in_which_nothing_is_says_so() -> None:
+async def test_store_in_which_nothing_is_says_so() -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing is stored here"):
         await tools.ls("", storage=MemoryStorage())

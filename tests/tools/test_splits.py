@@ -35,7 +35,7 @@ async def read(storage: Storage, path: str) -> list[dict[str, object]]:
         return [schema.decode(found.data) async for records in stream for found in records]
 
 
-async def test_a_table(storage: Storage) -> None:
+async def test_table(storage: Storage) -> None:
     await table(storage)
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", files=["file"], ratios=[0.6, 0.2, 0.2], seed=3,
@@ -59,7 +59,7 @@ async def test_a_table(storage: Storage) -> None:
     assert sorted(seen) == list(range(20))
 
 
-async def test_a_folder_for_each_label(storage: Storage) -> None:
+async def test_folder_for_each_label(storage: Storage) -> None:
     for number in range(10):
         for kind in ("dog", "cat"):
             await storage.put(f"in/{kind}/deep/{number}.png", b"%s %d" % (kind.encode(), number))
@@ -102,7 +102,7 @@ async def test_slow_row_and_file_work_runs_in_threads(storage: Storage, monkeypa
     assert len(rows) == 20, "each once, when its record is made"
 
 
-async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
+async def test_same_seed_gives_same_splits(storage: Storage) -> None:
     await table(storage)
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -214,7 +214,7 @@ async def test_missing_folder_raises_not_found(storage: Storage) -> None:
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 
-async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
+async def test_file_that_is_missing_changes_nothing(storage: Storage) -> None:
     await table(storage)
     await storage.delete("in/files/7.bin")
     with pytest.raises(ObjectNotFoundError, match=r"7\.bin"):
@@ -222,7 +222,7 @@ async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
     assert await names(storage, "out") == []
 
 
-async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
+async def test_folder_without_folders_is_refused(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
     with pytest.raises(DatasetError, match="no subfolder contains files"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
@@ -251,7 +251,7 @@ async def test_number_column_accepts_only_representable_plain_numbers(
     assert [row["n"] for row in await read(storage, "numbers/train")] == [value] * 5
 
 
-async def test_an_empty_cell_among_numbers_is_an_absent_value(storage: Storage) -> None:
+async def test_empty_cell_among_numbers_is_absent_value(storage: Storage) -> None:
     await storage.put("in/gaps.csv", b"score,count,text,nothing\n1.5,3,a,\n,4,,\n2.5,,b,\n")
     report = await tools.from_csv("in/gaps.csv", "gaps", ratios=[0.5, 0.5], storage=storage, target_storage=storage)
     assert report.types == {"score": "float32", "count": "int64", "text": "str", "nothing": "str"}

@@ -143,7 +143,7 @@ async def test_refused_shard_is_unreadable_not_damaged(storage: Storage) -> None
     assert [each.path for each in report.unreadable] == [shard]
 
 
-async def test_a_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
+async def test_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
     await write_pages(storage)
     down = FlakyStorage(storage, {0: Fault("error", for_good=True)})
     with pytest.raises(TransientStorageError):
@@ -207,7 +207,7 @@ async def test_shards_of_one_maker_are_adopted_together(storage: Storage) -> Non
     assert len([name for name in await names(storage) if name.startswith("_manifest/pages/dead-")]) <= 2
 
 
-async def test_a_damaged_orphan_is_not_adopted(storage: Storage) -> None:
+async def test_damaged_orphan_is_not_adopted(storage: Storage) -> None:
     await write_pages(storage)
     content = bytearray(await storage.get(await shard_of(storage)))
     content[20] ^= 1
@@ -255,7 +255,7 @@ async def test_shard_of_unfinished_job_is_left_at_any_age(storage: Storage) -> N
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
+async def test_tombstone_comes_before_deletion(storage: Storage) -> None:
     """So that whoever made it, and is only slow, cannot commit what is no more."""
     await write_pages(storage)
     await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
@@ -311,7 +311,7 @@ async def test_late_claim_is_deleted_unless_on_plain_names(
     assert await names(storage, "_manifest/pages/_claim-") == claims[1:]
 
 
-async def test_a_folder_is_verified_whole(storage: Storage) -> None:
+async def test_folder_is_verified_whole(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await write_pages(storage, "a/b/sheets", compression="GZIP")
     await asyncrec.write_records("a/plain.tfrecord", [b"x"], storage=storage)

@@ -175,7 +175,7 @@ async def test_recovery_removes_status_of_dead_writer(tmp_path: Path) -> None:
         await tools.watch(tmp_path / "others")
 
 
-async def test_a_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     with elsewhere(monkeypatch, tmp_path):
         await dies(storage, writer_id="far")
@@ -183,7 +183,7 @@ async def test_a_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkey
     assert (seen.state, seen.status, seen.host) == ("unknown", None, "elsewhere")
 
 
-async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
+async def test_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
     async with writing("pages", storage=storage, spool=tmp_path / "spool") as writer:
         await writer.write(b"a record")
         async with tools.open_watch(tmp_path / "spool") as watch:
@@ -219,7 +219,7 @@ async def test_status_write_failure_does_not_disturb_writer(tmp_path: Path) -> N
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
 
 
-async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_look_reads_only_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     get = type(storage).get
 
@@ -248,7 +248,7 @@ async def test_watch_counts_first_records_of_shards_by_feature(storage: Storage)
     assert (await tools.watch("pages", by="nothing", storage=storage)).classes == {"absent": 30}
 
 
-async def test_a_feature_without_a_value_is_counted_as_such(storage: Storage) -> None:
+async def test_feature_without_value_is_counted_as_such(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(asyncrec.encode_example({"label": np.array([], np.int64)}))
         await writer.write(asyncrec.encode_example({"label": [b"a", b"b"]}))
@@ -268,7 +268,7 @@ async def test_watch_of_store_folder_ignores_local_spool(
             assert [seen.id for seen in (await told(watch, 1)).writers] == [writer.writer_id]
 
 
-async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
+async def test_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
     numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)

@@ -101,9 +101,7 @@ async def test_another_owners_files_are_a_permission_error(tmp_path: Path, monke
             await storage.head("x")
 
 
-async def test_a_full_disk_publishes_nothing_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_disk_publishes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -153,7 +151,7 @@ async def test_storage_stops_own_thread_pool_on_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["scope", "task.cancel"])
-async def test_a_cancelled_call_is_settled_before_the_cancellation_comes(how: str) -> None:
+async def test_cancelled_call_is_settled_before_cancellation_comes(how: str) -> None:
     """Its result is not lost either: the cancellation waits for the next await."""
     running, go_on = threading.Event(), threading.Event()
     steps: list[str] = []
@@ -203,7 +201,7 @@ async def test_scheme_opens_storage_on_asyncio_and_rejects_trio(tmp_path: Path) 
         await asyncio.to_thread(trio.run, asyncrec.read_records, path)
 
 
-async def test_a_timeout_of_asyncio_is_still_a_timeout(tmp_path: Path) -> None:
+async def test_timeout_of_asyncio_is_still_timeout(tmp_path: Path) -> None:
     async with open_files(f"file+aiofiles://{tmp_path}") as storage:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):

@@ -50,7 +50,7 @@ async def test_head_treats_unexplained_404_as_endpoint_error(azure: FakeAzure) -
         ({"anonymous": True}, "no credentials (anonymous=True)"),
     ],
 )
-async def test_a_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:
+async def test_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:
     azure.plan = lambda kind, n: Fault("status", 403, words="AuthenticationFailed: c4n4ry")
     async with open_quick(azure.endpoint, **options) as storage:
         with pytest.raises(StoragePermissionError) as raised:

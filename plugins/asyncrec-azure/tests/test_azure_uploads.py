@@ -96,7 +96,7 @@ async def test_commit_deletes_wrongly_assembled_object(azure: FakeAzure) -> None
     assert not azure.blobs
 
 
-async def test_a_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
+async def test_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
     """Another writer publishes its own between our look and the deletion."""
 
     def plan(kind: str, n: int) -> Fault | None:
@@ -123,7 +123,7 @@ async def test_writer_fails_after_foreign_commit_discards_its_blocks(azure: Fake
 
 
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "commit"])
-async def test_an_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
+async def test_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
     """Every answer to the publishing request is lost: the object, by its upload's id, says that it is ours."""
     azure.plan = lambda kind, n: Fault("reset-after") if kind in ("put", "commit") else None
     async with open_quick(azure.endpoint, attempts=3) as storage:

@@ -70,7 +70,7 @@ async def test_metadata_reports_dataset_modification_time(tmp_path: Path) -> Non
     assert (before.name, before.item_count, after.item_count) == ("items", 0, 7)
 
 
-async def test_a_key_may_be_a_number_or_missing(tmp_path: Path) -> None:
+async def test_key_may_be_number_or_missing(tmp_path: Path) -> None:
     items = [{"id": 7}, {"id": 7}, {"id": "7"}, {"other": 1}, {"other": 2}, {"id": b"7"}]
     async with client(tmp_path, keys={"items": "id"}) as storage:
         data = await storage.create_dataset_client(name="items")
@@ -86,7 +86,7 @@ async def test_push_data_flushes_items_before_returning(tmp_path: Path) -> None:
         assert asyncrec.stats.writer_totals().buffered_bytes == before
 
 
-async def test_a_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
+async def test_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
     configuration = Configuration(purge_on_start=True)
     for _ in range(2):
         async with client(tmp_path, keys={"default": "url"}) as storage:

@@ -150,7 +150,7 @@ def test_reader_finds_every_intact_member_among_damaged() -> None:
     assert len(bad) >= 150
 
 
-def test_a_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc_members, "_HELD_BYTES", 1 << 20)
     empty_blocks = b"\0\0\0\xff\xff" * 2_000_000
     content = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + empty_blocks
@@ -178,7 +178,7 @@ def test_endless_http_headers_use_bounded_memory() -> None:
     assert converted(page(OK + bytes(2 << 20))) == (1, [])
 
 
-def test_a_body_is_inflated_in_slices(inflating: Inflating, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_is_inflated_in_slices(inflating: Inflating, monkeypatch: pytest.MonkeyPatch) -> None:
     body = random.Random(1).randbytes(8 << 20)
     raw = gzip.compress(body, 0)
 

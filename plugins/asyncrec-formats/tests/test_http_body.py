@@ -72,7 +72,7 @@ def test_oversized_body_is_rejected_while_decoding(headers: bytes, encoding: byt
         body_of(record, 1 << 20)
 
 
-def test_a_body_as_large_as_the_limit_is_taken() -> None:
+def test_body_as_large_as_limit_is_taken() -> None:
     record = message(gzip.compress(bytes(1 << 20)), b"Content-Encoding: gzip\r\n")
     assert body_of(record, 1 << 20) == bytes(1 << 20)
 

@@ -227,7 +227,7 @@ async def test_convert_pairs_each_response_with_own_request(storage: Storage, re
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
-async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
+async def test_warc_in_any_pieces_is_same(step: int) -> None:
     for compressed in (True, False):
         content = warc(compressed=compressed, pages=3)
         parser = _Parser("x", 256 << 20)

@@ -166,7 +166,7 @@ def test_reader_yields_large_distinct_values_in_pieces(tmp_path: Path) -> None:
     assert [decode_example(each)["t"] for piece in pieces for each in piece.records] == [[each] for each in values]
 
 
-def test_a_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
+def test_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
     records, bad = read(tmp_path, pa.table({"t": ["x" * 990, "y", "z" * 10]}), limit=1000)
     assert [each["t"] for each in records] == [[b"y"], [b"z" * 10]]
     assert [(where, "more than the limit of 1,000" in reason) for where, reason in bad] == [("row 1", True)]
@@ -205,7 +205,7 @@ def test_reader_gives_same_rows_for_any_encoding(tmp_path: Path, use_dictionary:
 
 
 @pytest.mark.parametrize("table", [pa.table({}), pa.table({"a": pa.array([], pa.string())}), pa.table({"a": [None]})])
-def test_a_file_of_nothing_has_no_records_to_lose(tmp_path: Path, table: pa.Table) -> None:
+def test_file_of_nothing_has_no_records_to_lose(tmp_path: Path, table: pa.Table) -> None:
     records, bad = read(tmp_path, table)
     assert (records, bad) == ([{}] * table.num_rows, [])
 

@@ -179,7 +179,7 @@ async def test_convert_rejects_non_page_record_and_writes_no_file(tmp_path: Path
     assert not (tmp_path / "x.warc").exists()
 
 
-def test_a_value_cannot_end_its_header() -> None:
+def test_value_cannot_end_its_header() -> None:
     page = pages.page("http://a/\r\nWARC-Type: metadata", b"", status=200, reason="OK\r\nX: y", headers=b"A: b")
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
     *_, record = ArchiveIterator(io.BytesIO(out))

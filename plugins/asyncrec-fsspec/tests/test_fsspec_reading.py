@@ -142,7 +142,7 @@ async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypat
     assert threading.get_ident() not in threads
 
 
-async def test_a_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a data set is called so would cost a listing of all that is below the folder."""
 
     listed: list[str] = []
@@ -166,7 +166,7 @@ async def test_impossible_date_becomes_epoch(
         assert (await storage.head("x")).modified == datetime.fromtimestamp(0, UTC)
 
 
-async def test_a_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
+async def test_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
     async with asyncrec.open_storage(f"memory://fsspec-{uuid.uuid4().hex}") as memory:
         async with asyncrec.open_sharded_writer("pages", storage=memory, max_shard_records=3) as writer:
             for n in range(10):

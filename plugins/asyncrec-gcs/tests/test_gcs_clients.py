@@ -69,7 +69,7 @@ async def test_native_cancellation_too_leaves_all_or_nothing(gcs: FakeGcs, monke
 
 
 @asyncio_only
-async def test_a_native_timeout_that_comes_while_sheltered_still_counts() -> None:
+async def test_native_timeout_that_comes_while_sheltered_still_counts() -> None:
     release = asyncio.Event()
 
     async def operation() -> str:

@@ -21,7 +21,7 @@ asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 DATA = content(3 * UNIT + 5)
 
 
-async def test_a_given_token_is_sent(gcs: FakeGcs) -> None:
+async def test_given_token_is_sent(gcs: FakeGcs) -> None:
     gcs.token = CANARY
     async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
         await storage.put("key", DATA)
@@ -29,7 +29,7 @@ async def test_a_given_token_is_sent(gcs: FakeGcs) -> None:
     assert {headers.get("Authorization") for headers in gcs.seen} == {f"Bearer {CANARY}"}
 
 
-async def test_the_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_file: str) -> None:
+async def test_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_file: str) -> None:
     async with open_quick(service_file=service_file) as storage:
         await storage.put("key", DATA)
     async with open_quick(anonymous=True, endpoint=gcs.url) as storage:

@@ -58,7 +58,7 @@ def test_status_maps_to_its_error_kind(
 
 @pytest.mark.parametrize("condition", ["", "none"])
 @pytest.mark.parametrize("status", [400, 412])
-def test_a_refused_checksum_is_an_integrity_error(status: int, condition: Condition) -> None:
+def test_refused_checksum_is_integrity_error(status: int, condition: Condition) -> None:
     """Google says 400, its testbench 412: not that the object is there already."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
     assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError

@@ -80,7 +80,7 @@ def test_url_splits_into_bucket_and_bare_prefix() -> None:
     assert parts("gs://bucket/a/b/") == ("bucket", "a/b")
 
 
-def test_an_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
     access = Options.of("gs://bucket")[0].access
     assert (access.endpoint, access.emulator) == ("http://localhost:4443", True)

@@ -69,7 +69,7 @@ async def test_reads_stay_correct_after_cancelled_read(secure: FakeGcs, monkeypa
             assert await storage.get("10000") == LARGE[:10_000]
 
 
-async def test_a_certificate_that_is_not_trusted_is_refused(secure: FakeGcs) -> None:
+async def test_certificate_that_is_not_trusted_is_refused(secure: FakeGcs) -> None:
     async with open_gcs("gs://bucket", endpoint=secure.url, token=CANARY) as storage:
         with pytest.raises(StorageError, match="certificate"):
             await storage.get("1")

@@ -45,7 +45,7 @@ def test_any_name_survives_a_query(name: str, offset: str) -> None:
     assert query["maxResults"] == ["5"]
 
 
-def test_an_upload_that_is_not_exclusive_has_no_precondition() -> None:
+def test_upload_that_is_not_exclusive_has_no_precondition() -> None:
     assert "ifGenerationMatch" not in protocol.session_url(ENDPOINT, "bucket", "name", exclusive=False)
 
 
@@ -56,7 +56,7 @@ def test_content_range_names_total_only_at_end(start: int, length: int) -> None:
     assert protocol.content_range(start, length, end) == f"bytes {start}-{end - 1}/{end}"
 
 
-def test_an_empty_last_request_names_only_the_total() -> None:
+def test_empty_last_request_names_only_total() -> None:
     assert protocol.content_range(0, 0, 0) == "bytes */0"
     assert protocol.content_range(512, 0, 512) == "bytes */512"
     with pytest.raises(ValueError, match="states the total"):
@@ -83,7 +83,7 @@ def test_range_header_matches_parsed_content_range(start: int, length: int) -> N
     assert parse_content_range(answer) == (start, start + length, 1 << 60)
 
 
-def test_an_object_is_parsed() -> None:
+def test_object_is_parsed() -> None:
     item = {
         "name": "a/b",
         "size": "9",
@@ -101,7 +101,7 @@ def test_an_object_is_parsed() -> None:
     assert protocol.parse_object(json.dumps(ours).encode()).upload == "id-of-ours"
 
 
-def test_a_checksum_and_a_date_may_be_missing() -> None:
+def test_checksum_and_date_may_be_missing() -> None:
     info = protocol.parse_object(b'{"name": "a", "size": "0", "generation": "1"}').info
     assert info.crc32c is None
     assert info.modified.tzinfo is not None
@@ -131,7 +131,7 @@ def test_parsers_raise_only_value_errors(body: bytes) -> None:
             parse(body)
 
 
-def test_a_listing_has_its_objects_and_the_next_page() -> None:
+def test_listing_has_its_objects_and_next_page() -> None:
     item = {"name": "a", "size": "1", "generation": "7"}
     infos, page = protocol.parse_listing(json.dumps(LIST | {"items": [item], "nextPageToken": "t"}).encode())
     assert [info.key for info in infos] == ["a"]

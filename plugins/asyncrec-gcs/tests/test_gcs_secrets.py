@@ -90,7 +90,7 @@ async def test_secrets_are_in_no_error_log_repr_or_pickle(
 
 
 @asyncio_only
-async def test_a_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
+async def test_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
     async with open_quick(token=CANARY) as storage:
         with pytest.raises(TypeError, match="open another") as raised:
             pickle.Pickler(io.BytesIO()).dump(storage)

@@ -32,7 +32,7 @@ async def test_receive_sends_one_range_request_for_one_generation(gcs: FakeGcs) 
 
 
 @pytest.mark.slow
-async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
+async def test_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         sources = [storage.open_source("key", start=n) for n in range(1_000)]
@@ -50,7 +50,7 @@ async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset", "reset-after", "truncate"])
-async def test_a_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
+async def test_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
     """The core goes on from where it is; nothing is repeated below it."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
@@ -88,7 +88,7 @@ async def test_error_carries_retry_after_of_store(gcs: FakeGcs) -> None:
     assert raised.value.retry_after == 7.0
 
 
-async def test_an_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
+async def test_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.objects.clear()
@@ -99,7 +99,7 @@ async def test_an_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> No
             await source.receive(10)
 
 
-async def test_a_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
+async def test_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             [info async for info in storage.list_objects()]
@@ -162,9 +162,7 @@ async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end
     assert gcs.counts["meta"] == (not expected), "an answer without bytes does not say what it is of"
 
 
-async def test_an_answer_without_a_generation_makes_the_source_look(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answer_without_generation_makes_source_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gcs.put("key", DATA)
     read = gcs._read
 
@@ -180,7 +178,7 @@ async def test_an_answer_without_a_generation_makes_the_source_look(
     assert gcs.log == ["read", "meta", "read"]
 
 
-async def test_an_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
+async def test_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         async with storage.open_source("key") as source:
@@ -203,7 +201,7 @@ async def test_source_requires_open_context_and_positive_size(gcs: FakeGcs) -> N
     assert gcs.counts["read"] == 0
 
 
-async def test_a_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
+async def test_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         old = await storage.head("key")

@@ -40,7 +40,7 @@ async def test_abort_ends_on_any_status_of_gone_session(
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 4)])
-async def test_an_abort_that_fails_is_logged_and_hides_nothing(
+async def test_abort_that_fails_is_logged_and_hides_nothing(
     gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""

@@ -25,7 +25,7 @@ async def test_upload_sends_session_chunks_and_last_request(gcs: FakeGcs) -> Non
 
 
 @pytest.mark.parametrize("size", [0, 1, UNIT - 1, UNIT])
-async def test_a_small_object_takes_two_requests(gcs: FakeGcs, size: int) -> None:
+async def test_small_object_takes_two_requests(gcs: FakeGcs, size: int) -> None:
     async with open_quick(chunk_size=4 * UNIT) as storage:
         await write(storage, DATA[:size])
     assert gcs.log == ["open", "last"]
@@ -37,7 +37,7 @@ async def _head(gcs: FakeGcs, key: str) -> object:
         return await storage.head(key)
 
 
-async def test_a_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:
+async def test_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             async with storage.open_sink("key"):
@@ -83,7 +83,7 @@ async def test_racing_exclusive_writers_yield_one_winner(gcs: FakeGcs, how: str)
     assert not gcs.unfinished
 
 
-async def test_a_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
+async def test_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
     async with open_quick() as storage:
         opening = storage.open_sink("key")
         async with opening as sink:

@@ -33,7 +33,7 @@ LONG = content(400_000)  # more than is asked for at first
         ("caf\u00e9", "caf%C3%A9"), ("a#b", "a%23b"), ("x?sig=a%2Fb&y=1", "x?sig=a%2Fb&y=1"),
     ],
 )  # fmt: skip
-async def test_a_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
+async def test_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
     web.store(path, DATA)
     async with open_http(web.url) as storage:
         assert await storage.get(key) == DATA
@@ -41,7 +41,7 @@ async def test_a_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: 
         assert await storage.get(found) == DATA
 
 
-async def test_a_query_is_put_behind_every_address(web: WebServer) -> None:
+async def test_query_is_put_behind_every_address(web: WebServer) -> None:
     web.store("data/x?sv=1&sig=s", DATA)
     async with open_http(f"{web.url}/data", query="?sv=1&sig=s") as storage:
         assert await storage.get("x") == DATA
@@ -59,7 +59,7 @@ async def test_source_follows_redirects_and_reuses_final_address(web: WebServer)
         assert await receive_exactly(source, 10) == LONG[300_000:300_010]
 
 
-async def test_a_ring_of_redirects_ends(web: WebServer) -> None:
+async def test_ring_of_redirects_ends(web: WebServer) -> None:
     web.redirects = {"x": "/y", "y": "/x"}
     async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="redirected more than 5 times"):

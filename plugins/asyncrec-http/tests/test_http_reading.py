@@ -101,7 +101,7 @@ async def test_source_reads_each_window_in_one_request(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("data", [DATA, b"x"])
-async def test_a_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
+async def test_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
     web.store("x", data)
     async with open_http(web.url) as storage:
         assert await storage.get("x") == data
@@ -111,7 +111,7 @@ async def test_a_small_file_is_one_request_and_no_look(web: WebServer, data: byt
     assert web.log == ["GET", "GET", "HEAD"]
 
 
-async def test_an_empty_file_is_at_most_two_requests(web: WebServer) -> None:
+async def test_empty_file_is_at_most_two_requests(web: WebServer) -> None:
     web.store("x", b"")
     async with open_http(web.url) as storage:
         assert await storage.get("x") == b""
@@ -128,7 +128,7 @@ async def test_source_reads_file_versioned_by_date_only(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
+async def test_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
     web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
@@ -137,7 +137,7 @@ async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: 
     assert web.log == ["GET", "HEAD", "GET"], "what does not fit is asked for again"
 
 
-async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
+async def test_range_that_is_too_long_is_refused(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
     async with open_http(web.url) as storage:
@@ -192,7 +192,7 @@ async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, mo
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
+async def test_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
     web.ranges = ranges
     web.store("x", DATA)
     web.plan = nth(1, Fault("truncate"), "GET")
@@ -236,7 +236,7 @@ async def test_source_never_mixes_bytes_of_replaced_file(web: WebServer, tags: s
             assert head + await receive_all(source) == DATA
 
 
-async def test_an_empty_file_is_empty(web: WebServer) -> None:
+async def test_empty_file_is_empty(web: WebServer) -> None:
     web.store("x", b"")
     for web.heads in (True, False):
         async with open_http(web.url) as storage:
@@ -288,7 +288,7 @@ async def test_another_status_is_no_refusal_to_look(web: WebServer) -> None:
         ("", "Sonntag \xe4"),
     ],
 )
-async def test_a_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, date: str) -> None:
+async def test_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, date: str) -> None:
     web.files["x"] = File(DATA, tag, date)
     web.etags = bool(tag)
     async with open_http(web.url) as storage:

@@ -28,7 +28,7 @@ def test_report_command_shows_damage_and_exits_with_1(run: Run, damaged: Path) -
     assert "does not match its checksum" in Path("page.html").read_text("utf-8")
 
 
-def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:
+def test_file_of_text_is_asked_about(run: Run, data: Path) -> None:
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("report", "rows.tfrecord", "-o", "page.html")
     assert result.code == 1

@@ -63,7 +63,7 @@ async def test_page_holds_at_most_four_megabytes_of_images() -> None:
 
 
 @pytest.mark.slow
-async def test_a_record_of_fifty_megabytes_gives_a_small_page() -> None:
+async def test_record_of_fifty_megabytes_gives_small_page() -> None:
     storage = MemoryStorage()
     large = asyncrec.encode_example({"body": os.urandom(MIB) * 50, "numbers": np.zeros(MIB, np.float32)})
     small = [asyncrec.encode_example({"body": "x" * i}) for i in range(20)]

@@ -180,7 +180,7 @@ async def test_first_refused_shard_determines_error(jobs: int | None) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_report_leaves_nothing_open() -> None:
+async def test_cancelled_report_leaves_nothing_open() -> None:
     storage = Counting(await folder(records=4, size=2_500_000))
     with anyio.CancelScope() as scope:
         await report("d", jobs=3, storage=storage, progress=lambda done, total: scope.cancel())

@@ -91,7 +91,7 @@ def test_profile_finds_class_feature_by_name_and_values(rows: list[dict[str, obj
     assert (found and found.name) == expected
 
 
-def test_the_class_feature_may_be_named() -> None:
+def test_class_feature_may_be_named() -> None:
     profile = profile_of(*examples({"label": 1, "x": 5}, {"label": 2, "x": 5}), class_feature="x")
     assert profile.classes() is profile.features["x"]
 
@@ -114,7 +114,7 @@ def test_profile_bounds_kept_images_across_features() -> None:
     assert sum(feature.strings.too_large for feature in profile.features.values()) >= 8 * 24 - len(kept)
 
 
-def test_an_image_of_too_many_pixels_is_not_kept() -> None:
+def test_image_of_too_many_pixels_is_not_kept() -> None:
     bomb = PNG[:16] + (60_000).to_bytes(4, "big") * 2
     strings = profile_of(*examples({"image": bomb})).features["image"].strings
     assert (strings.pictures, strings.too_large) == ([], 1)
@@ -141,5 +141,5 @@ def test_any_bytes_are_an_example_or_another_record(records: list[bytes]) -> Non
     assert all(isinstance(feature, Feature) for feature in profile.features.values())
 
 
-def test_the_names_of_classes_are_such_as_are_compared() -> None:
+def test_names_of_classes_are_such_as_are_compared() -> None:
     assert [name.lower() for name in profile_module._CLASS_NAMES] == list(profile_module._CLASS_NAMES)

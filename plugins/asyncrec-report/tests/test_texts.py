@@ -45,7 +45,7 @@ def test_sniff_handles_long_run_of_comments() -> None:
     assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
 
 
-def test_a_piece_of_text_and_a_piece_of_bytes() -> None:
+def test_piece_of_text_and_piece_of_bytes() -> None:
     assert preview(b"short") == ("short", True)
     assert preview(b"x" * 300) == ("x" * 240 + "…", True)
     assert preview(b"\x00\xff") == ("00 ff", False)

@@ -78,7 +78,7 @@ async def test_page_shows_non_example_records_by_kind() -> None:
     assert "ff 00" in page
 
 
-async def test_a_folder_of_several_data_sets_is_one_page() -> None:
+async def test_folder_of_several_data_sets_is_one_page() -> None:
     storage = MemoryStorage()
     for split in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"data/{split}", storage=storage, num_shards=2) as writer:

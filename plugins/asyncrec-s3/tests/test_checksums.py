@@ -25,7 +25,7 @@ def checksums_sent(proxy: Any, operation: str) -> list[str]:
     return ["+".join(short for name, short in names.items() if name in request.headers) for request in sent]
 
 
-async def test_a_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
+async def test_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
     """MD5 costs thirty times as much. It is sent until an answer has shown that CRC32C is compared."""
     proxy.echoes = True
     async with open_storage(max_concurrency=1) as storage:
@@ -165,7 +165,7 @@ def test_connection_presumes_capabilities_of_aws_endpoints_only(url: str, aws: b
         ({}, None, None, False),
     ],
 )
-def test_an_answer_to_a_put_confirms_what_it_names(
+def test_answer_to_put_confirms_what_it_names(
     answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
 ) -> None:
     """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""

@@ -41,7 +41,7 @@ async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: 
             assert f"/{region}/s3/" in headers["Authorization"]
 
 
-async def test_a_missing_profile_is_said_by_name(open_storage: Open) -> None:
+async def test_missing_profile_is_said_by_name(open_storage: Open) -> None:
     with pytest.raises(StoragePermissionError, match="nobody"):
         async with open_storage(profile="nobody"):
             pass
@@ -56,7 +56,7 @@ async def test_missing_credentials_raise_with_remedy(open_storage: Open, monkeyp
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-async def test_a_newline_behind_a_key_is_said_at_once(
+async def test_newline_behind_key_is_said_at_once(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As of a secret that was read from a file."""
@@ -87,7 +87,7 @@ async def test_profile_with_missing_reference_raises_at_once(
             await storage.put("x", b"x")
 
 
-async def test_a_profile_gives_credentials(
+async def test_profile_gives_credentials(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """Found as the SDK finds them, in its configuration files."""

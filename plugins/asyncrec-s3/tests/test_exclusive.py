@@ -74,7 +74,7 @@ async def test_refused_put_proves_condition_is_honoured(
         assert await storage.get("a") == OTHER
 
 
-async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
+async def test_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
     """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
@@ -173,7 +173,7 @@ async def test_exclusive_object_replaced_afterwards_counts_as_published(
 
 
 @pytest.mark.parametrize(("ignores", "expected"), [(frozenset(), True), (CEPH, False), (NOTHING, False)])
-async def test_a_store_can_be_asked_whether_completions_are_exclusive(
+async def test_store_can_be_asked_whether_completions_are_exclusive(
     open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
 ) -> None:
     """And it leaves nothing behind; what it shows is believed from then on."""

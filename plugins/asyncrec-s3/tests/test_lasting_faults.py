@@ -34,7 +34,7 @@ def always(operation: str, fault: str) -> Callable[[Any], str | None]:
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])
 @pytest.mark.parametrize("fault", ["500", "403", "reset"])
-async def test_a_fault_for_good_reaches_the_caller(
+async def test_fault_for_good_reaches_caller(
     open_impatient: Open, proxy: Any, whole: Any, operation: str, fault: str
 ) -> None:
     """Nothing is published, nothing left, an older object untouched."""
@@ -49,7 +49,7 @@ async def test_a_fault_for_good_reaches_the_caller(
 
 
 @pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "PutObject"])
-async def test_an_answer_that_never_comes_is_settled_by_looking(
+async def test_answer_that_never_comes_is_settled_by_looking(
     open_impatient: Open, proxy: Any, whole: Any, operation: str
 ) -> None:
     """The effect takes place and every answer is lost: it was published, and is said to be."""

@@ -96,7 +96,7 @@ async def test_one_fault_in_reading_is_got_over(
     assert hit >= {f"x-{n}" for n in range(4)}
 
 
-async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
+async def test_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
     """The store says BadDigest when a body does not have the checksum that came with it: damaged in transit."""
     hit: list[int] = []
 
@@ -114,7 +114,7 @@ async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, wh
 
 
 @pytest.mark.slow
-async def test_a_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
+async def test_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
     """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
 
     def content(n: int) -> bytes:

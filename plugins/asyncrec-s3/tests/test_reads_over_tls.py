@@ -96,7 +96,7 @@ async def test_sixteen_reads_at_once_come_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["https"], indirect=True)
-async def test_a_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
+async def test_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
     async with run(verify=True) as (server, storage):
         with pytest.raises(StorageError, match=r"(?i)certificate|ssl"):
             await storage.get("1")
@@ -190,7 +190,7 @@ async def test_reads_stay_correct_after_cancelled_read(run: Run) -> None:
         (400, "AuthorizationHeaderMalformed"),
     ],
 )  # fmt: skip
-async def test_a_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: tuple[int, str]) -> None:
+async def test_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: tuple[int, str]) -> None:
     region = "us-east-1"
 
     def plan(asked: Asked) -> web.Response | None:

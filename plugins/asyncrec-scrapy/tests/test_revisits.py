@@ -42,7 +42,7 @@ def test_second_run_stores_revisits_but_yields_whole_pages(again: Crawl, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_third_run_refers_to_the_first(again: Crawl, tmp_path: Path) -> None:
+def test_third_run_refers_to_first(again: Crawl, tmp_path: Path) -> None:
     for _ in range(3):
         assert again.run()[0] == 0
     with blocking.open_dataset(tmp_path / "crawl/pages") as dataset:

@@ -105,7 +105,7 @@ def test_sparse_and_tensor_are_structs(spark: Any, tmp_path: Path) -> None:
     assert row["t"]["shape"] == [2, 1]
 
 
-def test_a_schema_of_the_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) -> None:
+def test_schema_of_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64"), "maybe": VarLen("int64"), "name": FixedLen((), "str")})
     with blocking.open_sharded_writer(tmp_path / "d", schema=schema) as writer:
         writer.write(schema.encode({"id": 1, "name": "x"}))
@@ -137,7 +137,7 @@ def test_reading_reports_missing_path_and_unknown_option(spark: Any, tmp_path: P
         load(spark, tmp_path / "d", colums="id")
 
 
-def test_a_damaged_record_is_named_by_its_file(spark: Any, tmp_path: Path) -> None:
+def test_damaged_record_is_named_by_its_file(spark: Any, tmp_path: Path) -> None:
     path = source(tmp_path)
     shard = min(tmp_path.glob("source-*.tfrecord"))
     content = bytearray(shard.read_bytes())

@@ -143,7 +143,7 @@ def test_recover_abandons_job_of_killed_driver_on_request(tmp_path: Path) -> Non
         blocking.read_manifest(tmp_path / "d")
 
 
-def test_an_empty_frame_is_an_empty_data_set(spark: Any, tmp_path: Path) -> None:
+def test_empty_frame_is_empty_data_set(spark: Any, tmp_path: Path) -> None:
     save(rows(spark).where("id < 0"), tmp_path / "d")
     assert blocking.read_manifest(tmp_path / "d").records == 0
     assert spark.read.format("asyncrec").load(str(tmp_path / "d")).collect() == []

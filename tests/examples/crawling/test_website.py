@@ -55,7 +55,7 @@ def test_links_before_broken_markup_count_and_each_once() -> None:
     assert links_in(page('<a href="c"><a href="c"><![nonsense[<a href="d">')) == ["http://h/a/c"]
 
 
-def test_a_redirect_leads_to_its_location() -> None:
+def test_redirect_leads_to_its_location() -> None:
     moved = pages.page("http://h/a", status=301, headers={"location": "/a/"})
     assert is_redirect(moved)
     assert links_in(moved) == ["http://h/a/"]
@@ -115,7 +115,7 @@ class TestSite:
                 assert not site.allows("http://127.0.0.1:1/public/a.html")
                 assert not site.allows("http://elsewhere.example/")
 
-    async def test_a_site_without_robots_txt_allows_all(self) -> None:
+    async def test_site_without_robots_txt_allows_all(self) -> None:
         with SiteServer({}) as server:
             async with open_site(server.url, delay=0) as site:
                 assert site.allows(f"{server.url}private/a.html")
@@ -136,7 +136,7 @@ class TestSite:
         assert (page["status"], page["content_type"], page["content"]) == (200, "application/x-test", body)
         assert server.asked == [("/robots.txt", USER_AGENT), ("/b", USER_AGENT)]
 
-    async def test_a_redirect_is_reported_not_followed(self) -> None:
+    async def test_redirect_is_reported_not_followed(self) -> None:
         with SiteServer({"/old": (301, {"Location": "/new"}, b"")}) as server:
             async with open_site(server.url, delay=0) as site:
                 page = await site.fetch(f"{server.url}old")
@@ -151,7 +151,7 @@ class TestSite:
             ((200, {"Content-Length": "9"}, b"short"), "ClientPayloadError"),
         ],
     )
-    async def test_a_page_that_is_not_had_says_why(self, answer: Answer, reason: str) -> None:
+    async def test_page_that_is_not_had_says_why(self, answer: Answer, reason: str) -> None:
         with SiteServer({"/a": answer}) as server:
             async with open_site(server.url, delay=0) as site:
                 with pytest.raises(NotFetched, match=reason):

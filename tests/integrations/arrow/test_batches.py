@@ -78,7 +78,7 @@ def test_sequences_come_back() -> None:
     assert to_batch(to_records(batch), schema).equals(batch)
 
 
-def test_an_empty_batch_has_all_columns() -> None:
+def test_empty_batch_has_all_columns() -> None:
     batch = to_batch([], EVERY_ENTRY)
     assert (batch.num_rows, batch.schema.names) == (0, list(EVERY_ENTRY.features))
     assert to_records(batch) == []
@@ -114,7 +114,7 @@ def test_misfit_record_error_matches_decode_batch(bad: dict[str, object], schema
     assert "record 40 of the batch" in str(raised.value)
 
 
-def test_an_arrow_schema_may_be_asked_for() -> None:
+def test_arrow_schema_may_be_asked_for() -> None:
     """A column of one value that may be null is one where the record has it."""
     wanted = pa.schema(
         [pa.field("n", pa.int32()), pa.field("s", pa.large_string()), pa.field("t", pa.timestamp("ms"), nullable=False)]
@@ -180,7 +180,7 @@ def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
         (pa.array([1e300]), FixedLen((), "float64"), "float32"),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str) -> None:
+def test_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str) -> None:
     with pytest.raises(SchemaError, match=fault) as raised:
         to_records(pa.table({"x": column}), Schema({"x": entry}))
     assert "'x'" in str(raised.value)
@@ -206,7 +206,7 @@ def test_null_inside_list_is_reported_by_row(column: Any, entry: Any) -> None:
             to_records(part, schema)
 
 
-def test_a_column_that_is_missing_is_named() -> None:
+def test_column_that_is_missing_is_named() -> None:
     with pytest.raises(SchemaError, match="no column 'b'"):
         to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": FixedLen((), "int64")}))
     assert len(to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": VarLen("int64")}))) == 1
@@ -262,14 +262,14 @@ def test_wrong_batch_and_schema_types_are_refused() -> None:
         to_batch([], {"a": 1})
 
 
-def test_a_sparse_without_values_is_empty() -> None:
+def test_sparse_without_values_is_empty() -> None:
     schema = Schema({"s": Sparse("float32", (3,), ("i",), "v")})
     batch = to_batch([encode_example({}), encode_example({"i": 1, "v": 2.0})], schema)
     assert batch.to_pylist() == [{"s": {"indices": [], "values": []}}, {"s": {"indices": [[1]], "values": [2.0]}}]
     assert to_batch(to_records(batch), schema).equals(batch)
 
 
-def test_a_tensor_of_text_comes_back() -> None:
+def test_tensor_of_text_comes_back() -> None:
     schema = Schema({"t": Tensor("str")})
     records = [encode_example({"t": ["a", "b"], "t_shape": [2, 1]}), encode_example({"t": ["c"]})]
     batch = to_batch(records, schema)

@@ -94,13 +94,13 @@ async def test_workers_share_uncounted_files_whole(tmp_path: Path) -> None:
     assert shares == [[97, 99], [98]]
 
 
-async def test_a_part_of_a_split_is_read(tmp_path: Path) -> None:
+async def test_part_of_split_is_read(tmp_path: Path) -> None:
     await write(tmp_path / "train")
     assert await numbers(tmp_path, split="train[295:305]") == list(range(295, 305))
     assert await numbers(tmp_path, split="train[50%:]", worker=(1, 2)) == list(range(750, 1000))
 
 
-async def test_a_store_that_is_open_is_read(tmp_path: Path) -> None:
+async def test_store_that_is_open_is_read(tmp_path: Path) -> None:
     async with open_storage(f"memory://{tmp_path.name}") as store:
         await write("a/d", storage=store)
         assert await numbers("a/d", storage=store, worker=(1, 2)) == list(range(500, 1000))
@@ -144,7 +144,7 @@ async def test_shard_shorter_than_manifest_is_an_error(tmp_path: Path) -> None:
         await numbers(tmp_path / "d")
 
 
-async def test_a_cancelled_read_loses_no_batch(tmp_path: Path) -> None:
+async def test_cancelled_read_loses_no_batch(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=20)
     found: list[int] = []
     async with open_batches(tmp_path / "d", batch_rows=3) as reader:

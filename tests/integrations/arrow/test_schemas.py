@@ -45,7 +45,7 @@ def test_every_entry_maps_to_its_column() -> None:
     assert [field.name for field in arrow if field.nullable] == ["tags"]
 
 
-def test_a_sequence_is_a_list_of_its_steps() -> None:
+def test_sequence_is_list_of_its_steps() -> None:
     schema = Schema({"frames": Sequence(FixedLen((2,), "int64")), "words": Sequence(VarLen("bytes"))})
     assert [str(kind) for kind in arrow_schema(schema).types] == [
         "list<item: fixed_size_list<item: int64>[2]>",
@@ -53,7 +53,7 @@ def test_a_sequence_is_a_list_of_its_steps() -> None:
     ]
 
 
-def test_the_schema_comes_back_from_the_metadata() -> None:
+def test_schema_comes_back_from_metadata() -> None:
     assert schema_of(arrow_schema(EVERY_ENTRY)) == EVERY_ENTRY
     assert schema_of(pickle.loads(pickle.dumps(arrow_schema(EVERY_ENTRY)))) == EVERY_ENTRY
 

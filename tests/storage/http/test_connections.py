@@ -18,7 +18,7 @@ class ClientError(OSError):
     host, port = "store.example", 443
 
 
-def test_a_refused_connection_names_its_address() -> None:
+def test_refused_connection_names_its_address() -> None:
     fault = connection_fault(ClientError(111, "secret"), "az://crawl/x: writing")
     assert str(fault) == "az://crawl/x: writing: ClientError (store.example:443, errno 111)"
     assert isinstance(fault, TransientStorageError)
@@ -48,7 +48,7 @@ def test_unknown_host_is_lasting_fault_unlike_silent_resolver(number: int, lasti
     assert "secret" not in str(fault)
 
 
-def test_a_ring_of_causes_ends() -> None:
+def test_ring_of_causes_ends() -> None:
     first, second = OSError(), OSError()
     first.__cause__, second.__cause__ = second, first
     assert isinstance(connection_fault(first, "what"), TransientStorageError)

@@ -26,7 +26,7 @@ def test_invalid_retry_after_header_is_ignored(value: str | None) -> None:
     assert parse_retry_after(value) is None
 
 
-def test_a_date_without_a_time_zone_is_in_utc() -> None:
+def test_date_without_time_zone_is_in_utc() -> None:
     assert parse_http_date("Sat, 21 Nov 2026 06:38:50") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
     assert parse_http_date("Sat, 21 Nov 2026 07:38:50 +0100") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def test_invalid_http_date_is_ignored(value: str | None) -> None:
     assert parse_http_date(value) is None
 
 
-def test_a_content_range_says_which_bytes_of_how_many() -> None:
+def test_content_range_says_which_bytes_of_how_many() -> None:
     assert parse_content_range("bytes 0-0/1") == (0, 1, 1)
     assert parse_content_range(" bytes 7-9/* ") == (7, 10, None)
 

@@ -101,7 +101,7 @@ async def test_continuous_reader_gets_one_response_from_start() -> None:
         assert slots.left == 1
 
 
-async def test_a_reader_that_asks_for_little_gets_ranges() -> None:
+async def test_reader_that_asks_for_little_gets_ranges() -> None:
     async with Source(slots=StreamSlots(1)) as source:
         assert await receive_all(source, max_bytes=300) == DATA
         assert not source.answers
@@ -154,7 +154,7 @@ async def test_self_describing_source_passes_source_kit() -> None:
         await check_source(partial(Known, slots=slots), DATA)
 
 
-async def test_an_object_of_unknown_length_is_one_answer() -> None:
+async def test_object_of_unknown_length_is_one_answer() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots) as source:
         assert slots.left == 0, "it is under way"
@@ -165,7 +165,7 @@ async def test_an_object_of_unknown_length_is_one_answer() -> None:
     assert slots.left == 1
 
 
-async def test_a_small_range_of_an_unknown_object_holds_nothing() -> None:
+async def test_small_range_of_unknown_object_holds_nothing() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots, start=50, end=300) as source:
         assert (slots.left, source.answers[0].closed, source.buffered) == (1, 1, 250)
@@ -179,7 +179,7 @@ async def test_unknown_object_without_slot_starts_with_small_range() -> None:
         assert source.asked[0] == (312, 10_312)
 
 
-async def test_a_first_answer_that_fails_keeps_no_slot() -> None:
+async def test_first_answer_that_fails_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.breaks_at = 0
@@ -194,7 +194,7 @@ async def test_a_first_answer_that_fails_keeps_no_slot() -> None:
     assert (slots.left, source.answers[0].closed) == (1, 1)
 
 
-async def test_a_source_looks_where_its_answer_says_too_little() -> None:
+async def test_source_looks_where_its_answer_says_too_little() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.said = False
@@ -203,7 +203,7 @@ async def test_a_source_looks_where_its_answer_says_too_little() -> None:
         assert await receive_all(source, max_bytes=10_000) == DATA
 
 
-async def test_a_known_version_is_not_asked_for_on_entering() -> None:
+async def test_known_version_is_not_asked_for_on_entering() -> None:
     async with Known(info=INFO, slots=StreamSlots(1)) as source:
         assert source.info == INFO
         assert not source.answers

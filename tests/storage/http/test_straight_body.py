@@ -138,7 +138,7 @@ async def test_truncated_body_yields_received_bytes_then_error(serving: Serving,
         assert await rest(read) == content(1000)
 
 
-async def test_a_body_that_is_left_closes_its_connection(serving: Serving) -> None:
+async def test_body_that_is_left_closes_its_connection(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{8 << 20}")
         body = StraightBody.of(response, 8 << 20)
@@ -151,7 +151,7 @@ async def test_a_body_that_is_left_closes_its_connection(serving: Serving) -> No
         assert server.connections == 2
 
 
-async def test_a_cancelled_read_loses_nothing(serving: Serving) -> None:
+async def test_cancelled_read_loses_nothing(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{3 << 20}")
         body = StraightBody.of(response, 3 << 20)
@@ -168,7 +168,7 @@ async def test_a_cancelled_read_loses_nothing(serving: Serving) -> None:
         assert b"".join(blocks) == content(3 << 20)
 
 
-async def test_a_reader_that_rests_lets_the_sender_wait(serving: Serving) -> None:
+async def test_reader_that_rests_lets_sender_wait(serving: Serving) -> None:
     size = 64 << 20
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{size}")
@@ -193,14 +193,14 @@ async def test_body_on_foreign_event_loop_stays_with_aiohttp() -> None:
     assert StraightBody.of(Answer(), 5) is None
 
 
-async def test_a_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
+async def test_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
     async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
         assert StraightBody.of(response, 1000) is None
         assert await response.read() == content(1 << 20)
 
 
 @pytest.mark.parametrize("size", [1, 10_000, BLOCK + 1, 700_000, (3 << 20) + 7])
-async def test_a_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
+async def test_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
     async with serving() as (server, session):
         server.at_once = True
         for _ in range(3):

@@ -31,14 +31,14 @@ def test_sizes_are_numbers_or_text(text: str, size: int) -> None:
     assert byte_count(size, "max_shard_bytes") == size
 
 
-def test_a_float_that_is_whole_is_a_size() -> None:
+def test_float_that_is_whole_is_size() -> None:
     assert byte_count(1e6, "x") == 10**6
 
 
 @pytest.mark.parametrize(
     "value", ["", "x", "-1", "1 parsec", "64 M B", "1e6", "1.5", "1.5B", 1.5, True, None, b"64M", [1]]
 )
-def test_what_is_no_size_says_what_to_write(value: Any) -> None:
+def test_invalid_size_error_shows_valid_example(value: Any) -> None:
     with pytest.raises(ArgumentError, match=r"max_shard_bytes.*'64MiB'"):
         byte_count(value, "max_shard_bytes")
 
@@ -82,7 +82,7 @@ async def test_compressions_are_named_in_any_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [5, ("a", 1), 1.5])
-async def test_a_key_of_the_wrong_type_is_told_what_a_key_is(tmp_path: Path, key: Any) -> None:
+async def test_key_of_wrong_type_error_explains_valid_keys(tmp_path: Path, key: Any) -> None:
     said = f"a key must be a str or bytes, not {type(key).__name__}; convert it to text"
     async with asyncrec.open_sharded_writer(tmp_path / "x", on_duplicate="skip") as writer:
         with pytest.raises(TypeError, match=said):
@@ -99,7 +99,7 @@ async def test_a_key_of_the_wrong_type_is_told_what_a_key_is(tmp_path: Path, key
 
 
 @pytest.mark.parametrize("name", ["pages.tfrecord", "pages-00000-of-00004.tfrecord", "pages-00003.tfrecords.gz"])
-async def test_the_path_of_a_file_is_no_data_set_s(tmp_path: Path, name: str) -> None:
+async def test_file_path_is_refused_as_data_set(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"write to .*/pages, or use open_writer to write a single file"):
         async with asyncrec.open_sharded_writer(tmp_path / name):
             raise AssertionError

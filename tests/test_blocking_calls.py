@@ -71,7 +71,7 @@ def damage(folder: Path) -> None:
         file.write(b"\xa5" * 500)
 
 
-def test_the_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
+def test_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
     from asyncrec._shards.journal.home import LocalHome
     from asyncrec.storage._local.storage import LocalStorage
 
@@ -154,7 +154,7 @@ async def test_tools_that_make_one_data_set_of_others(tmp_path: Path, blocking_c
     assert blocking_calls == []
 
 
-async def test_a_writer_that_opens_where_one_died_and_is_watched(
+async def test_recovering_watched_writer_makes_no_blocking_calls(
     tmp_path: Path, blocking_calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 0.001)
@@ -168,7 +168,7 @@ async def test_a_writer_that_opens_where_one_died_and_is_watched(
     assert [call for call in blocking_calls if "test_blocking_calls" not in call] == []
 
 
-async def test_a_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
     options: dict[str, Any] = {"storage": MemoryStorage(), "spool": tmp_path, "max_shard_records": 20}
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
         for number in range(50):
@@ -178,7 +178,7 @@ async def test_a_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_
 
 
 @pytest.mark.parametrize("given", ["by a generator", "by an async generator"])
-async def test_a_generator_makes_a_data_set_that_is_shuffled_on_disk(
+async def test_generator_data_set_makes_no_blocking_calls(
     tmp_path: Path, blocking_calls: list[str], given: str
 ) -> None:
     image = tmp_path / "image.png"

@@ -93,17 +93,17 @@ def docstring_tree() -> list[str]:
     return [line[4:] for line in tree.splitlines()[2:] if line]
 
 
-def test_no_module_but_errors_defines_a_public_error() -> None:
+def test_public_errors_are_defined_only_in_errors_module() -> None:
     found = {each.name: defined(each) for each in modules() if each.name != "asyncrec/errors.py"}
     assert {path: names for path, names in found.items() if names} == ELSEWHERE
 
 
-def test_a_refusal_is_raised_as_an_argument_error() -> None:
+def test_refusal_is_raised_as_argument_error() -> None:
     found = {each.name: raised(each) for each in modules()}
     assert {path: count for path, count in found.items() if count} == BUILTIN
 
 
-def test_the_module_exports_every_error_it_defines() -> None:
+def test_module_exports_every_error_it_defines() -> None:
     assert {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type)} == set(errors.__all__)
 
 
@@ -113,7 +113,7 @@ def test_every_error_is_in_the_reference() -> None:
     assert set(errors.__all__) - shown == set()
 
 
-def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
+def test_docstring_tree_matches_error_classes() -> None:
     above: list[type] = []
     names = set()
     for depth, name, builtin in drawn(docstring_tree()):
@@ -125,13 +125,13 @@ def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
     assert names == set(errors.__all__)
 
 
-def test_the_reference_draws_the_tree_of_the_docstring() -> None:
+def test_reference_draws_tree_of_docstring() -> None:
     tree = REFERENCE.read_text("utf-8").partition("```text\nAsyncRecError")[2].partition("```")[0]
     assert f"AsyncRecError{tree}".splitlines() == docstring_tree()
 
 
 @pytest.mark.parametrize("kind", OURS, ids=errors.__all__)
-def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
+def test_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
     error = kind("what happened").with_remedy("do(it=True)", command="do --it")
     error.add_note("and this")
     copy = pickle.loads(pickle.dumps(error))
@@ -142,29 +142,29 @@ def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecE
     assert copy.__notes__ == ["and this"]
 
 
-def test_a_remedy_without_a_command_serves_both_readers() -> None:
+def test_remedy_without_command_serves_both_readers() -> None:
     error = errors.CorruptRecordError("a length is damaged", path="a.tfrecord", record=3).with_remedy("mend it")
     assert str(error) == error.in_shell == "a.tfrecord, record 3: a length is damaged; mend it"
     assert error.problem == "a.tfrecord, record 3: a length is damaged"
 
 
-def test_a_remedy_without_a_counterpart_is_not_told_in_a_shell() -> None:
+def test_remedy_without_command_is_omitted_in_shell() -> None:
     error = errors.StorageError("there is no backend").with_remedy("register one", command="")
     assert (str(error), error.in_shell) == ("there is no backend; register one", "there is no backend")
 
 
-def test_an_error_without_a_remedy_is_its_message() -> None:
+def test_error_without_remedy_is_its_message() -> None:
     error = errors.StorageError("the disk is full")
     assert str(error) == error.in_shell == error.problem == "the disk is full"
 
 
-def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> None:
+def test_refused_value_raises_argument_error_and_value_error() -> None:
     with pytest.raises(ValueError, match="BZIP2") as caught:
         asyncrec.CompressionOptions(type="BZIP2")  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, errors.ArgumentError)
 
 
-def test_a_type_that_is_refused_is_an_argument_error_and_a_type_error_alone() -> None:
+def test_refused_type_raises_argument_error_and_type_error() -> None:
     with pytest.raises(TypeError, match="several values") as caught:
         asyncrec.example.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, errors.ArgumentError)
@@ -181,5 +181,5 @@ def test_exceptions_and_refusals_are_found_where_they_stand() -> None:
     assert raised(module) == 2
 
 
-def test_a_key_that_is_not_there_is_said_without_quotation_marks() -> None:
+def test_missing_key_message_has_no_extra_quotes() -> None:
     assert str(asyncrec.errors.RecordKeyError("pages: no record has the key 'x'")) == "pages: no record has the key 'x'"

@@ -98,7 +98,7 @@ anyio.run(main, backend=BACKEND)
 
 @pytest.mark.slow(but=["trio"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_forked_child_is_told_and_the_parent_goes_on(tmp_path: Path, backend: str) -> None:
+def test_forked_child_gets_error_and_parent_continues(tmp_path: Path, backend: str) -> None:
     values = f"FOLDER = {str(tmp_path)!r}; BACKEND = {backend!r}"
     done = subprocess.run(
         [sys.executable, "-c", values + PROGRAM], capture_output=True, text=True, timeout=100, check=False

@@ -30,7 +30,7 @@ def test_asyncrec_names_its_modules_in_full() -> None:
     assert {module.name: lines for module in library if (lines := relative(module))} == {}
 
 
-def test_a_plugin_names_its_own_modules_from_where_it_stands() -> None:
+def test_plugins_import_their_own_modules_relatively() -> None:
     """So that what begins with ``asyncrec`` is what it takes from outside."""
     plugins = [module for module in modules() if module.name.startswith("plugins/")]
     assert plugins
@@ -38,11 +38,11 @@ def test_a_plugin_names_its_own_modules_from_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("source", ["from . import x", "from ..storage import y", "def late():\n    from .a import b"])
-def test_a_relative_import_is_found(source: str) -> None:
+def test_relative_import_is_found(source: str) -> None:
     assert len(relative(parsed(source))) == 1
     assert of_itself(parsed(source), "asyncrec_s3") == []
 
 
-def test_an_import_of_a_package_by_itself_is_found() -> None:
+def test_import_of_package_by_itself_is_found() -> None:
     source = "from asyncrec_s3.sink import S3Sink\nfrom asyncrec.storage import Storage"
     assert of_itself(parsed(source), "asyncrec_s3") == [1]

@@ -165,11 +165,11 @@ def faults(check: Callable[..., list[str]], names: Iterable[str]) -> list[str]:
     ]
 
 
-def test_a_module_imports_only_from_lower_layers_and_its_own() -> None:
+def test_modules_import_only_from_lower_or_own_layers() -> None:
     assert faults(upward, sources().keys() - {"asyncrec"}) == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_have_no_circular_imports() -> None:
     # A package's face hands names on, and imports what is in the package, which imports the face for its names.
     modules = {name: module for name, module in sources().items() if not module.name.endswith("__init__.py")}
     imports = {
@@ -185,7 +185,7 @@ def test_pure_code_does_no_io() -> None:
 
 
 @pytest.mark.parametrize("package", ROOMS)
-def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
+def test_room_imports_only_from_rooms_before_it(package: str) -> None:
     rooms = [f"{package}.{room}" for room in ROOMS[package]]
 
     def place(module: str) -> int:
@@ -218,7 +218,7 @@ def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
         ("asyncrec._records.reading.reader", "from asyncrec import open_sharded_writer"),
     ],
 )
-def test_an_upward_import_is_found_in_whatever_form(module: str, source: str) -> None:
+def test_upward_import_is_found_in_whatever_form(module: str, source: str) -> None:
     known = frozenset(sources()) | {"asyncrec._records.reading.reader"}
     assert len(upward(parsed(source), module, known)) == 1
 
@@ -235,7 +235,7 @@ def test_io_in_pure_code_is_found_in_whatever_form(source: str) -> None:
     assert len(impure(parsed(source), "asyncrec._framing.frames", frozenset(sources()))) == 1
 
 
-def test_what_is_allowed_is_not_complained_of() -> None:
+def test_layer_checks_accept_allowed_imports() -> None:
     source = "import struct\nfrom asyncrec.errors import FormatError\nfrom .crc import crc32c\nfrom . import crc"
     known = frozenset(sources())
     assert upward(parsed(source), "asyncrec._framing.frames", known) == []
@@ -244,12 +244,12 @@ def test_what_is_allowed_is_not_complained_of() -> None:
     assert upward(face, "asyncrec.storage", known, is_package=True) == []
 
 
-def test_a_module_without_a_layer_is_an_error() -> None:
+def test_module_without_layer_is_error() -> None:
     with pytest.raises(LookupError, match=r"asyncrec\.novelty\.thing has no layer"):
         layer_of("asyncrec.novelty.thing")
 
 
-def test_importing_asyncrec_takes_no_client_of_a_cloud_or_framework(
+def test_importing_asyncrec_loads_no_cloud_or_framework_client(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Nor does resolving every public name. The times are reported, not asserted: they are the machine's."""

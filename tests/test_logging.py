@@ -37,7 +37,7 @@ def calls() -> list[tuple[str, ast.Call]]:
     ]
 
 
-def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
+def test_logged_lines_have_fields_or_are_listed() -> None:
     bare = []
     for name, call in calls():
         if any(keyword.arg == "extra" for keyword in call.keywords):
@@ -54,7 +54,7 @@ def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
     assert bare == []
 
 
-def test_no_field_has_a_name_that_logging_uses_itself() -> None:
+def test_log_fields_avoid_names_reserved_by_logging() -> None:
     names = {
         key.value
         for _, node in nodes(ast.keyword)
@@ -69,7 +69,7 @@ def test_no_field_has_a_name_that_logging_uses_itself() -> None:
     assert names & TAKEN == set()
 
 
-def test_a_line_of_a_path_begins_with_it_and_has_its_fields(caplog: pytest.LogCaptureFixture) -> None:
+def test_path_log_line_starts_with_path_and_has_fields(caplog: pytest.LogCaptureFixture) -> None:
     PathLog("asyncrec.shards").warning("s3://b/100%", "%d records", 3, writer="w")
     [line] = caplog.records
     assert line.getMessage() == "s3://b/100%: 3 records"
@@ -78,7 +78,7 @@ def test_a_line_of_a_path_begins_with_it_and_has_its_fields(caplog: pytest.LogCa
 
 
 @pytest.mark.anyio
-async def test_a_commit_says_which_shard_of_which_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_commit_says_which_shard_of_which_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "asyncrec"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"a record")

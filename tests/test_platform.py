@@ -17,7 +17,7 @@ def test_every_distribution_declares_posix() -> None:
     assert [file for file, classifiers in declared.items() if "Operating System :: POSIX" not in classifiers] == []
 
 
-def test_no_code_asks_whether_the_system_is_another() -> None:
+def test_code_contains_no_platform_guards() -> None:
     files = [*ROOT.glob("asyncrec/**/*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")]
     assert [file for file in files if _GUARD.search(file.read_text("utf-8"))] == []
 

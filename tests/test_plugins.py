@@ -47,17 +47,17 @@ def of_plugins() -> list[Module]:
     return [module for module in modules() if module.name.startswith("plugins/")]
 
 
-def test_a_plugin_imports_only_what_is_exported() -> None:
+def test_plugin_imports_only_what_is_exported() -> None:
     assert [found for module in of_plugins() for found in private_imports(module)] == []
 
 
-def test_a_plugin_names_nothing_with_an_underscore_of_asyncrec_even_in_its_prose() -> None:
+def test_plugins_mention_no_private_names_of_asyncrec() -> None:
     private = re.compile(r"\basyncrec(?:\.\w+)*\._\w+")
     assert {module.name: found for module in of_plugins() if (found := private.findall(module.text))} == {}
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_is_written_with_what_is_for_plugins_and_with_errors_alone(store: str) -> None:
+def test_stores_import_only_plugin_api_and_errors(store: str) -> None:
     taken = {
         str(node.module)
         for name, node in nodes(ast.ImportFrom)
@@ -67,7 +67,7 @@ def test_a_store_is_written_with_what_is_for_plugins_and_with_errors_alone(store
     assert taken <= set(FOR_STORES)
 
 
-def test_there_are_plugins_to_look_at() -> None:
+def test_plugin_modules_are_found() -> None:
     assert {module.name.split("/")[1] for module in of_plugins()} >= {"asyncrec-s3", "asyncrec-report"}
 
 
@@ -80,5 +80,5 @@ def test_there_are_plugins_to_look_at() -> None:
         "def late():\n    from asyncrec._framing import frames",
     ],
 )
-def test_an_import_of_something_else_is_found(source: str) -> None:
+def test_import_of_something_else_is_found(source: str) -> None:
     assert len(private_imports(parsed(source))) == 1

@@ -42,7 +42,7 @@ def test_every_public_name_resolves(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("module", LAZY, ids=name_of)
-def test_type_checkers_are_told_the_same_names_from_the_same_modules(module: ModuleType) -> None:
+def test_type_checking_imports_match_lazy_table(module: ModuleType) -> None:
     """They read the imports under TYPE_CHECKING, Python the table: the two are written out apart."""
     tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
     block = next(
@@ -67,15 +67,15 @@ def test_type_checkers_are_told_the_same_names_from_the_same_modules(module: Mod
 
 
 @pytest.mark.parametrize("module", LAZY, ids=name_of)
-def test_no_public_name_is_listed_twice(module: ModuleType) -> None:
+def test_public_names_are_listed_once(module: ModuleType) -> None:
     assert sorted(module.__all__) == sorted(set(module.__all__))
 
 
-def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
+def test_top_level_has_at_most_65_names() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
-def test_the_promised_names_are_at_most_304() -> None:
+def test_promised_names_are_at_most_304() -> None:
     """Each is a page of the reference, and a promise. `compat` and `integrations` have the names of what they imitate;
     `storage.http` promises nothing.
 
@@ -86,7 +86,7 @@ def test_the_promised_names_are_at_most_304() -> None:
     assert sum(len(module.__all__) for module in modules) <= 304
 
 
-def test_what_backends_over_http_share_is_not_in_the_stable_module() -> None:
+def test_shared_http_names_are_outside_stable_module() -> None:
     shared = import_module("asyncrec.storage.http")
     assert set(shared.__all__) & set(asyncrec.storage.__all__) == set()
     assert "no promise of stability" in str(shared.__doc__)
@@ -95,18 +95,18 @@ def test_what_backends_over_http_share_is_not_in_the_stable_module() -> None:
 @pytest.mark.parametrize(
     "name", ["blocking", "datasets", "errors", "example", "native", "pages", "stats", "storage", "tools"]
 )
-def test_a_public_module_is_an_attribute_without_being_imported(name: str) -> None:
+def test_public_module_is_attribute_without_being_imported(name: str) -> None:
     assert name in dir(asyncrec)
     assert getattr(asyncrec, name) is import_module(f"asyncrec.{name}")
 
 
 @pytest.mark.parametrize("module", LAZY, ids=name_of)
-def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it(module: ModuleType) -> None:
+def test_unknown_name_raises_attribute_error_naming_name(module: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         module.no_such_name  # noqa: B018  # the access is what is tested
 
 
-def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
+def test_modules_without_underscore_are_exactly_public_ones() -> None:
     """A module or package without one is a public address: these are all there are."""
     package = Path(asyncrec.__file__).parent
     public = {
@@ -161,7 +161,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("name", ["datasets", "errors", "native", "pages", "stats"])
-def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
+def test_public_module_names_are_in_reference(name: str) -> None:
     module = getattr(asyncrec, name)
     missing = [
         each for each in module.__all__ if not re.search(rf"^::: asyncrec\.({name}\.)?{each}$", REFERENCE, re.MULTILINE)
@@ -169,7 +169,7 @@ def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
     assert missing == []
 
 
-def test_every_name_that_a_store_is_written_with_is_in_the_reference() -> None:
+def test_storage_names_are_in_reference() -> None:
     missing = [
         name
         for name in asyncrec.storage.__all__
@@ -178,19 +178,19 @@ def test_every_name_that_a_store_is_written_with_is_in_the_reference() -> None:
     assert missing == []
 
 
-def test_every_name_for_backends_over_http_is_in_the_reference() -> None:
+def test_http_backend_names_are_in_reference() -> None:
     names = import_module("asyncrec.storage.http").__all__
     assert set(names) == set(re.findall(r"^::: asyncrec\.storage\.http\.(\w+)$", REFERENCE, re.MULTILINE))
 
 
-def test_the_reference_names_nothing_that_is_not_there() -> None:
+def test_reference_names_nothing_that_is_not_there() -> None:
     """Submodules may be named beside the public names."""
     package = Path(asyncrec.__file__).parent
     modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert documented(REFERENCE) - set(asyncrec.__all__) - modules == set()
 
 
-def test_no_page_for_users_names_what_is_private() -> None:
+def test_user_pages_mention_no_private_names() -> None:
     """Those for who changes asyncrec do: the architecture, the decisions."""
     pages = [
         page
@@ -222,5 +222,5 @@ def test_loggers_have_names_that_stay() -> None:
     assert not [name for name in named if "._" in name]
 
 
-def test_the_version_is_an_attribute() -> None:
+def test_version_is_attribute() -> None:
     assert asyncrec.__version__ == version("asyncrec")

@@ -32,7 +32,7 @@ async def crawl(folder: Path) -> AsyncIterator[asyncrec.ShardedWriter]:
 
 
 @pytest.mark.asyncio
-async def test_a_fixture_writes_what_a_test_reads(pages: Path) -> None:
+async def test_fixture_writes_what_test_reads(pages: Path) -> None:
     manifest = await asyncrec.read_manifest(pages)
     assert (manifest.records, len(manifest.shards)) == (10, 3)
     async with asyncrec.open_dataset(pages) as dataset:
@@ -48,7 +48,7 @@ async def test_tasks_of_asyncio_share_a_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_timeout_of_asyncio_leaves_what_was_written(tmp_path: Path) -> None:
+async def test_timeout_of_asyncio_leaves_what_was_written(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(None) as timeout:
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
@@ -59,7 +59,7 @@ async def test_a_timeout_of_asyncio_leaves_what_was_written(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_task_is_cancelled_and_commits(tmp_path: Path) -> None:
+async def test_cancelled_task_is_cancelled_and_commits(tmp_path: Path) -> None:
     written = asyncio.Event()
 
     async def work() -> None:
@@ -76,7 +76,7 @@ async def test_a_cancelled_task_is_cancelled_and_commits(tmp_path: Path) -> None
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 1
 
 
-def test_a_test_without_a_loop_blocks(tmp_path: Path) -> None:
+def test_test_without_loop_blocks(tmp_path: Path) -> None:
     with asyncrec.blocking.open_writer(tmp_path / "page.tfrecord") as writer:
         writer.write(b"page")
     assert [*asyncrec.blocking.read_records(tmp_path / "page.tfrecord")] == [b"page"]

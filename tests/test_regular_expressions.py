@@ -244,12 +244,12 @@ linear      search     WARC/1\.[01]\r\n
 """
 
 
-def test_the_proof_itself_tells_them_apart() -> None:
+def test_proof_itself_tells_them_apart() -> None:
     for expected, method, *patterns in map(str.split, KNOWN.strip().splitlines()):
         assert {pattern: growth(pattern, method) for pattern in patterns} == dict.fromkeys(patterns, expected)
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)\1", r"(?=a*b)a*", r"(?!\d+/)x"])
-def test_what_the_proof_cannot_judge_is_refused(pattern: str) -> None:
+def test_growth_proof_refuses_undecidable_patterns(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"judged|without limit"):
         growth(pattern, "match")

@@ -112,7 +112,7 @@ WAYS: list[Callable[[Stingy], Awaitable[list[Any]]]] = [
 @pytest.mark.slow(but=["all_read", "counted", "at_random-GZIP", "by_key-", "interleaved-GZIP"])
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_what_comes_in_driblets_is_what_comes_at_once(
+async def test_short_reads_give_same_results_as_whole_reads(
     way: Callable[[Stingy], Awaitable[list[Any]]], compression: str
 ) -> None:
     expected = await way(await written(compression))
@@ -123,7 +123,7 @@ async def test_what_comes_in_driblets_is_what_comes_at_once(
         assert await way(store) == expected
 
 
-async def test_exactly_so_many_bytes_and_fewer_only_at_the_end() -> None:
+async def test_receive_exactly_returns_fewer_bytes_only_at_end() -> None:
     store = Stingy()
     store.most = 3
     await store.put("a", b"0123456789")

@@ -6,6 +6,7 @@ Whatever is above a limit stands in a list here, with its reason.
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 from importlib import import_module
@@ -65,6 +66,24 @@ LONG_SIGNATURES = {
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: iterate_items": "Crawlee's own",
     "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
 }
+# The most words of a test's name behind ``test``, and words with which no subject begins.
+MOST_WORDS = 9
+NO_SUBJECT = {
+    "a",
+    "an",
+    "how",
+    "if",
+    "it",
+    "nobody",
+    "nothing",
+    "that",
+    "the",
+    "there",
+    "what",
+    "when",
+    "where",
+    "while",
+}
 # Commands and imitations have the parameters that their users give.
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
 
@@ -104,7 +123,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([each for each in arguments if each.arg not in ("self", "cls")])
 
 
-def test_no_child_process_imports_from_the_current_folder() -> None:
+def test_child_processes_never_import_from_current_folder() -> None:
     """Which may be shared: Python is started with ``-P``."""
     children = [
         [ast.unparse(each) for each in node.elts]
@@ -131,7 +150,18 @@ def test_modules_of_tests_are_small_or_listed() -> None:
     assert LONG_TESTS - long.keys() == set(), "listed, and short"
 
 
-def test_one_module_opens_files_also_through_what_stands_for_os() -> None:
+def test_test_names_are_short_and_begin_with_subject() -> None:
+    names = [
+        (path.relative_to(ROOT).as_posix(), name.split("_"))
+        for path in paths("tests/**/*.py", "plugins/*/tests/**/*.py")
+        if path.name != "test_tfrecorder_suite.py"  # the original's own names
+        for name in re.findall(r"def test_(\w+)\(", path.read_text("utf-8"))
+    ]
+    assert len(names) > 1000
+    assert [(path, words) for path, words in names if len(words) > MOST_WORDS or words[0] in NO_SUBJECT] == []
+
+
+def test_one_module_opens_files_through_system_stand_ins() -> None:
     """``os.open`` itself is refused by `make lint` (TID251)."""
     stand_ins = {
         name
@@ -153,7 +183,7 @@ def test_classes_are_small_or_listed() -> None:
     assert LARGE_CLASSES.keys() - large.keys() == set(), "listed, and small"
 
 
-def test_functions_that_are_not_public_take_few_parameters_or_are_listed() -> None:
+def test_private_functions_take_few_parameters_or_are_listed() -> None:
     public = {name for module in PUBLIC for name in import_module(module).__all__}
     for name, node in nodes(ast.Constant):
         if name.startswith("asyncrec/integrations/") and name.endswith("__init__.py"):  # the frameworks are not here
@@ -184,7 +214,7 @@ def test_functions_that_are_not_public_take_few_parameters_or_are_listed() -> No
         ("class A:\n    a: int\n    b: int = 1\n    def f(self): other.c = 1\n", (1, {"a", "b"})),
     ],
 )
-def test_what_a_class_has_is_counted(source: str, found: tuple[int, set[str]]) -> None:
+def test_methods_and_attributes_of_class_are_counted(source: str, found: tuple[int, set[str]]) -> None:
     [node] = ast.parse(source).body
     assert isinstance(node, ast.ClassDef)
     assert (len(methods(node)), attributes(node)) == found

@@ -32,7 +32,7 @@ async def block(log: list[str], name: str = "task") -> None:
         log.append(f"{name} ended")
 
 
-async def test_a_clean_exit_waits_for_the_tasks() -> None:
+async def test_clean_exit_waits_for_tasks() -> None:
     log: list[str] = []
 
     async def work(name: str) -> None:
@@ -47,7 +47,7 @@ async def test_a_clean_exit_waits_for_the_tasks() -> None:
     assert sorted(log) == ["a", "b"]
 
 
-async def test_it_may_have_no_task_and_start_again_after_the_last_ended() -> None:
+async def test_task_scope_may_be_empty_and_restart_tasks() -> None:
     async with TaskScope():
         pass
     log: list[str] = []
@@ -62,7 +62,7 @@ async def test_it_may_have_no_task_and_start_again_after_the_last_ended() -> Non
     assert log == ["x", "x"]
 
 
-async def test_the_error_of_the_body_leaves_as_itself_after_the_tasks_were_cancelled() -> None:
+async def test_body_error_propagates_unchanged_after_cancelling_tasks() -> None:
     log: list[str] = []
     error = KeyError("mine")
     with pytest.raises(KeyError) as caught:
@@ -86,7 +86,7 @@ async def test_cancel_ends_the_tasks_and_not_the_body() -> None:
     assert sorted(log) == ["body", "late ended", "task ended"]
 
 
-async def test_an_error_of_a_task_is_raised_at_the_exit_and_does_not_cancel_the_body() -> None:
+async def test_task_error_waits_for_exit_without_cancelling_body() -> None:
     async def fail() -> None:
         raise LookupError("task")
 
@@ -105,7 +105,7 @@ async def test_an_error_of_a_task_is_raised_at_the_exit_and_does_not_cancel_the_
     assert len(caught.value.exceptions) == 2
 
 
-async def test_beside_an_error_of_the_body_that_of_a_task_is_a_note() -> None:
+async def test_task_error_becomes_note_on_body_error() -> None:
     async def fail() -> None:
         raise LookupError("task")
 
@@ -117,7 +117,7 @@ async def test_beside_an_error_of_the_body_that_of_a_task_is_a_note() -> None:
     assert caught.value.__notes__ == ["a background task failed too: LookupError('task')"]
 
 
-async def test_cancelling_the_body_reaches_the_tasks_only_through_the_exit() -> None:
+async def test_body_cancellation_reaches_tasks_only_at_exit() -> None:
     log: list[str] = []
     with anyio.CancelScope() as outside:
         async with TaskScope() as scope:
@@ -134,7 +134,7 @@ async def test_cancelling_the_body_reaches_the_tasks_only_through_the_exit() -> 
     assert log == ["body finished", "task ended"]
 
 
-async def test_cancelled_while_it_waits_at_the_exit_it_cancels_the_tasks() -> None:
+async def test_cancellation_during_exit_wait_cancels_tasks() -> None:
     log: list[str] = []
     with anyio.CancelScope() as outside:
         async with TaskScope() as scope:
@@ -177,7 +177,7 @@ async def test_under_shield_a_cancelled_body_has_its_tasks_finish() -> None:
     assert done == [1]
 
 
-async def test_when_the_time_of_the_shield_is_over_a_timeout_error_leaves() -> None:
+async def test_expired_shield_raises_timeout_error() -> None:
     log: list[str] = []
     with pytest.raises(TimeoutError, match="the remaining work did not finish in time and was cancelled"):
         async with TaskScope() as scope:
@@ -190,7 +190,7 @@ async def test_when_the_time_of_the_shield_is_over_a_timeout_error_leaves() -> N
             await anyio.sleep_forever()
 
 
-async def test_a_timeout_of_the_shield_under_cancellation_leaves_the_outer_scope_cancellable() -> None:
+async def test_shield_timeout_keeps_outer_scope_cancellable() -> None:
     log: list[str] = []
     with anyio.CancelScope() as outside:
         with pytest.raises(TimeoutError):
@@ -216,7 +216,7 @@ async def test_scopes_nest_and_the_innermost_error_leaves_as_itself() -> None:
     assert log == ["inner ended", "outer ended"]
 
 
-async def test_a_scope_within_a_task_of_a_scope_is_cancelled_with_it() -> None:
+async def test_inner_task_scope_is_cancelled_with_outer_scope() -> None:
     log: list[str] = []
 
     async def middle() -> None:
@@ -286,7 +286,7 @@ async def test_asyncio_cancellation_at_the_exit_cancels_the_tasks(anyio_backend:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_asyncio_timeout_around_it_is_a_timeout(anyio_backend: str) -> None:
+async def test_asyncio_timeout_around_it_is_timeout(anyio_backend: str) -> None:
     log: list[str] = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -296,7 +296,7 @@ async def test_an_asyncio_timeout_around_it_is_a_timeout(anyio_backend: str) -> 
 
 
 @pytest.mark.parametrize("error", [None, KeyError])
-async def test_in_a_task_group_it_is_no_group_of_one(error: Callable[[], Exception] | None) -> None:
+async def test_task_scope_adds_no_exception_group(error: Callable[[], Exception] | None) -> None:
     async def host() -> None:
         async with TaskScope():
             if error is not None:
@@ -312,7 +312,7 @@ async def test_in_a_task_group_it_is_no_group_of_one(error: Callable[[], Excepti
     assert [type(each) for each in caught.value.exceptions] == [error]
 
 
-async def test_in_thread_returns_and_raises_what_the_function_does() -> None:
+async def test_in_thread_returns_and_raises_like_its_function() -> None:
     assert await in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 7, 0)
@@ -322,7 +322,7 @@ class Chunk(bytearray):
     """One that can be asked about when it is gone."""
 
 
-async def test_no_thread_keeps_what_it_was_given() -> None:
+async def test_thread_keeps_no_reference_to_its_arguments() -> None:
     chunk = Chunk(10)
     gone = weakref.ref(chunk)
     assert await in_thread(len, chunk) == 10
@@ -331,7 +331,7 @@ async def test_no_thread_keeps_what_it_was_given() -> None:
 
 
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
-async def test_in_thread_never_leaves_its_function_running(how: str, anyio_backend_name: str) -> None:
+async def test_in_thread_waits_for_running_function_despite_cancellation(how: str, anyio_backend_name: str) -> None:
     """Cancelled while the function runs, it waits for its end; by asyncio twice, too."""
     running, proceed, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -368,7 +368,7 @@ async def test_in_thread_never_leaves_its_function_running(how: str, anyio_backe
     assert after == [True]
 
 
-async def test_clean_up_in_a_thread_happens_even_when_it_is_cancelled_before_its_turn(anyio_backend_name: str) -> None:
+async def test_thread_cleanup_runs_despite_early_cancellation(anyio_backend_name: str) -> None:
     """asyncio's cancellation goes through every shield, and is raised when the function has ended."""
     if anyio_backend_name != "asyncio":
         pytest.skip("trio has no cancellation of that kind")
@@ -386,7 +386,7 @@ async def test_clean_up_in_a_thread_happens_even_when_it_is_cancelled_before_its
 
 
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
-async def test_what_is_acquired_reaches_its_caller_or_is_released(how: str, anyio_backend_name: str) -> None:
+async def test_acquired_resource_reaches_caller_or_is_released(how: str, anyio_backend_name: str) -> None:
     """Cancelled while the function runs: anyio's cancellation waits for the next await, asyncio's is raised here."""
     running, proceed = threading.Event(), threading.Event()
     released: list[str] = []
@@ -418,7 +418,7 @@ async def test_what_is_acquired_reaches_its_caller_or_is_released(how: str, anyi
     assert released == (["lock"] if tasks else [])
 
 
-def test_what_was_acquired_for_a_caller_that_is_collected_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acquired_resource_of_collected_caller_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop has gone in the moment the result was on its way: nothing can be awaited any more."""
 
     class Never:
@@ -437,7 +437,7 @@ def test_what_was_acquired_for_a_caller_that_is_collected_is_released(monkeypatc
     assert released == ["lock"]
 
 
-async def test_what_was_not_acquired_is_not_released() -> None:
+async def test_failed_acquisition_releases_no_resource() -> None:
     released: list[object] = []
 
     def fail() -> object:
@@ -448,7 +448,7 @@ async def test_what_was_not_acquired_is_not_released() -> None:
     assert released == []
 
 
-async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:
+async def test_in_thread_cancelled_before_its_turn_never_starts() -> None:
     limiter = anyio.CapacityLimiter(1)
     ran: list[int] = []
     async with limiter:
@@ -463,9 +463,7 @@ async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
-async def test_what_a_step_gave_a_cancelled_caller_the_next_call_takes(
-    how: str, fails: bool, anyio_backend_name: str
-) -> None:
+async def test_abandoned_step_result_goes_to_next_caller(how: str, fails: bool, anyio_backend_name: str) -> None:
     """It runs once for each that was taken, also while cancelled callers come and go."""
     running, proceed = threading.Event(), threading.Event()
     runs: list[int] = []
@@ -513,7 +511,7 @@ async def test_what_a_step_gave_a_cancelled_caller_the_next_call_takes(
     assert not step.waits
 
 
-async def test_a_handover_keeps_the_order_its_bound_and_the_error_behind_the_last() -> None:
+async def test_handover_keeps_order_bound_and_final_error() -> None:
     queue = Handover[int](2, "it")
     put: list[int] = []
 
@@ -536,7 +534,7 @@ async def test_a_handover_keeps_the_order_its_bound_and_the_error_behind_the_las
         await queue.take()
 
 
-async def test_a_handover_that_is_ended_is_read_to_its_end() -> None:
+async def test_ended_handover_is_read_to_its_end() -> None:
     queue = Handover[int](1, "it")
     await queue.put(1)
     queue.end()
@@ -546,7 +544,7 @@ async def test_a_handover_that_is_ended_is_read_to_its_end() -> None:
             await queue.take()
 
 
-async def test_an_item_stays_when_its_taker_is_cancelled_in_the_moment_it_comes(anyio_backend_name: str) -> None:
+async def test_handover_item_survives_cancellation_of_its_taker(anyio_backend_name: str) -> None:
     queue = Handover[int](1, "it")
     scope = anyio.CancelScope()
     hosts: list[asyncio.Task[None]] = []

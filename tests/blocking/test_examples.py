@@ -43,7 +43,7 @@ def test_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validate", ["sample", "all", "none"])
-def test_a_data_set(tmp_path: Path, validate: Any) -> None:
+def test_data_set(tmp_path: Path, validate: Any) -> None:
     path = tmp_path / "pages"
     with blocking.open_sharded_writer(path, schema=PAGE, key_feature="url", validate=validate) as writer:
         assert writer.write(page(0)) == 1
@@ -61,7 +61,7 @@ def test_a_data_set(tmp_path: Path, validate: Any) -> None:
         assert dataset.find("http://a/3") == 3
 
 
-def test_an_example_that_does_not_decode_is_named_and_the_next_one_given(tmp_path: Path) -> None:
+def test_examples_iterator_names_undecodable_record_and_continues(tmp_path: Path) -> None:
     blocking.write_records(tmp_path / "a", [b"\xff", PAGE.encode(page(1))])
     with blocking.open_reader(tmp_path / "a") as reader:
         examples = reader.examples(PAGE)

@@ -58,7 +58,7 @@ def killed_now(folder: Path) -> list[bytes]:
     return found
 
 
-def test_what_was_collected_is_on_the_disk_after_so_many_seconds(tmp_path: Path, flushes: Flushes) -> None:
+def test_writer_flushes_collected_records_after_flush_seconds(tmp_path: Path, flushes: Flushes) -> None:
     with blocking.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=0.01) as writer:
         assert writer.flush_seconds == 0.01
         assert writer.write(b"alone", key="alone") == 1
@@ -83,7 +83,7 @@ def test_tickets_and_duplicates_are_what_they_are_without_it(tmp_path: Path, flu
     assert blocking.read_manifest(tmp_path / "pages").records == 500
 
 
-def test_a_flush_that_fails_is_raised_by_the_next_call(tmp_path: Path, flushes: Flushes) -> None:
+def test_failed_flush_is_raised_by_next_call(tmp_path: Path, flushes: Flushes) -> None:
     with pytest.raises(StorageError, match="No space left"):
         with blocking.open_sharded_writer(tmp_path / "pages", flush_seconds=0.01) as writer:
             flushes.fails = True
@@ -94,13 +94,13 @@ def test_a_flush_that_fails_is_raised_by_the_next_call(tmp_path: Path, flushes: 
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}, {"flush_seconds": None}])
-def test_who_promises_nothing_before_he_commits_has_none(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_flush_seconds_is_unset_without_promise_before_commit(tmp_path: Path, options: dict[str, Any]) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", **options) as writer:
         assert writer.flush_seconds is None
         writer.write(b"one")
 
 
-def test_a_writer_that_is_dropped_is_not_kept_by_its_timer(tmp_path: Path) -> None:
+def test_flush_timer_does_not_keep_dropped_writer(tmp_path: Path) -> None:
     writer = blocking.open_sharded_writer(tmp_path / "pages", flush_seconds=1000.0).__enter__()
     writer.write(b"lost")
     there, held = weakref.ref(writer), writer._owner._held
@@ -130,17 +130,17 @@ class TestTheTimer:
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)
 
-    async def test_it_ends_when_nothing_was_collected_meanwhile(self) -> None:
+    async def test_flush_timer_ends_without_new_records(self) -> None:
         collector = Collector(True, True, False)
         await flush_in_time(weakref.WeakMethod(collector.flush), 5)
         assert collector.times == [5, 10, 15]
 
-    async def test_it_comes_again_soon_where_a_thread_is_writing(self) -> None:
+    async def test_flush_timer_retries_soon_during_concurrent_write(self) -> None:
         collector = Collector(None, None, None, True, False)
         await flush_in_time(weakref.WeakMethod(collector.flush), 5)
         assert collector.times == pytest.approx([5, 5.001, 5.003, 5.007, 10.007])
 
-    async def test_it_keeps_no_writer_that_is_dropped(self) -> None:
+    async def test_flush_loop_holds_collector_weakly(self) -> None:
         collector = Collector(True)
         there = weakref.ref(collector)
         async with anyio.create_task_group() as group:

@@ -166,7 +166,7 @@ print("tried", *sorted(FOUND))
 
 
 @pytest.mark.slow
-def test_a_child_is_refused_every_public_name(tmp_path: Path) -> None:
+def test_child_is_refused_every_public_name(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, str(tmp_path)],
         capture_output=True, text=True, timeout=200, check=False,
@@ -199,7 +199,7 @@ with blocking.open_sharded_writer(sys.argv[1] + "/pages") as writer:
 """
 
 
-def test_the_child_of_a_child_is_refused_and_opens_its_own(tmp_path: Path) -> None:
+def test_grandchild_process_rejects_inherited_handles_and_opens_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", NESTED, str(tmp_path)],
         capture_output=True, text=True, timeout=100, check=False,

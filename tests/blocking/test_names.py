@@ -35,7 +35,7 @@ CLASSES = [name for name in PUBLIC if inspect.isclass(getattr(asyncrec, name)) a
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_is_awaited_or_entered_has_a_counterpart_with_its_parameters_and_docstring(name: str) -> None:
+def test_blocking_function_matches_async_signature_and_docstring(name: str) -> None:
     ours, theirs = getattr(blocking, name), getattr(asyncrec, name)
     assert name in blocking.__all__
     assert not inspect.iscoroutinefunction(ours)
@@ -55,7 +55,7 @@ def test_every_class_with_asynchronous_methods_has_a_counterpart() -> None:
     assert set(missing) - set(CLASSES) - {"UnfinishedUploads"} == set()
 
 
-def test_what_a_storage_says_of_itself_it_says_here() -> None:
+def test_blocking_storage_mirrors_attributes_of_storage() -> None:
     named = inspect.get_annotations(asyncrec.storage.Storage)
     assert {"root", "read_ahead", "lists_by_pages"} <= set(named)
     with blocking.open_storage("memory://") as storage:
@@ -147,7 +147,7 @@ def test_every_public_attribute_has_a_counterpart(name: str) -> None:
     assert {each for each in attributes(theirs) if not hasattr(ours, each)} - OF_ASYNC[name] == set()
 
 
-def test_a_sampler_tells_its_classes(tmp_path: Path) -> None:
+def test_sampler_tells_its_classes(tmp_path: Path) -> None:
     with blocking.open_dataset(records(tmp_path / "set")) as dataset:
         with blocking.ClassBalancedSampler(dataset, 2, 1, class_feature="label") as sampler:
             assert sampler.classes == (0, 1)
@@ -155,7 +155,7 @@ def test_a_sampler_tells_its_classes(tmp_path: Path) -> None:
             assert not hasattr(stream, "classes")
 
 
-def test_a_data_set_has_slices(tmp_path: Path) -> None:
+def test_data_set_has_slices(tmp_path: Path) -> None:
     with blocking.open_dataset(records(tmp_path / "set")) as dataset:
         every = list(dataset)
         assert len(dataset) == len(every) == 10
@@ -172,7 +172,7 @@ def test_a_data_set_has_slices(tmp_path: Path) -> None:
         lambda: blocking.open_sharded_writer("x"), lambda: blocking.interleave(["x"]),
     ],
 )  # fmt: skip
-def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> None:
+def test_unentered_handle_advises_with_statement(opened: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match=r"opened in a with statement: with \w+\(\.\.\.\) as it: it\.get"):
         _ = opened().get
     with pytest.raises(TypeError, match=r"opened in a with statement: with \w+\(\.\.\.\) as it: it\[0\]"):
@@ -181,7 +181,7 @@ def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> N
         iter(opened())
 
 
-def test_a_sampler_of_a_path_is_told_what_it_takes(tmp_path: Path) -> None:
+def test_sampler_given_path_names_expected_dataset(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match=r"ClassBalancedSampler takes a Dataset from asyncrec\.blocking\.open_dataset, not str"
     ):
@@ -190,7 +190,7 @@ def test_a_sampler_of_a_path_is_told_what_it_takes(tmp_path: Path) -> None:
         asyncrec.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
 
 
-def test_a_generator_that_is_dropped_on_the_loop_s_own_thread_closes_what_it_held(tmp_path: Path) -> None:
+def test_generator_closed_on_loop_thread_releases_reader(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tfrecord")
     blocking.write_records(path, [b"x"] * 10)
 

@@ -51,7 +51,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_reader_that_is_dropped_is_closed_and_warns_of_it(file: Path) -> None:
+def test_dropped_reader_is_closed_with_warning(file: Path) -> None:
     with blocking.open_reader(file) as reader:
         next(reader)
     before = descriptors()
@@ -69,7 +69,7 @@ def test_one_that_was_begun_is_closed_too(file: Path) -> None:
     dropped(begun)
 
 
-def test_a_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
+def test_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
     def begun() -> Handle[Any]:
         writer = blocking.open_writer(tmp_path / "new.tfrecord").__enter__()
         writer.write_many([b"x"] * 5000)
@@ -95,7 +95,7 @@ def test_lists_of_records_keep_what_they_come_from(file: Path) -> None:
         drop(kept)
 
 
-def test_what_is_opened_of_a_data_set_or_a_store_keeps_it(file: Path, dataset: Path) -> None:
+def test_stream_keeps_its_dataset_or_store_open(file: Path, dataset: Path) -> None:
     streams = [blocking.open_dataset(dataset).__enter__().shuffled(seed=1).__enter__()]
     gc.collect()
     assert sum(1 for _ in streams[0]) == 5000
@@ -110,7 +110,7 @@ def test_what_is_opened_of_a_data_set_or_a_store_keeps_it(file: Path, dataset: P
         drop(sources)
 
 
-def test_what_was_closed_says_nothing(file: Path) -> None:
+def test_closed_handle_emits_no_warning(file: Path) -> None:
     with blocking.open_reader(file) as reader:
         next(reader)
     with pytest.raises(KeyError), blocking.open_reader(file) as reader:
@@ -147,7 +147,7 @@ reader._owner.leave(None)
 
 
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_nothing_is_said_or_done_at(file: Path, what: str) -> None:
+def test_reader_left_open_stays_silent_at_exit_and_fork(file: Path, what: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAMS[what], str(file)],
         capture_output=True,
@@ -159,9 +159,7 @@ def test_nothing_is_said_or_done_at(file: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["this thread", "another thread", "the loop's own thread"])
-def test_a_rolling_writer_that_is_dropped_commits_what_it_was_given_as_on_an_exception(
-    where: str, tmp_path: Path
-) -> None:
+def test_dropped_rolling_writer_commits_its_records(where: str, tmp_path: Path) -> None:
     kept = [blocking.open_sharded_writer(tmp_path / "pages").__enter__()]
     for number in range(10):
         kept[0].write(b"%d" % number)
@@ -188,7 +186,7 @@ def test_a_rolling_writer_that_is_dropped_commits_what_it_was_given_as_on_an_exc
         assert list(dataset) == [b"%d" % number for number in range(10)]
 
 
-def test_a_writer_that_discards_on_an_exception_discards_when_it_is_dropped(tmp_path: Path) -> None:
+def test_dropped_discarding_writer_discards_records(tmp_path: Path) -> None:
     def begun() -> Handle[Any]:
         writer = blocking.open_sharded_writer(tmp_path / "pages", on_error="discard").__enter__()
         writer.write(b"x")
@@ -198,7 +196,7 @@ def test_a_writer_that_discards_on_an_exception_discards_when_it_is_dropped(tmp_
     assert blocking.list_shards(str(tmp_path / "pages")) == []
 
 
-def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
+def test_dropped_writer_logs_lost_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*args: Any, **options: Any) -> None:
@@ -217,7 +215,7 @@ def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
 
 
 @pytest.mark.anyio
-async def test_what_is_without_async_is_not_opened_by_async_with(file: Path) -> None:
+async def test_async_with_on_blocking_object_raises(file: Path) -> None:
     with pytest.raises(
         TypeError, match=r"open_reader: open objects of asyncrec\.blocking with `with`; `async with` is for"
     ):

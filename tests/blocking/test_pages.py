@@ -35,7 +35,7 @@ def test_conditions_and_bodies_are_found_without_async(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["conditions", "resolve"])
-def test_the_twins_have_the_docstring_and_the_parameters_of_the_originals(name: str) -> None:
+def test_blocking_page_functions_match_async_signatures_and_docstrings(name: str) -> None:
     ours, theirs = getattr(blocking, name), getattr(pages, name)
     assert not inspect.iscoroutinefunction(ours)
     assert ours.__doc__ == theirs.__doc__

@@ -31,7 +31,7 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_works_where_an_event_loop_runs_already(tmp_path: Path) -> None:
+def test_blocking_call_works_inside_running_event_loop(tmp_path: Path) -> None:
     async def as_in_a_notebook() -> list[bytes]:
         blocking.write_records(tmp_path / "a", [b"1", b"2"])
         return blocking.read_records(tmp_path / "a")
@@ -39,7 +39,7 @@ def test_it_works_where_an_event_loop_runs_already(tmp_path: Path) -> None:
     assert anyio.run(as_in_a_notebook) == [b"1", b"2"]
 
 
-def test_a_callback_on_its_own_loop_is_told_instead_of_waiting_for_itself() -> None:
+def test_callback_on_portal_loop_raises_instead_of_deadlocking() -> None:
     async def callback() -> None:
         blocking.read_records("anything")
 
@@ -64,7 +64,7 @@ def test_all_threads_share_one_loop() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_what_a_users_function_raises_to_end_the_program_reaches_the_caller_and_not_the_loop(
+def test_exit_exceptions_reach_caller_without_ending_loop(
     kind: type[BaseException],
 ) -> None:
     async def raising() -> None:
@@ -100,7 +100,7 @@ class Noting(Handle[list[str]]):
 opened = as_context(noting, Noting)
 
 
-def test_a_context_is_entered_used_and_left_in_one_task() -> None:
+def test_context_is_entered_used_and_left_in_one_task() -> None:
     events: list[str] = []
     with opened(events) as first:
         assert first.inside() == first.inside()
@@ -110,7 +110,7 @@ def test_a_context_is_entered_used_and_left_in_one_task() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, StopIteration])
-def test_the_bodys_exception_reaches_the_context_and_goes_on_as_itself(kind: type[BaseException]) -> None:
+def test_body_exception_reaches_context_and_propagates_unchanged(kind: type[BaseException]) -> None:
     events: list[str] = []
     error = kind("body")
     with pytest.raises(kind) as caught, opened(events):
@@ -119,12 +119,12 @@ def test_the_bodys_exception_reaches_the_context_and_goes_on_as_itself(kind: typ
     assert events == [kind.__name__, "same task"]
 
 
-def test_a_context_that_cannot_be_entered_raises_where_it_is_entered() -> None:
+def test_failing_context_raises_on_entry() -> None:
     with pytest.raises(OSError, match="cannot open"), opened([], fails=True):
         raise AssertionError("not reached")
 
 
-def test_what_is_used_after_its_with_says_so() -> None:
+def test_handle_used_after_close_raises() -> None:
     with opened([]) as handle:
         pass
     with pytest.raises(anyio.ClosedResourceError, match="closed"):
@@ -172,14 +172,14 @@ print(blocking.write_records(sys.argv[1] + "/y", [b"1"]).size)
 """
 
 
-def test_an_interruption_cancels_the_call_cleans_up_and_leaves_the_context(tmp_path: Path) -> None:
+def test_interrupt_cancels_call_and_leaves_context_cleanly(tmp_path: Path) -> None:
     done = run(INTERRUPT, tmp_path)
     assert done.stdout.splitlines() == ["cleaned up", "interrupted", "[]", "17"], done.stderr
     assert done.returncode == 0
 
 
 @pytest.mark.parametrize("handed_over", [True, False])
-def test_an_interruption_while_a_call_is_handed_over_cancels_it_or_it_never_begins(
+def test_interrupt_during_handover_cancels_call_or_prevents_start(
     handed_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     portal, done = current_portal(), []
@@ -224,7 +224,7 @@ with blocking.open_reader(path) as reader:
 """
 
 
-def test_after_a_fork_the_child_has_a_loop_of_its_own_and_what_it_inherited_raises(tmp_path: Path) -> None:
+def test_forked_child_gets_own_loop_and_rejects_inherited_handles(tmp_path: Path) -> None:
     done = run(FORK, tmp_path)
     assert done.returncode == 0, done.stderr
     told, read, parent = done.stdout.splitlines()
@@ -259,7 +259,7 @@ with blocking.open_reader(path) as reader, blocking.interleave([path]) as stream
 """
 
 
-def test_a_child_is_given_nothing_of_what_its_parent_had_at_hand(tmp_path: Path) -> None:
+def test_forked_child_gets_no_records_buffered_by_parent(tmp_path: Path) -> None:
     done = run(FORK_WITHIN_A_LIST, tmp_path)
     assert done.stdout.splitlines() == [
         "b'0' b'0'", "reader raised", "batches raised", "stream raised", "b'1' b'1'",

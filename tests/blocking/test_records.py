@@ -14,9 +14,7 @@ RECORDS = [b"%d" % number for number in range(3 * BATCH_RECORDS + 7)]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_what_is_written_one_by_one_and_in_lists_is_read_one_by_one_and_in_lists(
-    tmp_path: Path, compression: str
-) -> None:
+def test_records_round_trip_singly_and_in_lists(tmp_path: Path, compression: str) -> None:
     half = len(RECORDS) // 2
     with blocking.open_writer(tmp_path / "x", compression=compression) as writer:
         for record in RECORDS[:half]:
@@ -33,7 +31,7 @@ def test_what_is_written_one_by_one_and_in_lists_is_read_one_by_one_and_in_lists
         assert reader.stats().records == len(RECORDS)
 
 
-def test_a_buffer_is_the_callers_again_at_once(tmp_path: Path) -> None:
+def test_buffer_is_callers_again_at_once(tmp_path: Path) -> None:
     buffer = bytearray(b"first")
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(buffer)
@@ -42,7 +40,7 @@ def test_a_buffer_is_the_callers_again_at_once(tmp_path: Path) -> None:
     assert blocking.read_records(tmp_path / "x") == [b"first", b"ohr"]
 
 
-def test_text_is_no_record_and_is_told_at_once(tmp_path: Path) -> None:
+def test_writer_rejects_text_at_once(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         with pytest.raises(TypeError, match="encode it first"):
             writer.write("text")  # type: ignore[arg-type]  # what is tested
@@ -73,14 +71,14 @@ def test_any_number_of_threads_write_to_one_writer(tmp_path: Path) -> None:
     assert sorted(blocking.read_records(tmp_path / "x")) == sorted(RECORDS)
 
 
-def test_nothing_appears_when_the_body_fails(tmp_path: Path) -> None:
+def test_failed_body_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), blocking.open_writer(tmp_path / "x") as writer:
         writer.write(b"1")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_writer_and_a_closed_reader_say_so(tmp_path: Path) -> None:
+def test_closed_writer_and_closed_reader_say_so(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(b"1")
     with pytest.raises(anyio.ClosedResourceError, match="closed"):
@@ -91,7 +89,7 @@ def test_a_closed_writer_and_a_closed_reader_say_so(tmp_path: Path) -> None:
         next(reader)
 
 
-def test_every_record_before_the_damage_is_given_and_then_the_error(tmp_path: Path) -> None:
+def test_reader_yields_records_before_damage_then_raises(tmp_path: Path) -> None:
     blocking.write_records(tmp_path / "x", [b"1", b"2", b"3"])
     data = bytearray((tmp_path / "x").read_bytes())
     data[-5] ^= 1
@@ -103,7 +101,7 @@ def test_every_record_before_the_damage_is_given_and_then_the_error(tmp_path: Pa
     assert found == [b"1", b"2"]
 
 
-def test_damage_is_skipped_and_told(tmp_path: Path) -> None:
+def test_reader_skips_and_reports_damage(tmp_path: Path) -> None:
     blocking.write_records(tmp_path / "x", [b"1", b"2", b"3"])
     data = bytearray((tmp_path / "x").read_bytes())
     data[17 + 12] ^= 1
@@ -114,14 +112,14 @@ def test_damage_is_skipped_and_told(tmp_path: Path) -> None:
         assert reader.stats().lost_bytes == 17
 
 
-def test_the_iterable_of_write_records_runs_in_the_callers_thread(tmp_path: Path) -> None:
+def test_write_records_iterates_in_callers_thread(tmp_path: Path) -> None:
     blocking.write_records(tmp_path / "a", RECORDS)
     with blocking.open_reader(tmp_path / "a") as reader:
         blocking.write_records(tmp_path / "b", reader)
     assert blocking.read_records(tmp_path / "b") == RECORDS
 
 
-def test_what_the_store_refuses_is_raised_as_it_is(tmp_path: Path) -> None:
+def test_storage_errors_are_raised_unchanged(tmp_path: Path) -> None:
     with pytest.raises(asyncrec.ObjectNotFoundError):
         blocking.read_records(tmp_path / "nothing")
     blocking.write_records(tmp_path / "x", [])

@@ -28,7 +28,7 @@ def test_tickets_are_known_at_once_and_waited_for(tmp_path: Path) -> None:
     assert blocking.read_manifest(tmp_path / "pages").records == count + 3
 
 
-def test_the_tickets_of_duplicates_are_those_of_the_last_write(tmp_path: Path) -> None:
+def test_duplicate_write_returns_last_ticket(tmp_path: Path) -> None:
     """The same numbers as the asynchronous writer gives, whatever is collected and what was handed on."""
     with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
         assert writer.write(b"a", key="a") == 1
@@ -59,7 +59,7 @@ def test_partition_by_is_called_on_the_callers_side(tmp_path: Path) -> None:
     assert any({b"b1", b"b2"} <= shard for shard in shards)
 
 
-def test_what_cannot_be_a_key_or_a_partition_is_told_by_the_write_itself(tmp_path: Path) -> None:
+def test_write_rejects_invalid_key_or_partition_at_once(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         with pytest.raises(TypeError):
             writer.write(b"1", key=1.5)  # type: ignore[arg-type]  # what is tested
@@ -69,7 +69,7 @@ def test_what_cannot_be_a_key_or_a_partition_is_told_by_the_write_itself(tmp_pat
     assert records_of(tmp_path / "pages") == [b"2"]
 
 
-def test_a_rolling_writer_whose_body_fails_commits_what_it_took(tmp_path: Path) -> None:
+def test_rolling_writer_commits_records_after_failed_body(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"1")
         raise ZeroDivisionError
@@ -83,7 +83,7 @@ def test_fixed_shards_are_discarded_when_the_body_fails(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_no_write_has_a_ticket_that_was_not_given(tmp_path: Path) -> None:
+def test_wait_rejects_ticket_never_issued(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         ticket = writer.write(b"1")
         with pytest.raises(ValueError, match="no write has the ticket"):
@@ -100,7 +100,7 @@ def test_fixed_shards_have_no_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_it_is_used_from_a_program_of_either_loop(tmp_path: Path, backend: str) -> None:
+def test_sharded_writer_runs_inside_either_event_loop(tmp_path: Path, backend: str) -> None:
     async def program() -> None:
         with blocking.open_sharded_writer(tmp_path / "pages") as writer:
             writer.write(b"a")
@@ -112,7 +112,7 @@ def test_it_is_used_from_a_program_of_either_loop(tmp_path: Path, backend: str) 
         assert list(dataset) == [b"a", b"b"]
 
 
-def test_a_position_is_taken_behind_what_was_collected(tmp_path: Path) -> None:
+def test_position_is_taken_behind_what_was_collected(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"collected")
         assert writer.write(b"0", source="q", position=0) == 2

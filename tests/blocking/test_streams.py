@@ -33,7 +33,7 @@ def test_any_record_of_a_data_set(dataset: str) -> None:
             numbers[COUNT]
 
 
-def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
+def test_data_set_is_read_inside_its_with(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         numbers.get_by_key("77")
     for read in (
@@ -47,7 +47,7 @@ def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
             read()
 
 
-def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
+def test_orders_are_those_of_asynchronous_streams(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=3) as stream:
             one_by_one = list(stream)
@@ -64,7 +64,7 @@ def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
 
 @pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 257, 999, 1000])
 @pytest.mark.parametrize("kind", ["shuffled", "interleave"])
-def test_a_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
+def test_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
     def open_stream(numbers: blocking.Dataset) -> Opened[blocking.Stream[bytes]]:
         if kind == "shuffled":
             return numbers.shuffled(seed=1)
@@ -92,9 +92,7 @@ def numbered_shards(folder: Path, *, shards: int = 10, records: int = 60) -> lis
 
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize(("given", "shard"), [(1, 0), (2, 1), (121, 0), (121, 2), (255, 4), (256, 4), (257, 5)])
-def test_a_state_knows_the_version_of_each_shard_wherever_in_a_list_it_was_taken(
-    given: int, shard: int, goes_on: bool, tmp_path: Path
-) -> None:
+def test_stream_state_detects_replaced_shard(given: int, shard: int, goes_on: bool, tmp_path: Path) -> None:
     """Also of shards that were read to their end since the list began, and where the stream itself was resumed."""
     paths = numbered_shards(tmp_path)
     with blocking.interleave(paths, cycle_length=2) as stream:
@@ -115,7 +113,7 @@ def test_a_state_knows_the_version_of_each_shard_wherever_in_a_list_it_was_taken
 
 
 @pytest.mark.parametrize("given", [0, 1, 255])
-def test_a_shard_of_which_nothing_was_read_may_be_replaced(given: int, tmp_path: Path) -> None:
+def test_stream_state_tolerates_replacement_of_unread_shard(given: int, tmp_path: Path) -> None:
     paths = numbered_shards(tmp_path)
     with blocking.interleave(paths, cycle_length=2) as stream:
         everything = [next(stream) for _ in range(given)]
@@ -128,7 +126,7 @@ def test_a_shard_of_which_nothing_was_read_may_be_replaced(given: int, tmp_path:
     assert everything.count(b"new") == 3
 
 
-def test_batches_after_single_records_are_refused_while_some_are_held(dataset: str) -> None:
+def test_stream_refuses_batches_while_holding_single_records(dataset: str) -> None:
     with blocking.interleave(blocking.list_shards(dataset)) as stream:
         next(stream)
         with pytest.raises(RuntimeError, match="record by record"):
@@ -153,7 +151,7 @@ def test_splits_and_tuples_are_read_as_they_were_written(tmp_path: Path) -> None
     assert sorted(everything) == list(range(600))
 
 
-def test_an_error_comes_after_every_record_before_it(dataset: str) -> None:
+def test_error_comes_after_every_record_before_it(dataset: str) -> None:
     path = blocking.list_shards(dataset)[0]
     data = bytearray(Path(path).read_bytes())
     data[-5] ^= 1
@@ -165,7 +163,7 @@ def test_an_error_comes_after_every_record_before_it(dataset: str) -> None:
     assert records == blocking.read_manifest(dataset).shards[0].records - 1
 
 
-def test_balanced_batches_come_one_by_one_and_go_on_after_any(dataset: str) -> None:
+def test_balanced_batches_resume_from_state(dataset: str) -> None:
     def last_digit(record: bytes) -> int:
         return int(record) % 10
 
@@ -196,7 +194,7 @@ def test_batches_of_classes_that_are_scattered_over_shards(dataset: str) -> None
             assert len({int(record) % 10 for record in next(stream)}) == 3
 
 
-def test_a_stream_without_state_is_read_and_says_so_when_asked(dataset: str) -> None:
+def test_nondeterministic_stream_reads_but_refuses_state(dataset: str) -> None:
     paths = blocking.list_shards(dataset)
     with blocking.interleave(paths, parallelism=2, deterministic=False) as stream:
         next(stream)
@@ -205,7 +203,7 @@ def test_a_stream_without_state_is_read_and_says_so_when_asked(dataset: str) -> 
         assert len(list(stream)) == COUNT - 1
 
 
-def test_what_was_skipped_is_listed_with_its_path(dataset: str) -> None:
+def test_stream_lists_skipped_damage_with_path(dataset: str) -> None:
     path = blocking.list_shards(dataset)[2]
     content = bytearray(Path(path).read_bytes())
     content[14] ^= 1  # the data of its first record

@@ -131,7 +131,7 @@ def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # five writers of one process, on a machine that may have little time for it
 @pytest.mark.parametrize("name", ["this", "this without threads", "this without hooks", "3.12", "3.13"])
-def test_nothing_is_lost_that_is_left_open(
+def test_open_handles_lose_no_records_at_exit(
     name: str, store: Store, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Records that a blocking writer has only collected; files of `asyncrec.compat`; on a disk, on S3, in a spool."""
@@ -178,7 +178,7 @@ context.__enter__().write(b"1")
 """
 
 
-def test_an_exit_handler_is_told_that_it_comes_too_late(tmp_path: Path) -> None:
+def test_call_in_exit_handler_raises_clear_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_AN_EXIT_HANDLER, str(tmp_path / "x")], capture_output=True, text=True, check=True
     )

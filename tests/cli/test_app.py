@@ -19,7 +19,7 @@ def test_help_lists_every_command(run: Run) -> None:
     assert "Exit codes" in out
 
 
-def test_help_loads_none_of_what_takes_long() -> None:
+def test_help_imports_no_slow_modules() -> None:
     """It answers at once: with what a command needs loaded, it would take five times as long."""
     program = """
 import sys
@@ -36,7 +36,7 @@ def test_version(run: Run) -> None:
     assert run("--version").ok().startswith("asyncrec 0.")
 
 
-def test_no_command_is_wrong_usage_and_shows_the_list(run: Run) -> None:
+def test_missing_command_shows_list_and_exits_with_2(run: Run) -> None:
     result = run()
     assert result.code == 2
     assert all(f"{name} " in result.out for name in COMMANDS)
@@ -82,7 +82,7 @@ def test_shells_complete_features_and_conditions(
     assert run().ok().split() == offered
 
 
-def test_without_typer_it_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_without_typer_names_package_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.cli.find_spec", {"typer": None}.get)
     result = run("info", "x")
     assert result.code == 2

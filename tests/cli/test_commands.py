@@ -72,7 +72,7 @@ def test_every_command_is_here_or_reads_no_file() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_flag_is_wrong_usage_and_says_where_help_is(run: Run, command: str) -> None:
+def test_unknown_flag_is_wrong_usage_and_points_to_help(run: Run, command: str) -> None:
     result = run(command, "--no-such-flag")
     assert result.code == 2
     assert "--no-such-flag" in result.err
@@ -85,7 +85,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
+def test_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
     result = run(command, *[each.replace("PATH", "data/nowhere/nothing") for each in READING[command]])
     assert result.code == 3, result
     assert "data/nowhere/nothing" in result.err
@@ -93,7 +93,7 @@ def test_a_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: 
 
 
 @pytest.mark.parametrize("command", READING)
-def test_no_rights_is_a_storage_error(run: Run, command: str, data: Path) -> None:
+def test_missing_rights_are_storage_error(run: Run, command: str, data: Path) -> None:
     target = data / "mine"
     target.mkdir()
     name = "x.csv" if command == "from-csv" else "x.tfrecord"
@@ -115,7 +115,7 @@ def test_no_rights_is_a_storage_error(run: Run, command: str, data: Path) -> Non
         "convert", "repair", "index",
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
+def test_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
     content[2 * 23] ^= 1  # its length: what is only counted would not see the payload
     damaged.write_bytes(content)
@@ -135,7 +135,7 @@ def test_debug_shows_the_traceback_and_nothing_else_does(run: Run) -> None:
     assert "ObjectNotFoundError" in result.err
 
 
-def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> object:
         return {}["missing"]  # type: ignore[index]  # the fault
 
@@ -145,7 +145,7 @@ def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.Mo
     assert "bug in asyncrec" in result.err
 
 
-def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
+def test_command_that_is_misspelt_is_guessed(run: Run) -> None:
     result = run("verfy", "x")
     assert result.code == 2
     assert "verify" in result.err
@@ -203,7 +203,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: pass one ratio between 0 and 1"),
     ],
 )
-def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
+def test_invalid_arguments_are_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
     (data / "table.csv").write_text("kind,n\na,1\n")
     result = run(*argv)
     assert result.code == 2, result
@@ -211,7 +211,7 @@ def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], sa
     assert not PYTHON.search(result.err), "in the words of the command line"
 
 
-def test_a_value_of_an_option_that_may_be_a_secret_is_not_shown(run: Run) -> None:
+def test_error_hides_storage_option_value(run: Run) -> None:
     result = run("info", "x", "--storage-option", "hunter2")
     assert "hunter2" not in result.out + result.err
 
@@ -317,7 +317,7 @@ def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
     assert done.stdout == b"hello 3"
 
 
-def test_a_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
+def test_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe holds
     program = f"{sys.executable} -m asyncrec.cli cat {tmp_path}/many.tfrecord --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)
@@ -383,7 +383,7 @@ def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
     assert lost.exists()
 
 
-def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_suggests_text_file_is_not_tfrecord(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damaged is what verify calls a file of text, too; and nothing is logged beside what it says."""
     monkeypatch.chdir(tmp_path)
     Path("rows.tfrecord").write_text("id,label\n" * 100)
@@ -393,9 +393,7 @@ def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, mon
     assert result.err == ""
 
 
-def test_count_by_a_feature_of_records_that_have_none_says_so(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_count_by_missing_feature_explains_why(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asyncrec.blocking.write_records("x.tfrecord", [b"text", b"more"])
     result = run("count", "x.tfrecord", "--by", "label")
@@ -458,7 +456,7 @@ def test_recover_says_where_the_shards_of_a_spool_went(run: Run, data: Path) -> 
     assert run("count", "data/killed").ok() == "2\n"
 
 
-def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run: Run, data: Path) -> None:
+def test_info_reports_uncounted_records_of_dead_writers_with_remedy(run: Run, data: Path) -> None:
     killed()
     shown = run("info", "data/killed").ok()
     assert "records  0\n" in shown
@@ -468,7 +466,7 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
     assert "To commit them, run 'asyncrec recover" in run("info", "data/killed").ok()
 
 
-def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: Path) -> None:
+def test_info_and_verify_name_spool_of_dead_writer(run: Run, data: Path) -> None:
     killed("spool='spool'")
     shown = run("info", "data/killed").ok()
     assert "Commit them with 'asyncrec recover SPOOL --to data/killed'" in shown
@@ -483,7 +481,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
     assert json.loads(run("info", "data", "--json").ok())["spool"] is False
 
 
-def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
+def test_recover_abandons_named_job(run: Run, data: Path) -> None:
     killed()
     assert run("recover", "data/killed", "--abandon", "another").code == 3
     assert list(data.glob("killed-*.tfrecord")) == [], "nothing was done"
@@ -497,9 +495,7 @@ def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
 
 @pytest.mark.parametrize("told", ["--abandon", "--dead"])
 @pytest.mark.parametrize("spool", [False, True])
-def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
-    run: Run, data: Path, spool: bool, told: str
-) -> None:
+def test_recover_names_unreachable_job_and_abandons_on_request(run: Run, data: Path, spool: bool, told: str) -> None:
     note = JobHeader(
         kind="rolling", name="pages", writer="far", url="s3://x/pages", spool=spool, metadata={},
         host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
@@ -566,7 +562,7 @@ def test_doctor(run: Run, data: Path) -> None:
     assert not list(data.glob(".asyncrec-doctor*"))
 
 
-def test_doctor_without_a_path_says_what_is_installed_and_writes_nothing(run: Run, data: Path) -> None:
+def test_doctor_without_path_lists_installation_and_writes_no_files(run: Run, data: Path) -> None:
     before = sorted(data.parent.rglob("*"))
     out = run("doctor").ok()
     assert "inner loops" in out
@@ -600,7 +596,7 @@ def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert Path("out/plain.tfrecord").read_bytes() == (data / "plain.tfrecord").read_bytes()
 
 
-def test_copy_replaces_nothing_unless_told(run: Run, data: Path, damaged: Path) -> None:
+def test_copy_requires_overwrite_to_replace_file(run: Run, data: Path, damaged: Path) -> None:
     result = run("copy", damaged, "data/plain.tfrecord")
     assert result.code == 3
     assert "--overwrite" in result.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncrec.cli._dead import of_the_dead, of_the_dead_shortly
 
 
-def test_on_a_disk_the_next_writer_or_recover_sees_to_it() -> None:
+def test_advice_on_disk_names_next_writer_or_recover() -> None:
     (said,) = of_the_dead("data/pages", [("rolling", False)])
     assert said == (
         "Records left by dead writers are not counted. To commit them, open a writer there, or run 'asyncrec recover "
@@ -18,13 +18,13 @@ def test_on_a_disk_the_next_writer_or_recover_sees_to_it() -> None:
     )
 
 
-def test_of_one_with_a_spool_the_spool_is_recovered() -> None:
+def test_advice_for_spooled_writer_names_spool() -> None:
     (said,) = of_the_dead("s3://crawl/pages", [("rolling", True)])
     assert "'asyncrec recover SPOOL --to s3://crawl/pages'" in said
     assert of_the_dead_shortly("s3://crawl/pages", [("'asyncrec recover SPOOL'", True)]) == "'asyncrec recover SPOOL'"
 
 
-def test_in_a_store_without_a_spool_what_was_not_uploaded_is_said_to_be_lost() -> None:
+def test_advice_in_store_without_spool_reports_loss() -> None:
     spooled, bare = of_the_dead("s3://crawl/pages", [("rolling", False), ("rolling", True)])
     assert "SPOOL" in spooled
     assert "Records that dead writers had not uploaded are lost" in bare
@@ -35,5 +35,5 @@ def test_in_a_store_without_a_spool_what_was_not_uploaded_is_said_to_be_lost() -
     assert "are lost" in shortly
 
 
-def test_nobody_dead_is_nothing_said() -> None:
+def test_advice_without_dead_writers_is_empty() -> None:
     assert of_the_dead("s3://crawl/pages", []) == []

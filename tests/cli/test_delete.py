@@ -52,7 +52,7 @@ def test_outside_a_terminal_yes_is_needed(run: Run, data: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "30"), ("y\n", "29")])
-def test_a_person_is_asked(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: str) -> None:
+def test_person_is_asked(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: str) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -67,7 +67,7 @@ def test_a_person_is_asked(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
     assert count(run) == left
 
 
-def test_nothing_to_delete_is_not_asked_about(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_without_matches_asks_no_confirmation(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

@@ -55,7 +55,7 @@ def folder(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_works_when_pasted(run: Run, folder: Path, command: str) -> None:
+def test_example_works_when_pasted(run: Run, folder: Path, command: str) -> None:
     lines = example(run(command, "--help").ok())
     assert f"asyncrec {command} " in lines
     done = subprocess.run(

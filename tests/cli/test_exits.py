@@ -45,13 +45,13 @@ def made(error: Exception) -> Exception:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_the_type_of_an_error_decides_whether_it_was_raised_here_or_not(error: Exception, code: int) -> None:
+def test_exit_code_follows_error_type(error: Exception, code: int) -> None:
     assert explained(error)[0] == code
     assert explained(made(error))[0] == code
     assert explained(ExceptionGroup("of a task group", [error]))[0] == code
 
 
-def test_a_fault_is_told_with_its_type_and_what_to_do() -> None:
+def test_internal_error_shows_type_and_asks_for_report() -> None:
     assert explained(ValueError("x"))[1] == [
         "ValueError: x",
         "this is a bug in asyncrec; please report it, with the output of --debug",
@@ -88,9 +88,7 @@ def fail() -> None:
         (["asyncrec_toys"], "this is a bug in asyncrec; please report it"),
     ],
 )
-def test_a_fault_that_a_plugin_had_part_in_names_it(
-    monkeypatch: pytest.MonkeyPatch, modules: list[str], said: str
-) -> None:
+def test_internal_error_names_involved_plugin(monkeypatch: pytest.MonkeyPatch, modules: list[str], said: str) -> None:
     entry = SimpleNamespace(
         name="toy",
         module="asyncrec_toy",
@@ -109,11 +107,11 @@ def test_a_fault_that_a_plugin_had_part_in_names_it(
     assert lines[1].startswith(said)
 
 
-def test_a_key_that_is_not_there_is_told_as_it_was_said() -> None:
+def test_missing_key_message_is_shown_verbatim() -> None:
     assert explained(errors.RecordKeyError("no record with it"))[1] == ["no record with it"]
 
 
-def test_what_the_library_advises_is_told_as_a_command() -> None:
+def test_library_remedy_is_shown_as_command() -> None:
     error = errors.ObjectExistsError("p: it is there").with_remedy("mode='replace' replaces it", command="rename it")
     assert explained(error)[1] == ["p: it is there; rename it"]
 
@@ -130,5 +128,5 @@ def test_what_the_library_advises_is_told_as_a_command() -> None:
         ("on_corrupt='skip' and my_num_shards=3", "on_corrupt='skip' and my_num_shards=3"),
     ],
 )
-def test_parameters_in_messages_are_told_as_options(said: str, told: str) -> None:
+def test_parameters_in_messages_become_options(said: str, told: str) -> None:
     assert explained(errors.ArgumentValueError(said))[1] == [told]

@@ -37,7 +37,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Any:
     return there
 
 
-def test_a_command_of_a_plugin_is_in_the_help_and_runs(run: Run, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_command_appears_in_help_and_runs(run: Run, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = plugin("commands", "polite", Command("greet-all", "say something", "polite:greet", section="Inspect"))
     module.greet = greet  # type: ignore[attr-defined]  # as a module has it
     monkeypatch.setitem(sys.modules, "polite", module)
@@ -49,7 +49,7 @@ def test_a_command_of_a_plugin_is_in_the_help_and_runs(run: Run, there: Any, mon
     assert "Say something." in run("greet-all", "--help").ok()
 
 
-def test_a_command_that_is_not_installed_says_what_to_install(run: Run, there: Any) -> None:
+def test_uninstalled_command_names_package_to_install(run: Run, there: Any) -> None:
     there()
     assert "report " not in run("--help").ok()
     result = run("report", "data")
@@ -71,17 +71,17 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
         ("rm", "docs/how-to/rotate-by-day.md"),
     ],
 )
-def test_a_guessed_command_names_the_one_that_is_meant(run: Run, guess: str, meant: str) -> None:
+def test_guessed_command_names_one_that_is_meant(run: Run, guess: str, meant: str) -> None:
     result = run(guess, "data/pages")
     assert result.code == 2
     assert f"there is no command '{guess}'; see {meant}" in result.err
 
 
-def test_no_guessed_command_is_a_command(run: Run) -> None:
+def test_guessed_command_names_do_not_exist(run: Run) -> None:
     assert not [name for name in ("rm", "show", "stats", "list") if run(name, "--help").code == 0]
 
 
-def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
+def test_unknown_command_is_wrong_usage(run: Run, there: Any) -> None:
     there()
     assert "No such command" in run("nothing").err
 
@@ -98,7 +98,7 @@ def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
         (Command("a", 5, "a:b"), "a single line of text"),  # type: ignore[arg-type]  # the point of the test
     ],
 )
-def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, says: str) -> None:
+def test_invalid_plugin_command_is_named_and_blocks_no_other(command: object, says: str) -> None:
     odd = plugin("commands", "odd", Command("b", "never taken", "a:b"), command)
     plugins = found(odd, plugin("commands", "good", Command("c", "w", "a:b")))
     names = set(Installed(plugins).all())
@@ -108,7 +108,7 @@ def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, s
     assert says in str(plugins.broken["odd"])
 
 
-def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, there: Any) -> None:
+def test_failing_hook_is_named_and_help_still_shown(run: Run, there: Any) -> None:
     failing = ModuleType("failing")
 
     def fail() -> list[Command]:
@@ -122,7 +122,7 @@ def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, th
     assert "\x1b" not in result.err
 
 
-def test_of_two_commands_of_one_name_the_first_plugin_has_it() -> None:
+def test_first_plugin_keeps_contested_command_name() -> None:
     plugins = found(
         plugin("commands", "b", Command("c", "of b", "a:b")), plugin("commands", "a", Command("c", "of a", "a:b"))
     )
@@ -130,13 +130,13 @@ def test_of_two_commands_of_one_name_the_first_plugin_has_it() -> None:
     assert "another plugin already has" in str(plugins.broken["b"])
 
 
-def test_what_is_built_in_looks_for_no_plugin() -> None:
+def test_builtin_command_loads_no_plugin() -> None:
     plugins = Plugins()
     assert Installed(plugins).find("verify") is not None
     assert not plugins.loaded
 
 
-def test_a_plugin_on_the_path_is_found_by_its_metadata(tmp_path: Path) -> None:
+def test_plugin_on_path_is_found_by_metadata(tmp_path: Path) -> None:
     (tmp_path / "polite-1.dist-info").mkdir()
     (tmp_path / "polite-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: polite\nVersion: 1\n")
     (tmp_path / "polite-1.dist-info" / "entry_points.txt").write_text("[asyncrec]\npolite = polite\nbad = nowhere\n")

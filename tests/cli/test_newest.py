@@ -63,13 +63,15 @@ def test_filter_drops_a_page_whose_newest_version_is_gone(run: Run, crawl: str) 
         (("filter", "out/pages", "--newest", "dat"), 2, "no feature 'dat'"),
     ],
 )
-def test_what_cannot_be_is_said(run: Run, crawl: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_invalid_use_of_newest_is_explained(
+    run: Run, crawl: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     result = run(arguments[0], crawl, *arguments[1:])
     assert (result.code, result.out) == (code, "")
     assert said in result.err
 
 
-def test_a_file_has_no_versions(run: Run, data: Path) -> None:
+def test_file_has_no_versions(run: Run, data: Path) -> None:
     for arguments in (("cat", "--key", "x", "--all-versions"), ("filter", "out/x", "--newest", "date")):
         result = run(arguments[0], "data/plain.tfrecord", *arguments[1:])
         assert result.code

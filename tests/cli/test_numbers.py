@@ -80,7 +80,7 @@ def test_every_command_is_looked_through() -> None:
 
 @pytest.mark.parametrize(("command", "flag", "kind"), NUMBERS, ids=IDS)
 @pytest.mark.parametrize("value", ["x", "1.5.2", "", "nan"])
-def test_what_is_no_number_is_said_to_be_none(
+def test_option_rejects_text_instead_of_number(
     run: Run, data: Path, command: str, flag: str, kind: type, value: str
 ) -> None:
     result = run(*line(command, flag, value))
@@ -91,7 +91,7 @@ def test_what_is_no_number_is_said_to_be_none(
 
 @pytest.mark.parametrize(("command", "flag", "kind"), NUMBERS, ids=IDS)
 @pytest.mark.parametrize("value", ["-7", ENORMOUS])
-def test_a_number_is_taken_or_refused_at_once(
+def test_number_is_taken_or_refused_at_once(
     run: Run, data: Path, command: str, flag: str, kind: type, value: str
 ) -> None:
     result = run(*line(command, flag, value))
@@ -113,7 +113,7 @@ def test_a_number_is_taken_or_refused_at_once(
         (["head", "data/pages", "-n", "9" * 5_000], "999... has too many digits for a number"),
     ],
 )
-def test_a_number_that_cannot_be_is_named_with_what_can(run: Run, data: Path, argv: list[str], said: str) -> None:
+def test_option_names_allowed_range_for_bad_number(run: Run, data: Path, argv: list[str], said: str) -> None:
     result = run(*argv)
     assert result.code == 2, result
     assert said in result.err

@@ -26,21 +26,21 @@ def _features(out: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0"), ("--record", "-1")])
-def test_what_the_schema_calls_text_is_called_text(run: Run, stored: str, by: tuple[str, str]) -> None:
+def test_cat_shows_schema_text_as_str(run: Run, stored: str, by: tuple[str, str]) -> None:
     found = _features(run("cat", stored, *by).ok())
     assert found == _features(run("head", stored).ok())
     assert found == [["url", "str", '"http://a/"'], ["body", "bytes", '"<p>"'], ["tags", "str", '"x"']]
 
 
 @pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0")])
-def test_what_the_schema_calls_a_list_is_one(run: Run, stored: str, by: tuple[str, str]) -> None:
+def test_cat_shows_schema_list_as_list(run: Run, stored: str, by: tuple[str, str]) -> None:
     shown = json.loads(run("cat", stored, "--json", *by).ok())
     assert shown["tags"] == ["x"]
     assert shown == json.loads(run("cat", stored, "--json").ok())
 
 
 @pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0")])
-def test_a_feature_that_the_schema_does_not_have_is_named(run: Run, stored: str, by: tuple[str, str]) -> None:
+def test_cat_names_unknown_feature(run: Run, stored: str, by: tuple[str, str]) -> None:
     result = run("cat", stored, "--feature", "ulr", *by)
     assert result.code
     assert "ulr" in result.err
@@ -54,7 +54,7 @@ def test_raw_and_text_are_those_of_the_feature(run: Run, stored: str) -> None:
     assert "no feature 'bdy'" in run("cat", stored, "--feature", "bdy", "--format", "text").err
 
 
-def test_a_key_that_is_not_there_has_an_exit_code(run: Run, stored: str) -> None:
+def test_cat_exits_with_5_for_missing_key(run: Run, stored: str) -> None:
     result = run("cat", stored, "--key", "http://b/")
     assert (result.code, result.out) == (5, "")
     assert "no record has the key 'http://b/'" in result.err

@@ -38,7 +38,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1 parsec"])
-def test_what_is_neither_is_refused(text: str) -> None:
+def test_malformed_size_and_duration_are_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         parse_size(text)
     with pytest.raises(UsageError):

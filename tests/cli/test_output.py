@@ -21,7 +21,7 @@ def test_clean_text_is_printable_but_for_line_feeds(text: str) -> None:
     assert "\n" not in clean(text, line=True)
 
 
-def test_what_is_harmless_stays_as_it_is() -> None:
+def test_clean_escapes_control_characters_only() -> None:
     assert clean("Grüße, 世界 — ok\n") == "Grüße, 世界 — ok\n"
     assert clean("a\tb\x1b[0m\x07") == "a\\tb\\x1b[0m\\x07"
 
@@ -35,7 +35,7 @@ def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(out) == value
 
 
-def test_what_other_packages_warn_of_is_clean_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_log_warning_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
     with Warnings() as warnings:
         logging.getLogger("somebody.else").warning("an address: %s", "http://a b\x1b]0;x\x07")
     assert capsys.readouterr().err == "asyncrec: an address: http://a b\\x1b]0;x\\x07\n"

@@ -26,20 +26,20 @@ def crawled(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("by", [(), ("--where", "url=http://a/"), ("--limit", "2")])
-def test_each_revisit_has_its_body_and_its_own_features(run: Run, crawled: str, by: tuple[str, ...]) -> None:
+def test_resolve_gives_revisits_original_body_and_own_features(run: Run, crawled: str, by: tuple[str, ...]) -> None:
     shown = [json.loads(line) for line in run("cat", crawled, "--resolve", "--json", *by).ok().splitlines()]
     assert [page["content"] for page in shown][:2] == ["<p>one", "<p>one"]
     assert [page["section"] for page in shown][:2] == ["news", "sport"]
     assert [page["date"] for page in shown][:2] == ["2026-11-22T00:00:00Z", "2026-11-23T00:00:00Z"]
 
 
-def test_one_record_is_resolved_and_without_the_option_it_is_not(run: Run, crawled: str) -> None:
+def test_resolve_option_restores_body_of_single_record(run: Run, crawled: str) -> None:
     options = ("--record", "1", "--feature", "content", "--format", "raw")
     assert run("cat", crawled, *options).ok() == ""
     assert run("cat", crawled, "--resolve", *options).ok() == "<p>one"
 
 
-def test_a_body_that_is_gone_is_an_error_with_its_own_exit_code(run: Run, tmp_path: Path) -> None:
+def test_missing_revisit_body_exits_with_5(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "pages")
     with blocking.open_sharded_writer(path, schema=pages.PAGE, key_feature="url") as writer:
         writer.write(pages.page(URL, status=304, before=pages.page(URL, b"x", status=200)))
@@ -49,7 +49,7 @@ def test_a_body_that_is_gone_is_an_error_with_its_own_exit_code(run: Run, tmp_pa
         assert f"the page {URL} of" in result.err
 
 
-def test_what_has_no_pages_is_refused(run: Run, tmp_path: Path) -> None:
+def test_resolve_rejects_records_without_pages(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "others")
     with blocking.open_sharded_writer(path) as writer:
         writer.write(encode_example({"label": 1}))

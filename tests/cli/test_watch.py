@@ -78,7 +78,7 @@ REPORT = WatchReport(
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(width: int) -> None:
+def test_watch_screen_fits_terminal_and_holds_no_escapes(width: int) -> None:
     lines = screen(REPORT, width, 100)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -92,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(
     assert ("process 12345" in text) == (width == 200)
 
 
-def test_the_speed_of_a_silent_writer_is_unknown() -> None:
+def test_speed_of_silent_writer_is_unknown() -> None:
     silent = replace(REPORT, writers=(replace(WRITER, state="silent", quiet=80.0),))
     text = "\n".join(screen(silent, 80, 24))
     assert "speed     unknown" in text
@@ -103,7 +103,7 @@ def test_the_speed_of_a_silent_writer_is_unknown() -> None:
     assert (shown["records_per_second"], shown["writers"][0]["records_per_second"]) == (None, None)
 
 
-def test_a_writer_in_a_store_is_shown_by_the_age_of_its_last_commit() -> None:
+def test_watch_shows_remote_writer_by_last_commit_age() -> None:
     far = replace(WRITER, id="far", state="unknown", status=None, quiet=7200.0, last_commit="2026-11-22T08:00:00.000Z")
     far = replace(far, since="2026-11-22T07:59:55+00:00", records=50)
     new = replace(far, id="new", state="alive", quiet=9.0, last_commit=None, records=0)
@@ -126,7 +126,7 @@ def header_of(writer: str, data: Path) -> JobHeader:
     )
 
 
-def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
+def test_old_word_or_record_is_exit_code(run: Run, data: Path) -> None:
     options = ("watch", "data/pages", "--once", "--max-age")
     assert run(*options, "60").code == 0
     LocalStaging.begin(LocalStorage("data"), header_of("gone", data)).end(keep=True)
@@ -138,7 +138,7 @@ def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
     assert run("watch", "data/pages", "--max-age", "60").code == 2
 
 
-def test_a_writer_that_takes_nothing_for_long_is_an_exit_code(run: Run, data: Path) -> None:
+def test_watch_exits_with_1_for_idle_writer(run: Run, data: Path) -> None:
     options = ("watch", "data/pages", "--once", "--idle")
     header = header_of("w", data)
     staging = LocalStaging.begin(LocalStorage("data"), header)
@@ -156,7 +156,7 @@ def test_a_writer_that_takes_nothing_for_long_is_an_exit_code(run: Run, data: Pa
     staging.end(keep=False)
 
 
-def test_a_writer_in_a_store_that_has_not_committed_for_long_is_an_exit_code(run: Run) -> None:
+def test_watch_exits_with_1_for_remote_writer_without_commits(run: Run) -> None:
     store = "memory://watched-by-its-commits"
     header = JobHeader(
         kind="rolling", name="pages", writer="far", url=store, metadata={}, since="2026-01-01T00:00:00+00:00", life="x"
@@ -171,13 +171,13 @@ def test_a_writer_in_a_store_that_has_not_committed_for_long_is_an_exit_code(run
     assert run("watch", f"{store}/pages", "--once", "--max-age", "1e10").code == 0
 
 
-def test_what_does_not_fit_below_is_counted() -> None:
+def test_watch_counts_lines_below_screen() -> None:
     lines = screen(REPORT, 80, 8)
     assert len(lines) == 8
     assert lines[-1].startswith("... ")
 
 
-def test_an_empty_place_says_so() -> None:
+def test_empty_place_says_so() -> None:
     nothing = replace(REPORT, there=False, writers=(), classes={})
     assert screen(nothing, 40, 24)[1] == "nothing here yet"
     assert screen(replace(REPORT, writers=()), 40, 24)[-5] == "no writers"
@@ -213,7 +213,7 @@ def shown(warm: WarmPython, data: Path) -> Iterator[tuple[int, Child]]:
     process.wait(LIMIT)
 
 
-def test_in_a_terminal_it_writes_over_its_screen_until_ctrl_c_and_leaves_the_last(shown: tuple[int, Child]) -> None:
+def test_watch_redraws_until_ctrl_c_and_leaves_last_screen(shown: tuple[int, Child]) -> None:
     outside, process = shown
     raw, asked = b"", False
     while True:

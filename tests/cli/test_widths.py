@@ -87,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_is_longer_but_for_a_single_word(warm: WarmPython, folder: Path, name: str, columns: int) -> None:
+def test_output_lines_fit_terminal_width(warm: WarmPython, folder: Path, name: str, columns: int) -> None:
     text = screen(warm, folder, COMMANDS[name], columns)
     assert text.strip()
     assert "Traceback" not in text
@@ -105,7 +105,7 @@ def test_colours_are_for_terminals_that_want_them(warm: WarmPython, folder: Path
     assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, TERM="dumb"))
 
 
-def test_a_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
+def test_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "asyncrec.cli", *COMMANDS["info"]],
         cwd=folder,
@@ -133,9 +133,7 @@ def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("argv", [["--help"], ["info", "data/pages"], ["cat", "data/pages"], ["filter", "--help"]])
-def test_a_full_disk_behind_the_output_is_a_storage_error(
-    folder: Path, command: str, argv: list[str], unbuffered: str
-) -> None:
+def test_full_disk_behind_output_is_storage_error(folder: Path, command: str, argv: list[str], unbuffered: str) -> None:
     program = f"PYTHONUNBUFFERED={unbuffered} {command} {' '.join(argv)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
@@ -157,7 +155,7 @@ def test_standard_input_and_output_are_a_dash(folder: Path, command: str) -> Non
     assert done.stdout.split("\n") == ["5", "10", "30", "ok: every checksum in - matches", ""], done
 
 
-def test_nothing_on_standard_input_is_told(folder: Path) -> None:
+def test_count_of_empty_stdin_is_zero(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "asyncrec.cli", "count", "-"],
         cwd=folder,

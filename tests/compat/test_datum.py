@@ -50,7 +50,7 @@ def read(batches: Any) -> list[int]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     """Beside ``**gen_kwargs`` there is one keyword more, of a name that no generator has."""
     parameters = inspect.signature(TFRecordWriter.__init__).parameters
     names = ["self", "generator", "serializer", "path", "split", "total_examples", "sparse_features"]
@@ -111,7 +111,7 @@ def test_every_keyword_reaches_the_generator(keyword: str) -> None:
 # -- scripts that reach further ----------------------------------------------------------------------------------------
 
 
-def test_the_attributes_are_datums() -> None:
+def test_attributes_are_datums() -> None:
     writer = TFRecordWriter(numbers, encode_example, "data/set", "train", 50, ["v"], count=50)
     assert (writer.generator, writer.serializer, writer.path) == (numbers, encode_example, "data/set/train")
     assert (writer.split, writer.total_examples, writer.sparse_features) == ("train", 50, ["v"])
@@ -119,7 +119,7 @@ def test_the_attributes_are_datums() -> None:
     assert (writer.shuffler.size, writer.shuffler.bucket_lengths) == (0, [0])
 
 
-def test_what_a_subclass_overrides_is_called() -> None:
+def test_writer_calls_overridden_methods() -> None:
     called = []
 
     class Writer(TFRecordWriter):
@@ -143,7 +143,7 @@ def test_what_a_subclass_overrides_is_called() -> None:
     assert called == ["cache_records", "add_shape_fields", "flush_records", "save_shard_info"]
 
 
-def test_a_subclass_may_take_the_examples_itself() -> None:
+def test_subclass_may_take_examples_itself() -> None:
     class Writer(TFRecordWriter):
         def cache_records(self) -> None:
             for key, datum in self.generator(**self.gen_kwargs):
@@ -160,7 +160,7 @@ def test_a_subclass_may_take_the_examples_itself() -> None:
     assert len(read(load("set", ALL).train_fn())) == 100
 
 
-def test_the_generator_runs_in_the_callers_thread_and_is_closed() -> None:
+def test_generator_runs_in_callers_thread_and_is_closed() -> None:
     """A connection of sqlite is of one thread."""
     database = sqlite3.connect(":memory:")
     database.execute("create table rows (n)")
@@ -182,7 +182,7 @@ def test_the_generator_runs_in_the_callers_thread_and_is_closed() -> None:
     assert closed == ["train", "train"]
 
 
-def test_what_is_an_assertion_error_there_is_one_here() -> None:
+def test_assertion_errors_of_datum_stay_assertion_errors() -> None:
     write()
     for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
         with pytest.raises(AssertionError):
@@ -211,7 +211,7 @@ def test_lists_of_integers_and_floats_are_floats() -> None:
     assert batch["v"].tolist() == [[1.0, 2.5]]
 
 
-def test_an_images_pixels_stand_in_the_mapping_whoever_serialises() -> None:
+def test_mapping_describes_image_pixels_for_any_serializer() -> None:
     Path("image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + pack(">I4sIIBBBBB", 13, b"IHDR", 5, 4, 8, 2, 0, 0, 0))
 
     def images(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -223,7 +223,7 @@ def test_an_images_pixels_stand_in_the_mapping_whoever_serialises() -> None:
         assert table["image"] == {"type": "string", "shape": [4, 5, 3], "dense": True}
 
 
-def test_a_generators_own_writer_options_are_its_own() -> None:
+def test_generators_own_writer_options_are_its_own() -> None:
     seen = {}
 
     def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -299,7 +299,7 @@ def test_batches_are_padded_and_of_datums_types() -> None:
     assert batch["m_shape"].tolist() == [[size, 2] for size in np.count_nonzero(batch["m"].any(2), 1)]
 
 
-def test_train_is_shuffled_by_a_fixed_seed_and_the_others_are_not() -> None:
+def test_train_split_alone_is_shuffled_by_fixed_seed() -> None:
     for split in ("train", "val", "test"):
         write(split)
     dataset = load("set", ALL)
@@ -335,7 +335,7 @@ def test_passes_and_sizes_are_as_configured() -> None:
         configs.buffer_size = "100"  # type: ignore[assignment]  # what is tested
 
 
-def test_what_is_not_there_is_told_at_once() -> None:
+def test_missing_split_range_or_features_raise_at_once() -> None:
     write()
     with pytest.raises(ValueError, match="train"):
         load("set").val_fn()
@@ -373,7 +373,7 @@ def test_large_sets_have_as_many_shards_as_they_need(size: int, records: int, sh
     assert shard_count(size, records) == shards
 
 
-def test_the_schema_is_of_all_examples_and_of_all_splits() -> None:
+def test_schema_covers_all_examples_and_splits() -> None:
     """datum's was the last example's, of the last split written."""
 
     def first(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -388,7 +388,7 @@ def test_the_schema_is_of_all_examples_and_of_all_splits() -> None:
         write("bad", lambda split: iter([(1, {"a": 1}), (2, {"a": "text"})]))
 
 
-def test_a_generator_without_examples_says_so() -> None:
+def test_generator_without_examples_says_so() -> None:
     """In datum it was a NameError."""
     with pytest.raises(DatasetError, match="no example"):
         write(count=0)
@@ -401,7 +401,7 @@ def test_text_of_two_axes_is_text() -> None:
     assert batch["words"].tolist() == [[[b"a", b"b"], [b"c", b"d"]]]
 
 
-def test_nothing_is_left_beside_the_folder(tmp_path: Path) -> None:
+def test_writer_leaves_no_files_beside_folder(tmp_path: Path) -> None:
     """datum kept its buckets in the parent folder, up to a thousand files open."""
     os.mkdir("spill")
     files = []
@@ -417,7 +417,7 @@ def test_nothing_is_left_beside_the_folder(tmp_path: Path) -> None:
     assert os.listdir("spill") == []
 
 
-def test_a_duplicate_key_is_found_while_examples_come() -> None:
+def test_duplicate_key_is_found_while_examples_come() -> None:
     """datum found it when everything had been made."""
     made = []
 
@@ -439,7 +439,7 @@ def test_shards_can_be_compressed() -> None:
     assert len(read(load("set", ALL).train_fn())) == 100
 
 
-def test_a_split_that_fails_leaves_the_old_one_whole() -> None:
+def test_split_that_fails_leaves_old_one_whole() -> None:
     """datum wrote over it, file by file."""
     write()
 

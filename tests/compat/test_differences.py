@@ -28,22 +28,22 @@ beside = module()
 
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
-def test_the_page_is_made_of_the_list(system: str) -> None:
+def test_page_is_made_of_list(system: str) -> None:
     """``python tests/interop/beside.py`` makes it anew."""
     assert (beside.PAGES / f"{system}.md").read_text("utf-8") == beside.page_of(system)
 
 
-def test_the_promises_have_the_numbers_of_the_lists() -> None:
+def test_promises_have_numbers_of_lists() -> None:
     """Likewise."""
     assert beside.PROMISES.read_text("utf-8") == beside.promises()
 
 
-def test_there_are_at_most_forty_differences() -> None:
+def test_pages_list_at_most_forty_differences() -> None:
     assert sum(len(beside.differences(system)) for system in beside.SYSTEMS) <= 40
 
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
-def test_the_names_on_a_page_are_there_async_and_without(system: str) -> None:
+def test_page_names_exist_in_async_and_blocking(system: str) -> None:
     """What its table of names has in its column for blocking code, and beside it."""
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
     names = re.findall(r"`blocking\.(\w+)", page)
@@ -53,7 +53,7 @@ def test_the_names_on_a_page_are_there_async_and_without(system: str) -> None:
         assert any(hasattr(each, name) for each in (asyncrec, asyncrec.datasets, asyncrec.example, asyncrec.storage))
 
 
-def test_the_tests_that_a_list_names_are_there() -> None:
+def test_tests_that_list_names_are_there() -> None:
     """Of TFRecorder, which has no package that could be run beside ours, tests hold what differs."""
     sources = Path(__file__).parent.glob("test_tfrecorder*.py")
     tests = {

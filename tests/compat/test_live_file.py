@@ -27,7 +27,7 @@ def run(program: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_what_was_flushed_can_be_read_while_it_is_written() -> None:
+def test_flushed_records_are_readable_during_writing() -> None:
     with RecordWriter("live") as writer:
         for number in range(3):
             writer.write(b"%d" % number)
@@ -36,7 +36,7 @@ def test_what_was_flushed_can_be_read_while_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("there", [b"not records at all, but quite some text", b"", b"\x05\0\0\0"])
-def test_a_file_that_is_there_is_emptied_as_open_does(there: bytes) -> None:
+def test_opening_truncates_existing_file(there: bytes) -> None:
     Path("x").write_bytes(there)
     RecordWriter("x").close()
     assert Path("x").read_bytes() == b""
@@ -66,7 +66,7 @@ def test_two_writers_of_one_file_both_write_whole_records() -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_write_one_file_at_once_lose_and_mix_nothing() -> None:
+def test_concurrent_processes_lose_and_mix_no_records() -> None:
     program = """
 import sys
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -95,7 +95,7 @@ writer.close()
     assert len(records) == 900
 
 
-def test_what_a_killed_writer_left_torn_is_cut_off_before_another_writes_on() -> None:
+def test_torn_record_of_killed_writer_is_cut_off() -> None:
     one, two = RecordWriter("x"), RecordWriter("x")
     one.write(b"whole")
     one.flush()
@@ -107,7 +107,7 @@ def test_what_a_killed_writer_left_torn_is_cut_off_before_another_writes_on() ->
     assert blocking.read_records("x") == [b"whole", b"behind it"]
 
 
-def test_a_write_for_which_there_is_no_room_leaves_nothing_for_others_to_write_behind() -> None:
+def test_failed_write_leaves_no_remains_before_later_records() -> None:
     two = RecordWriter("x")
     one = RecordWriter("x")
     one.write(b"kept")
@@ -126,7 +126,7 @@ def test_a_write_for_which_there_is_no_room_leaves_nothing_for_others_to_write_b
     assert blocking.read_records("x") == [b"kept", b"goes on"]
 
 
-def test_a_file_that_was_closed_is_emptied_though_a_child_has_it_still() -> None:
+def test_reopening_truncates_file_still_held_by_child() -> None:
     run(
         """
 writer = RecordWriter("x")
@@ -143,7 +143,7 @@ os.kill(child, signal.SIGKILL)
     assert blocking.read_records("x") == [b"new"]
 
 
-def test_a_child_writes_its_own_records_and_not_its_parents_again() -> None:
+def test_forked_child_writes_only_own_records() -> None:
     run(
         """
 writer = RecordWriter("x")
@@ -161,7 +161,7 @@ writer.close()
     assert blocking.read_records("x") == [b"child", b"parent 1", b"parent 2"]
 
 
-def test_who_writes_it_for_himself_shares_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exclusive_writer_shares_file_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
     with blocking.open_writer("x", mode="a") as writer:
         writer.write(b"1")
@@ -173,7 +173,7 @@ def test_who_writes_it_for_himself_shares_with_nobody(monkeypatch: pytest.Monkey
                 pass
 
 
-def test_a_writer_that_is_stopped_while_it_writes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush_gives_up_on_stalled_lock_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
     one, two = RecordWriter("x"), RecordWriter("x")
     stopped = one._writer
@@ -185,13 +185,13 @@ def test_a_writer_that_is_stopped_while_it_writes_is_not_waited_for_for_ever(mon
     one.close()
 
 
-def test_a_folder_of_that_name_is_told_as_python_tells_it(tmp_path: Path) -> None:
+def test_folder_path_raises_is_a_directory_error(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="a folder with this name exists") as caught:
         RecordWriter(str(tmp_path))
     assert isinstance(caught.value, StorageError)
 
 
-def test_what_is_never_closed_is_written_at_the_end_though_it_refers_to_itself() -> None:
+def test_unclosed_self_referencing_writer_is_flushed_at_exit() -> None:
     run("""
 writer = RecordWriter("x")
 writer.itself = writer
@@ -201,7 +201,7 @@ writer.write(b"1")
 
 
 @pytest.mark.parametrize("size", [100, 8_000, 300_000])
-def test_a_file_ends_with_a_whole_record_whenever_it_is_looked_at(size: int) -> None:
+def test_file_always_ends_with_whole_record(size: int) -> None:
     with RecordWriter("live") as writer:
         for number in range(40):
             writer.write(bytes(size + 7 * number))
@@ -210,7 +210,7 @@ def test_a_file_ends_with_a_whole_record_whenever_it_is_looked_at(size: int) -> 
     assert len(blocking.read_records("live")) == 40
 
 
-def test_an_error_of_the_disk_names_the_file_and_is_told_by_every_later_call() -> None:
+def test_disk_error_names_file_and_repeats_on_later_calls() -> None:
     writer = RecordWriter("/dev/full")
     with pytest.raises(StorageError, match="writing /dev/full"):
         writer.write(bytes(1 << 20))

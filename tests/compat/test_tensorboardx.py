@@ -59,7 +59,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     def parameters(of: Any) -> list[str]:
         return [name for name in inspect.signature(of).parameters if name != "self"]
 
@@ -71,7 +71,7 @@ def test_the_signatures_are_the_documents() -> None:
     assert parameters(directory_check) == parameters(open_file) == ["path"]
 
 
-def test_the_documents_block_for_a_local_file_runs() -> None:
+def test_documents_block_for_local_file_runs() -> None:
     # Create writer for local file
     writer = RecordWriter("./logs/events.out.tfevents")
 
@@ -86,7 +86,7 @@ def test_the_documents_block_for_a_local_file_runs() -> None:
     assert blocking.read_records("logs/events.out.tfevents") == [event_data]
 
 
-def test_the_documents_block_for_s3_runs_and_s3_endpoint_is_honoured(s3: Store) -> None:
+def test_documented_s3_block_runs_with_s3_endpoint(s3: Store) -> None:
     event_data = EVENT
     s3.client.create_bucket(Bucket="my-bucket")
 
@@ -98,7 +98,7 @@ def test_the_documents_block_for_s3_runs_and_s3_endpoint_is_honoured(s3: Store) 
     assert blocking.read_records("s3://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_the_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
+def test_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
     event_data = EVENT
 
     # Write to GCS bucket
@@ -109,7 +109,7 @@ def test_the_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
     assert blocking.read_records("gs://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_the_documents_context_manager_runs_and_ours_is_one() -> None:
+def test_documents_context_manager_runs_and_ours_is_one() -> None:
     event_data = EVENT
 
     # Automatic resource cleanup
@@ -133,7 +133,7 @@ def test_the_documents_context_manager_runs_and_ours_is_one() -> None:
     assert blocking.read_records("logs/events.out.tfevents") == blocking.read_records("logs/others") == [EVENT]
 
 
-def test_a_prefix_with_a_colon_is_a_value_error() -> None:
+def test_prefix_with_colon_is_value_error() -> None:
     with pytest.raises(ValueError, match="':'"):
         register_writer_factory("s3:", _Factory())
 
@@ -146,7 +146,7 @@ def test_names_are_made_valid_as_before(name: str, valid: str) -> None:
 # -- the end of Python ------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_is_never_closed_and_one_closed_in_an_exit_handler_lose_nothing() -> None:
+def test_unclosed_and_late_closed_writers_lose_no_records() -> None:
     """tensorboardX's SummaryWriter is closed by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
     program = """
 import atexit
@@ -225,7 +225,7 @@ def test_every_byte_is_sent_once_where_nothing_is_flushed(sent: list[int]) -> No
     assert blocking.read_records(f"memory://{FAR}/events") == [bytes(1000)] * 2000
 
 
-def test_what_was_flushed_is_there_and_stays_one_object(sent: list[int]) -> None:
+def test_flushed_events_are_readable_in_one_object(sent: list[int]) -> None:
     """As in tensorboardX: TensorBoard reads the event file of a run that goes on, and of one that was killed."""
     with RecordWriter("far://bucket/events") as writer:
         for number in range(20):
@@ -266,7 +266,7 @@ def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], mo
     assert found == expected
 
 
-def test_a_large_object_is_not_sent_again(sent: list[int]) -> None:
+def test_large_object_is_not_sent_again(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         writer.write(bytes(9 << 20))
         writer.flush()
@@ -285,7 +285,7 @@ def test_memory_does_not_grow_with_the_object(sent: list[int]) -> None:
         assert sum(sent) > 2000 * 1000 - (1 << 20)
 
 
-def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) -> None:
+def test_closed_writer_is_not_uploaded_again(sent: list[int]) -> None:
     """tensorboardX's ``__del__`` uploaded the object once more."""
     writer = RecordWriter("far://bucket/events")
     writer.write(b"1")
@@ -297,7 +297,7 @@ def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) ->
     assert sent == before
 
 
-def test_an_object_does_not_appear_before_it_is_flushed_or_closed_nor_after_an_exception(sent: list[int]) -> None:
+def test_object_appears_only_after_flush_or_close(sent: list[int]) -> None:
     for flushed in (False, True):
         with pytest.raises(KeyError):
             with RecordWriter("far://bucket/events") as writer:
@@ -311,7 +311,7 @@ def test_an_object_does_not_appear_before_it_is_flushed_or_closed_nor_after_an_e
     assert blocking.read_records(f"memory://{FAR}/events") == [b"1"]
 
 
-def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
+def test_write_that_failed_is_not_forgotten(s3: Store) -> None:
     writer = RecordWriter("s3://no-such-bucket/events")
     with pytest.raises(StorageError, match="no-such-bucket"):
         for _ in range(20):
@@ -323,7 +323,7 @@ def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
-def test_an_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
+def test_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
     """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
     program = f"""
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -364,7 +364,7 @@ class EventFileWriter:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise KeyError"])
-def test_a_queue_of_events_is_written_before_objects_left_open_are_closed(s3: Store, end: str) -> None:
+def test_event_queue_is_drained_before_open_objects_close(s3: Store, end: str) -> None:
     package = Path("tensorboardX")
     package.mkdir()
     (package / "__init__.py").write_text("from tensorboardX.record_writer import RecordWriter")
@@ -385,7 +385,7 @@ for number in range(20):
     assert blocking.read_records(f"s3://{s3.bucket}/queue") == [b"%d" % number for number in range(20)]
 
 
-def test_what_was_flushed_to_a_store_survives_a_kill(s3: Store) -> None:
+def test_flushed_records_in_store_survive_kill(s3: Store) -> None:
     program = f"""
 import os
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -401,7 +401,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize("opens", [RecordWriter, open_file], ids=["records", "bytes"])
-def test_an_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
+def test_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
     file = opens("far://bucket/events")
     file.write(b"1")
     del file
@@ -410,7 +410,7 @@ def test_an_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> 
 
 
 @pytest.mark.anyio
-async def test_one_that_is_dropped_on_an_event_loop_does_not_hold_it(sent: list[int]) -> None:
+async def test_dropped_writer_does_not_block_event_loop(sent: list[int]) -> None:
     file = open_file("far://bucket/events")
     file.write(b"1")
     threads = set(threading.enumerate())
@@ -452,7 +452,7 @@ class _Factory:
         self.closed = True
 
 
-def test_a_registered_factory_gets_path_and_bytes() -> None:
+def test_registered_factory_gets_path_and_bytes() -> None:
     register_writer_factory("mine", factory := _Factory())
     directory_check("mine:logs")
     writer = RecordWriter("mine:logs/events")
@@ -465,7 +465,7 @@ def test_a_registered_factory_gets_path_and_bytes() -> None:
     assert blocking.read_records("copy") == [EVENT]
 
 
-def test_a_factorys_file_is_synced_where_it_is_one_of_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_file_is_synced_for_python_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     for file in (open("mine", "wb"), io.BytesIO()):  # noqa: SIM115  # the writer closes it
@@ -480,14 +480,14 @@ def test_a_factorys_file_is_synced_where_it_is_one_of_pythons(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("record", ["text", 5, None])
-def test_what_is_not_bytes_is_no_record(record: Any) -> None:
+def test_record_other_than_bytes_is_rejected(record: Any) -> None:
     with RecordWriter("x") as writer:
         with pytest.raises(TypeError):
             writer.write(record)
     assert blocking.read_records("x") == []
 
 
-def test_a_factory_is_taken_as_it_is_and_what_it_lacks_is_told_when_it_is_used() -> None:
+def test_factory_lacking_method_fails_only_on_use() -> None:
     """tensorboardX looks at nothing, so scripts give it what they need."""
 
     class OnlyOpen:
@@ -506,7 +506,7 @@ def test_a_factory_is_taken_as_it_is_and_what_it_lacks_is_told_when_it_is_used()
         RecordWriter("nothing:x")
 
 
-def test_what_a_factory_says_of_a_folder_is_handed_on() -> None:
+def test_directory_check_passes_factory_answer_on() -> None:
     class Answers(_Factory):
         def directory_check(self, path: str) -> Any:
             return "there"
@@ -515,7 +515,7 @@ def test_what_a_factory_says_of_a_folder_is_handed_on() -> None:
     assert directory_check("mine:x") == "there"
 
 
-def test_a_file_where_the_folder_would_be_is_told_by_whoever_opens_something_in_it() -> None:
+def test_file_in_place_of_folder_raises_on_opening() -> None:
     Path("x").touch()
     assert directory_check("x") is None
     with pytest.raises(NotADirectoryError, match="one of the folders in this path is a file") as caught:
@@ -523,7 +523,7 @@ def test_a_file_where_the_folder_would_be_is_told_by_whoever_opens_something_in_
     assert isinstance(caught.value, StorageError)
 
 
-def test_the_registry_and_the_factories_have_their_names() -> None:
+def test_registry_and_factories_have_their_names() -> None:
     mine = _Factory()
     REGISTERED_FACTORIES["mine"] = mine
     assert list(REGISTERED_FACTORIES) == ["s3", "gs", "mine"]
@@ -535,7 +535,7 @@ def test_the_registry_and_the_factories_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("factory", [S3RecordWriterFactory(), GCSRecordWriterFactory()])
-def test_the_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
+def test_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
     register_writer_factory("s3", mine := _Factory())
     register_writer_factory("s3", factory)
     assert REGISTERED_FACTORIES["s3"] is not mine
@@ -549,13 +549,13 @@ def test_the_factories_open_what_is_there_without_them(factory: S3RecordWriterFa
     assert objects() == ["a/b"]
 
 
-def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:
+def test_registered_s3_factory_precedes_builtin() -> None:
     register_writer_factory("s3", factory := _Factory())
     RecordWriter("s3://bucket/events").close()
     assert factory.opened == ["s3://bucket/events"]
 
 
-def test_a_registered_storage_is_used_with_one_colon_too() -> None:
+def test_registered_storage_is_used_with_one_colon_too() -> None:
     register_writer_factory(
         "mine", StorageFactory("mine", ("mine",), lambda url, **options: open_memory("memory://one"))
     )
@@ -565,7 +565,7 @@ def test_a_registered_storage_is_used_with_one_colon_too() -> None:
     assert blocking.read_records("memory://one/events") == [EVENT]
 
 
-def test_a_key_error_within_a_factory_is_the_callers() -> None:
+def test_key_error_within_factory_is_callers() -> None:
     """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
 
     class Broken(_Factory):
@@ -583,7 +583,7 @@ def test_a_key_error_within_a_factory_is_the_callers() -> None:
     assert os.listdir() == []
 
 
-def test_a_local_file_named_s3_is_local() -> None:
+def test_local_file_named_s3_is_local() -> None:
     """tensorboardX routed it to S3."""
     with RecordWriter("s3") as writer:
         writer.write(EVENT)
@@ -592,7 +592,7 @@ def test_a_local_file_named_s3_is_local() -> None:
     assert Path("gs").is_dir()
 
 
-def test_a_scheme_that_nobody_answers_to_is_an_error_and_no_local_file() -> None:
+def test_unknown_scheme_raises_and_creates_no_file() -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         RecordWriter("nothing://bucket/events")
     assert isinstance(caught.value, FileNotFoundError)  # which a script catches that tensorboardX told of it
@@ -613,7 +613,7 @@ def test_lengths_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPa
     assert blocking.read_records("x") == [b"abc"]
 
 
-def test_a_large_record_and_a_buffer_that_changes_afterwards_are_written_whole() -> None:
+def test_large_record_and_reused_buffer_are_written_whole() -> None:
     buffer = bytearray(b"\x01" * (3 << 20))
     with RecordWriter(Path("x")) as writer:
         writer.write(buffer)

@@ -102,12 +102,12 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_documents_session_has_five_cells() -> None:
+def test_documents_session_has_five_cells() -> None:
     assert len(CELLS) == 5
 
 
 @pytest.mark.parametrize(("definition", "call", "output"), CELLS, ids=lambda text: text.partition("(")[0][-20:])
-def test_a_cell_of_the_documents_session_gives_what_it_shows(definition: str, call: str, output: str) -> None:
+def test_documented_session_cell_gives_shown_output(definition: str, call: str, output: str) -> None:
     """Ours, of the same name, gives the same."""
     namespace: dict[str, Any] = {"tf": tf}
     exec(definition, namespace)
@@ -117,14 +117,14 @@ def test_a_cell_of_the_documents_session_gives_what_it_shows(definition: str, ca
     assert eval(call, vars(tf)) == shown
 
 
-def test_the_signatures_are_the_documents() -> None:
+def test_signatures_are_documents() -> None:
     parameters = inspect.signature(tf.TFRecordWriter).parameters
     assert list(parameters)[:2] == ["path", "options"]
     assert parameters["options"].default is None
     assert list(inspect.signature(tf.TFRecordWriter.write).parameters) == ["self", "record"]
 
 
-def test_an_example_is_built_written_and_read_as_the_document_says() -> None:
+def test_documented_example_is_built_written_and_read() -> None:
     example = tf.train.Example(
         features=tf.train.Features(
             feature={
@@ -140,7 +140,7 @@ def test_an_example_is_built_written_and_read_as_the_document_says() -> None:
     assert tf.train.Example.FromString(record) == example
 
 
-def test_a_sequence_example_is_built_of_its_parts() -> None:
+def test_sequence_example_is_built_of_its_parts() -> None:
     steps = tf.train.FeatureList(feature=[tf.int64_feature(1), tf.int64_feature(2)])
     example = tf.train.SequenceExample(
         context=tf.train.Features(feature={"n": tf.int64_feature(2)}),
@@ -165,7 +165,7 @@ def test_a_sequence_example_is_built_of_its_parts() -> None:
     ],
     ids=["none", "name", "enum", "options", "options-of-options", "no-compression", "namespace"],
 )
-def test_records_are_read_as_they_were_written_with_all_options(options: Any) -> None:
+def test_records_round_trip_with_all_options(options: Any) -> None:
     with tf.io.TFRecordWriter("x", options) as writer:
         for record in RECORDS:
             writer.write(record)
@@ -181,14 +181,14 @@ def test_text_is_a_record_as_in_tensorflow() -> None:
     assert list(tf.io.tf_record_iterator("x")) == ["ü".encode()]
 
 
-def test_what_is_no_compression_is_told_at_once() -> None:
+def test_writer_rejects_invalid_compression_options_at_once() -> None:
     with pytest.raises(ValueError, match="LZ4"):
         tf.io.TFRecordWriter("x", "LZ4")
     with pytest.raises(ValueError, match="level"):
         tf.io.TFRecordWriter("x", tf.TFRecordOptions("GZIP", compression_level=11))
 
 
-def test_a_closed_writer_takes_nothing_and_may_be_closed_again() -> None:
+def test_closed_writer_rejects_records_and_closes_again() -> None:
     writer = tf.io.TFRecordWriter("x")
     writer.close()
     writer.close()
@@ -197,7 +197,7 @@ def test_a_closed_writer_takes_nothing_and_may_be_closed_again() -> None:
     assert list(tf.io.tf_record_iterator("x")) == []
 
 
-def test_an_iterator_that_is_left_early_is_closed() -> None:
+def test_iterator_that_is_left_early_is_closed() -> None:
     blocking.write_records("x", [b"%d" % number for number in range(5000)])
     records = tf.io.tf_record_iterator("x")
     assert next(records) == b"0"
@@ -208,7 +208,7 @@ def test_an_iterator_that_is_left_early_is_closed() -> None:
 @pytest.mark.parametrize(
     "options", [None, "GZIP", tf.TFRecordOptions("GZIP", compression_level=9)], ids=["none", "gzip", "9"]
 )
-def test_what_was_flushed_is_read_by_others_while_the_writer_goes_on(options: Any) -> None:
+def test_flushed_records_are_readable_during_writing(options: Any) -> None:
     blocking.write_records("x", [b"old"])
     writer = tf.io.TFRecordWriter("x", options)
     for number in range(4):
@@ -223,7 +223,7 @@ def test_what_was_flushed_is_read_by_others_while_the_writer_goes_on(options: An
     assert os.listdir() == ["x"]
 
 
-def test_zlib_is_one_stream_and_a_store_shows_whole_objects_so_both_appear_when_they_are_closed() -> None:
+def test_zlib_and_store_files_appear_only_on_close() -> None:
     for path, options in (("x", "ZLIB"), ("memory://compat-tensorflow/x", None)):
         writer = tf.io.TFRecordWriter(path, options)
         writer.write(b"1")
@@ -234,7 +234,7 @@ def test_zlib_is_one_stream_and_a_store_shows_whole_objects_so_both_appear_when_
         assert list(tf.io.tf_record_iterator(path, options)) == [b"1"]
 
 
-def test_what_was_flushed_survives_a_kill() -> None:
+def test_flushed_records_survive_kill() -> None:
     program = """
 import os
 from asyncrec.compat import tensorflow as tf
@@ -248,7 +248,7 @@ os.kill(os.getpid(), 9)
     assert list(tf.io.tf_record_iterator("x")) == [b"1"]
 
 
-def test_a_writer_that_is_dropped_is_closed() -> None:
+def test_writer_that_is_dropped_is_closed() -> None:
     writer = tf.io.TFRecordWriter("x")
     writer.write(b"1")
     del writer
@@ -259,7 +259,7 @@ def test_a_writer_that_is_dropped_is_closed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise KeyError", "writer.itself = writer", "atexit.register(writer.close)"])
 @pytest.mark.parametrize("flushed", ["", "writer.flush()"])
-def test_a_writer_that_is_never_closed_is_when_python_ends(end: str, flushed: str) -> None:
+def test_unclosed_writer_is_closed_at_exit(end: str, flushed: str) -> None:
     program = f"""
 import atexit
 from asyncrec.compat import tensorflow as tf
@@ -273,7 +273,7 @@ writer.write(b"2")
     assert list(tf.io.tf_record_iterator("x")) == [b"1", b"2"]
 
 
-def test_a_path_may_be_bytes() -> None:
+def test_path_may_be_bytes() -> None:
     with tf.io.TFRecordWriter(b"x") as writer:
         writer.write(b"1")
     assert list(tf.io.tf_record_iterator(b"x")) == [b"1"]
@@ -348,7 +348,7 @@ def there() -> None:
         (lambda: tf.io.TFRecordWriter("foo://x"), tf.errors.UnimplementedError, UnknownSchemeError),
     ],
 )
-def test_an_error_is_caught_by_tensorflows_name_and_by_ours(does: Any, theirs: Any, ours: Any) -> None:
+def test_error_is_caught_under_tensorflow_and_own_name(does: Any, theirs: Any, ours: Any) -> None:
     os.mkdir("folder")
     with pytest.raises(theirs) as caught:
         does()
@@ -362,7 +362,7 @@ def test_an_error_is_caught_by_tensorflows_name_and_by_ours(does: Any, theirs: A
     assert (type(again), str(again)) == (type(error), str(error))
 
 
-def test_where_tensorflow_itself_is_there_its_own_names_catch_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_instance_of_installed_tensorflow_class(monkeypatch: pytest.MonkeyPatch) -> None:
     class RealOpError(Exception):
         def __init__(self, node_def: Any, op: Any, message: str, error_code: int) -> None: ...
 
@@ -453,7 +453,7 @@ def test_opening_takes_nothing_away() -> None:
     assert list(tf.io.tf_record_iterator("x")) == [b"new"]
 
 
-def test_an_exception_leaves_no_file_that_reads_as_a_good_one() -> None:
+def test_failed_body_leaves_no_file() -> None:
     """TensorFlow's leaves what was written by then."""
     with pytest.raises(KeyError):
         with tf.io.TFRecordWriter("x") as writer:
@@ -463,7 +463,7 @@ def test_an_exception_leaves_no_file_that_reads_as_a_good_one() -> None:
     assert not Path("x").exists()
 
 
-def test_damage_is_told_with_file_offset_and_record() -> None:
+def test_damage_error_names_file_offset_and_record() -> None:
     """TensorFlow's DataLossError names no file."""
     blocking.write_records("damaged", [b"%d" % number for number in range(100)])
     data = bytearray(Path("damaged").read_bytes())
@@ -477,7 +477,7 @@ def test_damage_is_told_with_file_offset_and_record() -> None:
     assert (caught.value.record, caught.value.offset) == (99, len(data) - 18)
 
 
-def test_what_stands_behind_damage_can_be_read() -> None:
+def test_reader_continues_behind_damage_with_skip() -> None:
     """TensorFlow gives up the rest of the file."""
     blocking.write_records("damaged", [b"%03d" % number for number in range(100)])
     data = bytearray(Path("damaged").read_bytes())
@@ -487,7 +487,7 @@ def test_what_stands_behind_damage_can_be_read() -> None:
     assert records == [b"%03d" % number for number in range(100) if number != 50]
 
 
-def test_a_file_can_be_appended_to() -> None:
+def test_file_can_be_appended_to() -> None:
     """TensorFlow's can only begin anew."""
     for record in (b"1", b"2"):
         with tf.io.TFRecordWriter("x", mode="a") as writer:
@@ -502,7 +502,7 @@ def test_records_of_the_messages_are_those_of_encode_example() -> None:
     assert example.SerializeToString() == encode_example({"a": 1})
 
 
-def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
+def test_refused_argument_is_no_error_of_tensorflow_s() -> None:
     with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record must be bytes") as caught:
         writer.write(7)  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, ArgumentError)
@@ -521,7 +521,7 @@ def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
         "__version__",
     ],
 )
-def test_a_name_of_tensorflow_says_that_tensorflow_is_not_installed(missing: str, no_tensorflow: None) -> None:
+def test_tensorflow_name_explains_missing_installation(missing: str, no_tensorflow: None) -> None:
     with pytest.raises(
         AttributeError, match=rf"tf\.{missing} .* \(pip install tensorflow\)\. .* asyncrec\.open_dataset"
     ):
@@ -539,7 +539,7 @@ def test_other_names_are_those_of_an_installed_tensorflow(theirs: Any) -> None:
         tf.io.nothing  # noqa: B018
 
 
-def test_what_python_asks_of_a_module_does_not_import_tensorflow() -> None:
+def test_module_introspection_does_not_import_tensorflow() -> None:
     program = """
 import inspect, sys
 from asyncrec.compat import tensorflow as tf
@@ -552,7 +552,7 @@ assert "tensorflow" not in sys.modules
 # -- TensorFlow's own messages ----------------------------------------------------------------------------------------
 
 
-def test_before_tensorflow_is_there_messages_are_ours() -> None:
+def test_messages_are_own_classes_before_tensorflow_import() -> None:
     assert type(tf.train.Example()) is asyncrec.example.Example
     assert isinstance(asyncrec.example.Example(), tf.train.Example)
     assert not isinstance(tf.train.Features(), tf.train.Example)
@@ -581,7 +581,7 @@ def test_parts_of_both_kinds_make_a_message_of_tensorflows(theirs: Any) -> None:
     assert tf.train.Example.FromString(example.SerializeToString()) == example
 
 
-def test_an_error_is_caught_by_the_names_of_tensorflow_that_is_there(theirs: Any) -> None:
+def test_tf_errors_expose_classes_of_installed_tensorflow(theirs: Any) -> None:
     class NotFoundError(Exception):
         pass
 

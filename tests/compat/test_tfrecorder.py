@@ -136,7 +136,7 @@ def read(folder: str, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(toy()) == {"train": 16, "eval": 4}
 
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath="save/train")
@@ -152,14 +152,14 @@ def test_the_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFix
         np.testing.assert_array_equal(data, original / original.max())
 
 
-def test_the_documents_split_runs_with_what_it_leaves_out(rows: int) -> None:
+def test_documents_split_runs_with_what_it_leaves_out(rows: int) -> None:
     init = INIT.replace("name, label)", "name, label=0)")
     counts = generate(toy(init + FIELDS + LOAD + SPLIT + CSV + LEFT_OUT))
     assert counts == {"train": 16, "eval": 4}
     assert sorted(len(data) for _, data in read("save/train")) == [2] * 16 + [5] * 32
 
 
-def test_the_parameters_are_those_the_document_uses() -> None:
+def test_parameters_are_those_document_uses() -> None:
     parameters = inspect.signature(tf_factory.generate_and_save_train_eval_test_tfrecords_files).parameters
     assert list(parameters)[:3] == ["save_directory_path", "example_class", "examples_list_filepath"]
     assert set(Example.Field.__members__) >= {
@@ -168,7 +168,7 @@ def test_the_parameters_are_those_the_document_uses() -> None:
     }  # fmt: skip
 
 
-def test_an_iterator_of_tuples_comes_where_there_is_no_tensorflow(rows: int) -> None:
+def test_generate_dataset_yields_tuples_without_tensorflow(rows: int) -> None:
     generate(toy())
     dataset = tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths("save/eval"), toy())
     label, data = next(dataset)
@@ -215,7 +215,7 @@ def test_folds_and_files_are_written_under_their_names(rows: int) -> None:
     assert [label for label, _ in read("one/all")] == list(range(20))
 
 
-def test_every_worker_has_its_share_and_shuffling_loses_none(rows: int) -> None:
+def test_workers_split_records_evenly_and_shuffling_keeps_all(rows: int) -> None:
     generate(toy())
     shares = [read("save/train", num_workers=3, worker_index=index) for index in range(3)]
     assert sorted(label for share in shares for label, _ in share) == sorted(label for label, _ in read("save/train"))
@@ -226,18 +226,18 @@ def test_every_worker_has_its_share_and_shuffling_loses_none(rows: int) -> None:
         read("save/train", num_workers=3)
 
 
-def test_a_folder_without_files_is_told() -> None:
+def test_folder_without_files_raises_not_found() -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing"):
         tf_factory.get_tfrecord_filepaths("nothing")
 
 
-def test_files_it_wrote_itself_are_found_in_the_order_of_their_numbers() -> None:
+def test_own_files_are_listed_in_numeric_order() -> None:
     for number in (10, 2, 0):
         Path(f"{number}.tfr").touch()
     assert [Path(path).name for path in tf_factory.get_tfrecord_filepaths(".")] == ["0.tfr", "2.tfr", "10.tfr"]
 
 
-def test_what_split_makes_of_an_example_is_checked(rows: int) -> None:
+def test_round_trip_check_passes_for_split_example(rows: int) -> None:
     example = toy().from_csv_file("list.csv")[0]
     assert tf_factory.assert_example_serialize_deserialize_is_ok(example, src_data_dirpath="data")
 
@@ -257,7 +257,7 @@ def test_every_keyword_reaches_the_example(rows: int) -> None:
 # -- TFRecorder's faults ----------------------------------------------------------------------------------------------
 
 
-def test_no_file_exceeds_the_maximal_size(rows: int) -> None:
+def test_files_stay_within_maximal_size(rows: int) -> None:
     """TFRecorder's files had whatever size."""
     generate(toy(), examples_tfrecord_file_max_size_in_bytes=500)
     paths = tf_factory.get_tfrecord_filepaths("save/train")
@@ -266,12 +266,12 @@ def test_no_file_exceeds_the_maximal_size(rows: int) -> None:
     assert len(read("save/train")) == 16
 
 
-def test_ratios_that_sum_to_one_but_for_rounding_are_taken(rows: int) -> None:
+def test_ratios_with_rounding_error_are_accepted(rows: int) -> None:
     """TFRecorder refused .7, .2 and .1."""
     assert generate(toy(), examples_train_eval_test_ratio=[0.7, 0.2, 0.1]) == {"train": 14, "eval": 4, "test": 2}
 
 
-def test_the_serialised_form_is_not_kept(rows: int) -> None:
+def test_serialised_form_is_not_kept(rows: int) -> None:
     """TFRecorder kept it with the example, and memory grew."""
     examples = toy().from_csv_file("list.csv")
     tf_factory.generate_and_save_tfrecords_files_for_examples_dict("save", {"all": examples}, src_data_dirpath="data")
@@ -279,7 +279,7 @@ def test_the_serialised_form_is_not_kept(rows: int) -> None:
     assert not any(isinstance(value, bytes) for example in examples for value in vars(example).values())
 
 
-def test_a_subclass_leaves_its_parents_fields_alone() -> None:
+def test_subclass_leaves_its_parents_fields_alone() -> None:
     """TFRecorder kept one list for all classes."""
 
     class Parent(Example):
@@ -296,7 +296,7 @@ def test_a_subclass_leaves_its_parents_fields_alone() -> None:
     assert Child.get_tfrecordable_attribute_names() == ["a", "b"]
 
 
-def test_an_array_of_another_type_than_declared_is_an_error(rows: int) -> None:
+def test_array_of_undeclared_type_raises(rows: int) -> None:
     """TFRecorder stored int32 as declared float32, byte for byte."""
     np.save("data/e3.npy", np.linspace(0.1, 0.3, 12))
     with pytest.raises(TypeError, match="declared as float32") as caught:
@@ -315,7 +315,7 @@ def test_writing_again_replaces_the_csv_file(rows: int) -> None:
     assert len(read("save/train")) == 16
 
 
-def test_the_shuffle_can_have_a_seed_of_its_own(rows: int) -> None:
+def test_shuffle_can_have_seed_of_its_own(rows: int) -> None:
     labels = []
     for seed in (0, 0, 1):
         generate(toy(), examples_shuffle_seed=seed)
@@ -324,7 +324,7 @@ def test_the_shuffle_can_have_a_seed_of_its_own(rows: int) -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
-def test_an_example_can_be_left_out(rows: int) -> None:
+def test_example_can_be_left_out(rows: int) -> None:
     kind = toy()
 
     def load(self: Any, src_data_dirpath: str = "", **kwargs: Any) -> None:
@@ -341,7 +341,7 @@ def test_an_example_can_be_left_out(rows: int) -> None:
     assert sum(map(len, lines)) == 19
 
 
-def test_the_classs_blocks_are_the_documents() -> None:
+def test_classs_blocks_are_documents() -> None:
     """They stand in the source as they are shown to a reader: valid on their own once a class is around them."""
     for block in (FIELDS, LOAD, SPLIT, CSV):
         compile(textwrap.dedent(block), "document", "exec")

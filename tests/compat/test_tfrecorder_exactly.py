@@ -79,7 +79,7 @@ def values(folder: str, kind: Any) -> list[Any]:
 # -- what the methods of an example are given -------------------------------------------------------------------------
 
 
-def test_load_and_split_are_given_the_size_of_a_file_where_they_take_it() -> None:
+def test_load_and_split_receive_only_accepted_arguments() -> None:
     given: list[Any] = []
 
     def load(self: Any, factor: int, **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ def test_load_and_split_are_given_the_size_of_a_file_where_they_take_it() -> Non
 # -- where the methods of an example run ------------------------------------------------------------------------------
 
 
-def test_its_methods_run_in_the_callers_thread_one_example_after_the_other() -> None:
+def test_methods_run_in_callers_thread_example_by_example() -> None:
     calls: list[tuple[str, int]] = []
 
     def noted(name: str, result: Any = None) -> Any:
@@ -114,7 +114,7 @@ def test_its_methods_run_in_the_callers_thread_one_example_after_the_other() -> 
     assert calls == [(name, number) for number in range(5) for name in names]
 
 
-def test_what_belongs_to_the_callers_thread_can_be_used() -> None:
+def test_methods_use_thread_bound_resources() -> None:
     database = sqlite3.connect(":memory:")
     local = threading.local()
     local.cursor = database.cursor()
@@ -128,7 +128,7 @@ def test_what_belongs_to_the_callers_thread_can_be_used() -> None:
     database.close()
 
 
-def test_asked_for_several_it_loads_so_many_at_once_in_threads_and_keeps_their_order() -> None:
+def test_concurrent_loading_uses_threads_and_keeps_order() -> None:
     together = threading.Barrier(4, timeout=10)
 
     def load(self: Any, **kwargs: Any) -> None:
@@ -142,7 +142,7 @@ def test_asked_for_several_it_loads_so_many_at_once_in_threads_and_keeps_their_o
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_what_a_method_raises_is_raised_as_it_is_and_nothing_is_written(concurrency: int) -> None:
+def test_method_error_is_raised_unchanged_without_written_files(concurrency: int) -> None:
     def load(self: Any, **kwargs: Any) -> None:
         {0: 0, 1: 1}[self._value]
 
@@ -153,7 +153,7 @@ def test_what_a_method_raises_is_raised_as_it_is_and_nothing_is_written(concurre
     assert not list(Path("save").rglob("*.tfrecord"))
 
 
-def test_methods_may_be_async_as_those_of_a_declared_example() -> None:
+def test_async_methods_are_awaited() -> None:
     async def load(self: Any, **kwargs: Any) -> None:
         self.value = self._value * 10
 
@@ -206,7 +206,7 @@ def test_random_seed_makes_its_shuffle_repeatable() -> None:
     assert found == [expected[:16]] * 2
 
 
-def test_a_test_split_of_an_earlier_run_stays_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_earlier_test_split_is_kept_with_warning(caplog: pytest.LogCaptureFixture) -> None:
     kind = kind_of()
     write_splits("save", kind, listed(10), [0.5, 0.3, 0.2])
     before = values("save/test", kind)
@@ -219,7 +219,7 @@ def test_a_test_split_of_an_earlier_run_stays_and_is_told(caplog: pytest.LogCapt
     ]
 
 
-def test_folds_may_be_of_two_classes_share_examples_and_have_any_name() -> None:
+def test_folds_accept_mixed_classes_shared_examples_and_any_name() -> None:
     one, other = kind_of(), kind_of(Example.Field.TYPE_FLOAT)
     shared = one(7)
     folds = {"a": [one(1), shared], "b": [other(0.5), shared], "_c": [shared], "d[1]": [shared], "e": []}
@@ -229,7 +229,7 @@ def test_folds_may_be_of_two_classes_share_examples_and_have_any_name() -> None:
     assert values("save/e", one) == []
 
 
-def test_the_arrays_of_an_example_that_cannot_load_them_again_stay_with_it() -> None:
+def test_arrays_without_reload_stay_with_example() -> None:
     kind = kind_of(Example.Field.TYPE_ARRAY_FLOAT32)
     example = kind(np.ones(2, np.float32))
     write_dict("save", {"a": [example], "b": [example]}, examples_log_in_csv_file=False)
@@ -237,7 +237,7 @@ def test_the_arrays_of_an_example_that_cannot_load_them_again_stay_with_it() -> 
     assert example.value is not None
 
 
-def test_one_file_goes_to_one_folder_the_current_one_too() -> None:
+def test_single_examples_file_fills_current_folder() -> None:
     kind = kind_of()
     tf_factory.generate_and_save_tfrecords_files_for_examples_file(".", kind, listed(4))
     assert values(".", kind) == [0, 1, 2, 3]
@@ -270,7 +270,7 @@ def test_all_examples_may_be_left_out(where: str) -> None:
         (Example.Field.TYPE_STRING, np.str_("x"), "x"),
     ],
 )
-def test_a_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
+def test_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
     kind = kind_of(dtype)
     write_dict("save", {"a": [kind(given)]})
     assert values("save/a", kind) == [read]
@@ -278,7 +278,7 @@ def test_a_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> Non
         assert tf_factory.assert_example_serialize_deserialize_is_ok(kind(given))
 
 
-def test_an_int32_array_that_is_declared_as_float32_is_stored_by_value_and_its_shape_beside_it() -> None:
+def test_int32_array_declared_float32_is_stored_by_value() -> None:
     kind = kind_of(Example.Field.TYPE_ARRAY_FLOAT32)
     write_dict("save", {"a": [kind(np.ones((2, 3), np.int32))]})
     assert [array.tolist() for array in values("save/a", kind)] == [[1.0] * 6]
@@ -299,13 +299,13 @@ def test_an_int32_array_that_is_declared_as_float32_is_stored_by_value_and_its_s
         (Example.Field.TYPE_ARRAY_INT32, None),
     ],
 )
-def test_a_value_that_would_be_changed_is_a_type_error(dtype: int, given: Any) -> None:
+def test_lossy_value_raises_type_error(dtype: int, given: Any) -> None:
     with pytest.raises(TypeError) as caught:
         kind_of(dtype)(given).serialize_to_string()
     assert isinstance(caught.value, SchemaError)
 
 
-def test_a_double_is_stored_as_it_stored_it_and_exact_ones_are_refused() -> None:
+def test_double_is_stored_rounded_and_exact_records_rejected() -> None:
     kind = kind_of(Example.Field.TYPE_DOUBLE)
     record = kind(0.1).serialize_to_string()
     assert asyncrec.decode_example(record)["value"].tolist() == [np.float32(0.1)]
@@ -329,12 +329,12 @@ def test_a_double_is_stored_as_it_stored_it_and_exact_ones_are_refused() -> None
         (Example.Field.TYPE_ARRAY_INT32, []),
     ],
 )
-def test_a_field_that_a_record_does_not_have_is_0_or_nothing(dtype: int, read: Any) -> None:
+def test_missing_field_reads_as_zero_or_empty(dtype: int, read: Any) -> None:
     (value,) = kind_of(dtype).decode(asyncrec.encode_example({"other": 1}))
     assert (value.tolist() if isinstance(value, np.ndarray) else value) == read
 
 
-def test_the_marshaller_tells_types_and_size() -> None:
+def test_marshaller_tells_types_and_size() -> None:
     """As its ``test_marshaller`` asks for them; a double is a float by another name."""
 
     class Two(Example):
@@ -352,7 +352,7 @@ def test_the_marshaller_tells_types_and_size() -> None:
     assert (a, b.tolist()) == (1.0, [1, 1, 1, 1])
 
 
-def test_the_checker_raises_an_assertion_error() -> None:
+def test_checker_raises_assertion_error() -> None:
     kind = kind_of()
     kind.decode = classmethod(lambda cls, record: (5,))
     with pytest.raises(AssertionError, match=r"Attribute value .*\(4 vs\. 5\)"):
@@ -362,7 +362,7 @@ def test_the_checker_raises_an_assertion_error() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_config_file_says_what_was_asked_for() -> None:
+def test_config_file_says_what_was_asked_for() -> None:
     kind = kind_of(from_csv_row=classmethod(lambda cls, row, **kwargs: cls(int(row[0]))))
     write_splits(
         "save", kind, listed(10), [0.5, 0.3, 0.2], sizes=[1, 2], src_dirpath="data", examples_note="100%", other=None
@@ -385,7 +385,7 @@ def test_the_config_file_says_what_was_asked_for() -> None:
     }
 
 
-def test_without_a_csv_file_to_csv_row_is_not_needed() -> None:
+def test_to_csv_row_is_optional_without_csv_file() -> None:
     kind = kind_of()
     del kind.to_csv_row
     write_dict("save", {"a": [kind(1)]}, examples_log_in_csv_file=False)
@@ -393,7 +393,7 @@ def test_without_a_csv_file_to_csv_row_is_not_needed() -> None:
     assert values("save/a", kind) == [1]
 
 
-def test_the_row_of_an_example_without_a_chunk_is_listed() -> None:
+def test_csv_lists_example_without_chunks() -> None:
     kind = kind_of(split=lambda self, **kwargs: [] if self._value == 1 else [self])
     write_dict("save", {"a": [kind(number) for number in range(3)]})
     assert Path("save/a/examples.csv").read_text().split() == ["0", "1", "2"]
@@ -416,7 +416,7 @@ def test_lists_may_be_at_the_url_of_any_store(folder: str, tmp_path: Path) -> No
         assert b"class_name = Value" in store.get("tfrecord_files_config.txt")
 
 
-def test_the_error_of_a_row_names_its_line() -> None:
+def test_error_of_row_names_its_line() -> None:
     Path("list.csv").write_text("1\n\nx\n")
     with pytest.raises(ValueError, match="invalid literal") as caught:
         kind_of().from_csv_file("list.csv")
@@ -424,7 +424,7 @@ def test_the_error_of_a_row_names_its_line() -> None:
 
 
 @pytest.mark.parametrize("call", [tf_factory.get_tfrecord_filepaths, tf_factory.get_examples_list_filepaths])
-def test_a_folder_that_is_not_there_is_a_value_error_and_an_empty_one_none(call: Any) -> None:
+def test_missing_folder_raises_value_error_and_empty_is_accepted(call: Any) -> None:
     with pytest.raises(ValueError, match="There is no directory at nowhere") as caught:
         call("nowhere")
     assert isinstance(caught.value, ObjectNotFoundError)
@@ -436,7 +436,7 @@ def test_a_folder_that_is_not_there_is_a_value_error_and_an_empty_one_none(call:
 
 
 @pytest.mark.parametrize("configured", ["", "logging.basicConfig(level=logging.INFO, format='%(name)s:%(message)s')"])
-def test_progress_goes_to_stdout_unless_the_program_has_configured_logging(configured: str) -> None:
+def test_progress_goes_to_stdout_unless_logging_is_configured(configured: str) -> None:
     program = f"""
 import logging
 from asyncrec.compat.tfrecorder import Example, generate_and_save_tfrecords_files_for_examples_dict, tfrecordable

@@ -10,7 +10,7 @@ from asyncrec.compat import tfsimilarity
 from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler
 
 
-def test_the_parameters_and_their_defaults_are_the_documents() -> None:
+def test_parameters_and_their_defaults_are_documents() -> None:
     parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
     required = inspect.Parameter.empty
     assert {each.name: each.default for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD} == {
@@ -28,7 +28,7 @@ def test_the_parameters_and_their_defaults_are_the_documents() -> None:
     }
 
 
-def test_without_tensorflow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampler_without_tensorflow_names_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfsimilarity, "found_tensorflow", lambda: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install tensorflow, or use asyncrec\.InterleaveSampler"):
         TFRecordDatasetSampler("shards", bytes)

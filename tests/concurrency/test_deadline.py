@@ -20,12 +20,12 @@ async def seconds_of(deadline: Deadline, **options: Any) -> float:
     return anyio.current_time() - begun
 
 
-async def test_without_a_deadline_the_scope_has_its_own_time() -> None:
+async def test_scope_without_deadline_keeps_own_timeout() -> None:
     assert await seconds_of(Deadline()) == pytest.approx(60)
 
 
 @pytest.mark.parametrize(("late", "seconds"), [(0, 7), (2, 9)])
-async def test_what_is_under_way_ends_when_the_deadline_comes_nearer(late: float, seconds: float) -> None:
+async def test_nearer_deadline_ends_scope_under_way(late: float, seconds: float) -> None:
     deadline = Deadline()
     async with anyio.create_task_group() as group:
         deadline_at = anyio.current_time() + 7
@@ -41,16 +41,14 @@ async def test_what_is_under_way_ends_when_the_deadline_comes_nearer(late: float
 
 
 @pytest.mark.parametrize(("late", "passed", "seconds"), [(0, 0, 7), (2, 0, 9), (0, 10, 0), (2, 10, 2), (2, -100, 60)])
-async def test_what_begins_later_ends_by_it_and_what_cleans_up_may_be_late(
-    late: float, passed: float, seconds: float
-) -> None:
+async def test_later_scope_obeys_deadline_plus_cleanup_allowance(late: float, passed: float, seconds: float) -> None:
     deadline = Deadline()
     deadline.bring(anyio.current_time() + 7 - min(passed, 0))
     await anyio.sleep(max(passed, 0))
     assert await seconds_of(deadline, late=late) == pytest.approx(seconds)
 
 
-async def test_a_scope_that_has_ended_is_left_alone_and_only_a_shielded_one_goes_on_when_cancelled() -> None:
+async def test_deadline_spares_ended_scopes_and_honours_shield() -> None:
     deadline = Deadline()
     with deadline.within(60) as scope:
         before = scope.deadline

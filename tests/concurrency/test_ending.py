@@ -36,14 +36,14 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("run", [in_thread, surely_in_thread])
-async def test_a_function_for_a_thread_is_called_once(run: Callable[..., Any], ending: None) -> None:
+async def test_function_for_thread_is_called_once(run: Callable[..., Any], ending: None) -> None:
     called: list[int] = []
     await run(called.append, 1)
     assert called == [1]
 
 
 @pytest.mark.anyio
-async def test_what_it_returns_and_raises_reaches_the_caller(ending: None) -> None:
+async def test_in_thread_passes_results_and_errors_to_caller(ending: None) -> None:
     assert await in_thread(int, "7") == 7
     with pytest.raises(ValueError, match="invalid literal") as caught:
         await in_thread(int, "seven")
@@ -52,7 +52,7 @@ async def test_what_it_returns_and_raises_reaches_the_caller(ending: None) -> No
 
 
 @pytest.mark.anyio
-async def test_a_thread_that_is_refused_for_another_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_thread_raises_on_unrelated_start_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> NoReturn:
         raise RuntimeError("can't start new thread")
 
@@ -68,7 +68,7 @@ def test_names_are_resolved_without_a_thread(ending: None) -> None:
             executor.submit(int, "seven").result()
 
 
-def test_work_that_another_thread_finds_in_the_queue_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executor_runs_queued_work_once_after_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, called = threading.Event(), []
     with LastExecutor(max_workers=2) as executor:
         busy = executor.submit(go_on.wait)
@@ -84,7 +84,7 @@ def throw() -> NoReturn:
     raise NO_THREAD
 
 
-def test_an_executor_that_was_shut_down_says_so() -> None:
+def test_executor_that_was_shut_down_says_so() -> None:
     executor = LastExecutor()
     executor.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -92,7 +92,7 @@ def test_an_executor_that_was_shut_down_says_so() -> None:
 
 
 @pytest.mark.parametrize("links", ["__cause__", "__context__"])
-def test_an_error_that_comes_from_it_is_known(links: str) -> None:
+def test_error_that_comes_from_it_is_known(links: str) -> None:
     error = TransientStorageError("no connection")
     between = OSError("no address")
     setattr(error, links, between)
@@ -106,7 +106,7 @@ def test_an_error_that_comes_from_it_is_known(links: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_fault_that_comes_from_it_is_not_tried_again() -> None:
+async def test_retrying_does_not_repeat_thread_start_failure() -> None:
     tries = []
 
     async def operation() -> None:

@@ -22,7 +22,7 @@ class Maker:
         return bytes(self.size)
 
 
-async def test_many_who_ask_at_once_get_what_is_made_once() -> None:
+async def test_cache_makes_value_once_for_concurrent_callers() -> None:
     kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker()
     async with anyio.create_task_group() as tasks:
@@ -31,7 +31,7 @@ async def test_many_who_ask_at_once_get_what_is_made_once() -> None:
     assert make.made == 1
 
 
-async def test_what_was_not_used_for_longest_goes_first() -> None:
+async def test_cache_evicts_least_recently_used() -> None:
     kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker(4)
     for key in ("a", "b", "a", "c"):
@@ -43,14 +43,14 @@ async def test_what_was_not_used_for_longest_goes_first() -> None:
     assert make.made == 4
 
 
-async def test_one_that_is_too_heavy_is_given_out_all_the_same() -> None:
+async def test_cache_returns_but_never_keeps_overweight_value() -> None:
     kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     assert len(await kept.get("a", Maker(99))) == 99
     await kept.get("b", Maker(3))
     assert kept.weight == 3
 
 
-async def test_when_making_fails_the_next_who_waits_tries_for_itself() -> None:
+async def test_cache_waiter_retries_after_failed_making() -> None:
     kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     answers: list[bytes | str] = []
 
@@ -71,7 +71,7 @@ async def test_when_making_fails_the_next_who_waits_tries_for_itself() -> None:
     assert sorted(map(str, answers)) == ["b'\\x00\\x00'", "failed"]
 
 
-async def test_what_is_forgotten_is_made_again() -> None:
+async def test_cache_remakes_forgotten_value() -> None:
     kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker()
     await kept.get("a", make)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int, tasks: int) -> None:
+async def test_concurrently_processes_each_item_once_within_task_limit(count: int, tasks: int) -> None:
     done: list[int] = []
     running = most = 0
 
@@ -31,7 +31,7 @@ async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int, task
 
 
 @pytest.mark.parametrize("count", [1, 20])
-async def test_the_first_error_ends_it_and_is_raised_as_itself(count: int) -> None:
+async def test_concurrently_raises_first_error_unwrapped(count: int) -> None:
     begun: list[int] = []
 
     async def work(item: int) -> None:
@@ -44,7 +44,7 @@ async def test_the_first_error_ends_it_and_is_raised_as_itself(count: int) -> No
     assert len(begun) <= 4
 
 
-async def test_results_are_in_the_order_of_the_items_whatever_takes_how_long() -> None:
+async def test_for_each_returns_results_in_item_order() -> None:
     async def work(item: int) -> int:
         for _ in range(5 - item):
             await checkpoint()
@@ -54,7 +54,7 @@ async def test_results_are_in_the_order_of_the_items_whatever_takes_how_long() -
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 9])
-async def test_side_by_side_the_first_item_that_fails_is_the_error_whichever_failed_first(tasks: int) -> None:
+async def test_side_by_side_raises_error_of_first_failing_item(tasks: int) -> None:
     last = anyio.Event()
     begun: list[int] = []
     ended: list[int] = []
@@ -78,7 +78,7 @@ async def test_side_by_side_the_first_item_that_fails_is_the_error_whichever_fai
     assert {0, 1} <= set(begun) <= set(range(tasks + 1))
 
 
-async def test_side_by_side_results_are_in_the_order_of_the_items() -> None:
+async def test_side_by_side_returns_results_in_item_order() -> None:
     async def work(item: int) -> int:
         for _ in range(5 - item):
             await checkpoint()
@@ -88,7 +88,7 @@ async def test_side_by_side_results_are_in_the_order_of_the_items() -> None:
     assert await side_by_side(work, [], tasks=3) == []
 
 
-async def test_items_are_used_in_order_and_so_many_are_in_work() -> None:
+async def test_ordered_map_uses_items_in_order_within_concurrency() -> None:
     may_go = [anyio.Event() for _ in range(6)]
     begun: list[int] = []
     used: list[tuple[int, str]] = []
@@ -109,7 +109,7 @@ async def test_items_are_used_in_order_and_so_many_are_in_work() -> None:
     assert used == [(item, str(item)) for item in range(6)]
 
 
-async def test_the_first_item_that_fails_is_what_is_raised_when_the_others_have_ended() -> None:
+async def test_ordered_map_raises_first_failing_item_after_others_end() -> None:
     ended: list[int] = []
 
     async def work(item: int) -> int:

@@ -35,7 +35,7 @@ async def test_one_result_is_made_ahead_and_no_more() -> None:
         assert await ahead.next() is None
 
 
-async def test_an_error_of_making_is_raised_each_time_it_is_asked() -> None:
+async def test_read_ahead_raises_fetch_error_on_each_call() -> None:
     async def fetch(number: int) -> int:
         if number:
             raise ValueError("damaged")
@@ -49,7 +49,7 @@ async def test_an_error_of_making_is_raised_each_time_it_is_asked() -> None:
                 await ahead.next()
 
 
-async def test_what_is_cancelled_while_waiting_is_had_by_asking_again() -> None:
+async def test_read_ahead_returns_item_after_cancelled_wait() -> None:
     may_go = anyio.Event()
 
     async def fetch(number: int) -> int:
@@ -66,7 +66,7 @@ async def test_what_is_cancelled_while_waiting_is_had_by_asking_again() -> None:
         ahead.cancel()
 
 
-async def test_what_is_given_up_is_not_made_to_its_end() -> None:
+async def test_read_ahead_cancel_abandons_running_fetch() -> None:
     ended: list[int] = []
 
     async def fetch(number: int) -> None:

@@ -79,13 +79,13 @@ async def test_others_run_while_many_examples_are_read(tmp_path: Path) -> None:
         assert len(had) >= 150
 
 
-async def test_a_large_step_is_in_a_thread_and_a_small_one_is_not() -> None:
+async def test_turns_run_only_large_steps_in_thread() -> None:
     work = Turns()
     assert await work.call(False, get_ident) == get_ident()
     assert await work.call(True, get_ident) != get_ident()
 
 
-async def test_a_step_that_fails_is_counted_and_a_cancelled_one_is_not_begun() -> None:
+async def test_turns_count_failed_steps_and_skip_cancelled() -> None:
     work = Turns()
     for _ in range(6):
         with pytest.raises(ZeroDivisionError):

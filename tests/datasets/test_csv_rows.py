@@ -31,7 +31,7 @@ def test_rows_come_back_as_csv_wrote_them(rows: list[list[str]], ending: str) ->
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff")), min_size=1))
-def test_a_line_reads_back_as_its_row(row: list[str]) -> None:
+def test_line_reads_back_as_its_row(row: list[str]) -> None:
     assert rows_of(csv_line(row).encode()) == [row]
 
 
@@ -40,19 +40,19 @@ def test_cells_of_other_types_become_text() -> None:
 
 
 @pytest.mark.parametrize("row", ["abc", 3, None, [], b"a"])
-def test_what_is_no_row_is_refused(row: object) -> None:
+def test_csv_line_rejects_invalid_row(row: object) -> None:
     with pytest.raises(TypeError, match="a row must be a list"):
         csv_line(row)
 
 
-def test_empty_lines_are_no_rows_and_lines_are_counted_all_the_same() -> None:
+def test_csv_rows_skip_empty_lines_but_count_lines() -> None:
     rows = CsvRows(b'\n"a\nb",1\n\n\nc,2', path="a.csv", encoding="utf-8")
     assert [rows[0], rows[1]] == [["a\nb", "1"], ["c", "2"]]
     assert rows.where(0) == "a.csv, line 2, row ['a\\nb', '1']"
     assert rows.where(1) == "a.csv, line 6, row ['c', '2']"
 
 
-def test_the_mark_excel_puts_first_is_no_part_of_the_first_cell() -> None:
+def test_csv_rows_drop_byte_order_mark() -> None:
     assert rows_of(b"\xef\xbb\xbfa,1\n") == [["a", "1"]]
 
 
@@ -63,7 +63,7 @@ def test_other_encodings() -> None:
         rows_of(b"a", "no-such-encoding")
 
 
-def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
+def test_encoding_error_names_byte_offset_and_line() -> None:
     with pytest.raises(
         DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not valid utf-8; pass the file's encoding"
     ) as caught:
@@ -71,12 +71,12 @@ def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
     assert isinstance(caught.value.__cause__, UnicodeDecodeError)
 
 
-def test_a_quote_that_is_not_closed_is_an_error_and_no_long_cell() -> None:
+def test_unclosed_quote_raises_with_line() -> None:
     with pytest.raises(DatasetError, match=r"a\.csv, line 2: this is not a valid CSV row: unexpected end of data"):
         rows_of(b'a,1\n"b,2\nc,3\n')
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
-def test_no_rows_is_an_error(content: bytes) -> None:
+def test_file_without_rows_raises(content: bytes) -> None:
     with pytest.raises(DatasetError, match=r"a\.csv: the file has no rows; write one row per example"):
         rows_of(content)

@@ -10,5 +10,5 @@ from asyncrec._datasets.from_csv.write import write_folds, write_splits_from_csv
 
 
 @pytest.mark.parametrize("function", [write_splits_from_csv, write_folds])
-def test_it_is_the_megabyte_that_tfrecorder_has(function: object) -> None:
+def test_max_shard_bytes_defaults_to_one_megabyte(function: object) -> None:
     assert signature(function).parameters["max_shard_bytes"].default == 1_000_000  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def entries(*examples: dict[str, Any], sparse: tuple[str, ...] = ()) -> dict[str
         ([np.array([["a"]], object)], FixedLen((1, 1), "str"), {"type": "string", "shape": [1, 1], "dense": True}),
     ],
 )  # fmt: skip
-def test_what_values_are(values: list[Any], entry: Entry, row: dict[str, Any]) -> None:
+def test_description_yields_matching_schema_and_table(values: list[Any], entry: Entry, row: dict[str, Any]) -> None:
     description = described(*({"x": value} for value in values))
     schema = description.schema()
     assert schema is not None
@@ -63,7 +63,7 @@ def test_what_values_are(values: list[Any], entry: Entry, row: dict[str, Any]) -
     schema.decode_batch([encode_example({"x": value}) for value in values])
 
 
-def test_a_feature_without_any_value_is_left_out() -> None:
+def test_feature_without_any_value_is_left_out() -> None:
     description = described({"x": [], "y": 1})
     assert description.table().keys() == {"y"}
     schema = description.schema()
@@ -72,7 +72,7 @@ def test_a_feature_without_any_value_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
-def test_what_some_examples_lack_is_of_varying_length_whichever_comes_first(order: list[int]) -> None:
+def test_feature_missing_in_some_examples_is_varlen(order: list[int]) -> None:
     examples = [{"x": 1, "y": 2}, {"x": 1}, {"x": 1, "y": 2}]
     description = described(*(examples[i] for i in order))
     assert description.schema() == Schema({"x": FixedLen((), "int64"), "y": VarLen("int64")})
@@ -81,11 +81,11 @@ def test_what_some_examples_lack_is_of_varying_length_whichever_comes_first(orde
 
 class TestConflicts:
     @pytest.mark.parametrize(("one", "other"), [(1, 1.5), (1, "a"), (0.5, b"a"), ([1], ["a"])])
-    def test_of_kind(self, one: object, other: object) -> None:
+    def test_conflicting_kinds_raise_with_example_numbers(self, one: object, other: object) -> None:
         with pytest.raises(SchemaError, match=r"feature 'x' is \w+ in example 0 and \w+ in example 2"):
             described({"x": one}, {"x": one}, {"x": other})
 
-    def test_of_shape(self) -> None:
+    def test_conflicting_shapes_raise_with_example_numbers(self) -> None:
         with pytest.raises(
             SchemaError,
             match=r"'x' has the shape \(2, 2\) in example 0 and \(2, 3\) in example 1; list it in sparse_feat",
@@ -94,7 +94,7 @@ class TestConflicts:
         with pytest.raises(SchemaError, match=r"\(4,\) in example 0 and \(2, 2\) in example 1$"):
             described({"x": np.zeros(4)}, {"x": np.zeros((2, 2))})
 
-    def test_of_an_array_that_some_examples_lack(self) -> None:
+    def test_array_missing_in_some_examples_raises(self) -> None:
         with pytest.raises(
             SchemaError, match="feature 'x' has 2 axes in example 1, but is missing from example 0; pass it in"
         ):
@@ -115,7 +115,7 @@ class TestSparse:
         found = schema.decode_batch([encode_example(example) for example in examples])["m"]
         assert [array.shape for array in found] == [(1, 1), (1, 3), (1, 0)]
 
-    def test_lists_are_of_varying_length_even_if_they_do_not_vary(self) -> None:
+    def test_sparse_lists_are_varlen_despite_constant_length(self) -> None:
         assert entries({"v": [1, 2]}, sparse=("v",)) == {"v": VarLen("int64")}
         assert described({"v": [1, 2]}, sparse=("v",)).table() == {"v": {"type": "int", "shape": [2], "dense": False}}
 
@@ -123,7 +123,7 @@ class TestSparse:
 class TestRecords:
     """Of somebody else's serializer."""
 
-    def test_types_are_those_of_the_record_and_shapes_those_of_the_features_where_they_agree(self) -> None:
+    def test_record_gives_types_and_features_give_agreeing_shapes(self) -> None:
         description = Description()
         features = {"m": [[1, 2], [3, 4]], "label": "cat", "gone": 1}
         record = encode_example({"m": [1.0, 2.0, 3.0, 4.0], "label": 3, "more": [-1, 300], "none": []})
@@ -157,7 +157,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), values, max_size=3), min_size=1, max_size=8))
-def test_the_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
+def test_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
     try:
         schema = described(*examples).schema()
     except SchemaError:
@@ -194,7 +194,7 @@ class TestOfTable:
             schema_of_table(table)
 
 
-def test_an_images_pixels_stand_in_the_table_and_its_bytes_in_the_schema() -> None:
+def test_table_holds_image_shape_and_schema_its_bytes() -> None:
     """datum decodes by the table. What is no single text or bytes in each example is no image."""
     description = described({"image": b"JPEG", "n": 1, "several": [b"a", b"b"]})
     description.see_images({"image": [4, 5, 3], "n": [4, 5, 3], "several": [4, 5, 3], "other": [1, 1]})

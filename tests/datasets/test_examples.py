@@ -22,12 +22,12 @@ def test_one_name_for_two_features_is_refused(datum: dict[str, object]) -> None:
         flatten(datum)
 
 
-def test_a_name_that_is_no_text_is_refused() -> None:
+def test_name_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 3"):
         flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
 
 
-def test_a_path_becomes_the_bytes_of_its_file(tmp_path: Path) -> None:
+def test_path_becomes_bytes_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     path.write_bytes(b"\x89PNG")
     assert prepare({"image": path}) == {"image": b"\x89PNG"}
@@ -41,7 +41,7 @@ def test_text_stays_text_though_a_file_has_that_name(tmp_path: Path) -> None:
     assert prepare(datum) == datum
 
 
-def test_a_file_that_is_not_there_is_an_error_that_names_the_feature(tmp_path: Path) -> None:
+def test_missing_file_error_names_feature(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"file of feature 'in/image'.*nowhere\.png"):
         prepare({"in": {"image": tmp_path / "nowhere.png"}})
 
@@ -55,7 +55,7 @@ def test_nested_lists_become_arrays_that_go_into_an_example() -> None:
     encode_example(found)
 
 
-def test_a_float64_array_in_a_list_keeps_its_type_so_that_encoding_decides() -> None:
+def test_float64_array_in_list_keeps_dtype() -> None:
     found = prepare({"f": [np.array([0.1, 0.2])]})
     assert found["f"].dtype == np.float64
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_a_float64_array_in_a_list_keeps_its_type_so_that_encoding_decides() -> 
         encode_example(found, narrow=False)
 
 
-def test_one_float64_among_pythons_floats_is_enough_for_encoding_to_decide() -> None:
+def test_single_float64_makes_whole_list_float64() -> None:
     assert prepare({"f": [[0.1, np.float64(0.2)]]})["f"].dtype == np.float64
 
 
@@ -83,14 +83,14 @@ def test_arrays_and_flat_lists_are_taken_as_they_are() -> None:
     assert found["flat"] is flat
 
 
-def test_shapes_are_added_for_sparse_features_of_two_axes_or_more() -> None:
+def test_shapes_are_added_for_multidimensional_sparse_features() -> None:
     datum = {"one": [1, 2], "two": [[1, 2]], "array": np.zeros((3, 1, 2)), "in": {"deep": [[0]]}, "not": [[0]]}
     found = with_shapes(datum, ("one", "two", "array", "in/deep", "absent"))
     assert found == {**datum, "two_shape": [1, 2], "array_shape": [3, 1, 2], "in/deep_shape": [1, 1]}
     assert "two_shape" not in datum
 
 
-def test_a_list_without_values_stays_one() -> None:
+def test_list_without_values_stays_one() -> None:
     assert prepare({"x": [], "y": {"z": ()}}) == {"x": [], "y/z": ()}
     assert with_shapes({"x": []}, ["x"]) == {"x": []}
     assert with_shapes({"x": [1, 2]}, ["x"]) == {"x": [1, 2]}

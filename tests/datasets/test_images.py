@@ -22,16 +22,16 @@ def jpeg(height: int, width: int, components: int, *, frame: int = 0xC0, before:
 
 
 @pytest.mark.parametrize(("colour", "axes"), [(0, []), (2, [3]), (3, []), (4, [2]), (6, [4])])
-def test_a_png_says_it_in_its_header(colour: int, axes: list[int]) -> None:
+def test_png_says_it_in_its_header(colour: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(png(3, 5, colour))) == [3, 5, *axes]
 
 
 @pytest.mark.parametrize(("components", "axes"), [(1, []), (3, [3]), (4, [4])])
-def test_a_jpeg_says_it_in_its_frame(components: int, axes: list[int]) -> None:
+def test_jpeg_says_it_in_its_frame(components: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(jpeg(3, 5, components))) == [3, 5, *axes]
 
 
-def test_what_stands_before_the_frame_is_passed_over() -> None:
+def test_image_shape_skips_segments_before_frame() -> None:
     """EXIF with a preview, a table whose marker lies among those of frames, padding, a marker without a length."""
     exif = b"\xff\xe1" + pack(">H", 2 + 40_000) + jpeg(9, 9, 3) + bytes(40_000 - len(jpeg(9, 9, 3)))
     table = b"\xff\xc4" + pack(">H", 5) + b"abc"
@@ -45,7 +45,7 @@ def test_whatever_else_it_is_has_no_shape_or_one(data: bytes, start: bytes, cut:
         assert shape is None or len(shape) in (2, 3)
 
 
-def test_of_paths_only_those_of_images_are_looked_at_and_never_text(tmp_path: Path) -> None:
+def test_image_shapes_inspects_path_objects_but_not_text(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(3, 5, 3))
     (tmp_path / "b.png").write_bytes(b"no image")
     (tmp_path / "c.txt").write_bytes(jpeg(3, 5, 3))

@@ -23,7 +23,7 @@ from asyncrec._datasets.from_csv.partition import deal, weights_of
         ([0.5, 0.5, 0.0], ["train", "eval"]),
     ],
 )
-def test_ratios_that_sum_to_one_but_for_rounding_are_taken(ratios: object, names: list[str]) -> None:
+def test_ratios_with_rounding_error_are_accepted(ratios: object, names: list[str]) -> None:
     assert list(weights_of(ratios)) == names  # type: ignore[arg-type]  # of several types, by the parameters
 
 
@@ -38,7 +38,7 @@ def test_other_ratios_are_refused(ratios: object) -> None:
 
 
 @pytest.mark.parametrize("ratios", [[1.0, 0.0], [0.0, 0.5, 0.5]])
-def test_a_ratio_of_zero_is_refused_with_where_it_may_be(ratios: list[float]) -> None:
+def test_misplaced_zero_ratio_is_rejected_with_advice(ratios: list[float]) -> None:
     with pytest.raises(ValueError, match="greater than 0; of three, that of eval or of test may be 0"):
         weights_of(ratios)
 
@@ -53,7 +53,7 @@ def test_ten_rows_at_seven_two_one() -> None:
     assert {name: len(rows) for name, rows in dealt.items()} == {"train": 7, "eval": 2, "test": 1}
 
 
-def test_the_seed_decides_and_nothing_else() -> None:
+def test_seed_decides_and_nothing_else() -> None:
     weights = weights_of(0.8)
     first = deal([None] * 100, weights, seed=1)
     assert deal([None] * 100, weights, seed=1) == first
@@ -64,7 +64,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
 @given(
     st.lists(st.integers(0, 5), max_size=200), st.lists(st.integers(1, 20), min_size=2, max_size=3), st.integers(0, 5)
 )
-def test_each_split_has_its_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
+def test_deal_gives_each_split_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
     weights = {str(number): part / sum(parts) for number, part in enumerate(parts)}
     dealt = deal(strata, weights, seed=seed)
     assert sorted(row for rows in dealt.values() for row in rows) == list(range(len(strata)))

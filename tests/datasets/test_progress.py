@@ -7,7 +7,7 @@ import pytest
 from asyncrec._datasets.progress import Progress
 
 
-def test_batches_pass_unchanged_whether_a_bar_is_shown_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_passes_batches_unchanged_with_or_without_bar(capsys: pytest.CaptureFixture[str]) -> None:
     batches = [[b"a", b"b"], [b"c"]]
     for show in (False, True, None):
         with Progress("counting", 3, show=show) as progress:
@@ -15,7 +15,7 @@ def test_batches_pass_unchanged_whether_a_bar_is_shown_or_not(capsys: pytest.Cap
         assert ("3/3" in capsys.readouterr().err) == (show is True)
 
 
-def test_without_rich_no_bar_is_shown_unless_it_was_asked_for(
+def test_progress_without_rich_is_silent_unless_requested(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)

@@ -54,7 +54,7 @@ async def test_parts_of_splits_are_what_slices_of_lists_are() -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "ZLIB", CompressionOptions(type="GZIP", member_bytes=2000)])
-async def test_a_part_is_found_by_the_index_in_any_compression(compression: Any) -> None:
+async def test_index_locates_part_in_any_compression(compression: Any) -> None:
     storage = MemoryStorage()
     writer = DatasetWriter(
         numbered, None, "", "train", storage=storage, num_shards=2, count=500, compression=compression
@@ -65,7 +65,7 @@ async def test_a_part_is_found_by_the_index_in_any_compression(compression: Any)
         assert await ids(storage, f"train[{start}:]") == train[start:]
 
 
-async def test_a_part_is_found_without_the_index_too() -> None:
+async def test_part_is_found_without_index_too() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -73,7 +73,7 @@ async def test_a_part_is_found_without_the_index_too() -> None:
     assert await ids(storage, "train[50:60]") == train[50:60]
 
 
-async def test_what_lies_before_a_part_is_not_read() -> None:
+async def test_reader_skips_bytes_before_part() -> None:
     class Counting(MemoryStorage):
         starts: list[int]
 
@@ -95,7 +95,7 @@ async def test_what_lies_before_a_part_is_not_read() -> None:
     assert size * 0.45 < start < size * 0.55
 
 
-async def test_records_come_as_they_are_stored_too_and_the_two_ways_go_on_where_the_other_stopped() -> None:
+async def test_batches_and_records_continue_each_other() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -108,7 +108,7 @@ async def test_records_come_as_they_are_stored_too_and_the_two_ways_go_on_where_
             await anext(reader)
 
 
-async def test_leaving_early_is_clean_and_a_scope_of_the_caller_s_own_is_no_matter(tmp_path: Path) -> None:
+async def test_reader_tolerates_early_exit_inside_callers_scope(tmp_path: Path) -> None:
     await DatasetWriter(numbered, None, tmp_path, "train", count=5000, num_shards=3).create_records()
     async with open_split(tmp_path, "train") as reader:
         with anyio.CancelScope():
@@ -119,7 +119,7 @@ async def test_leaving_early_is_clean_and_a_scope_of_the_caller_s_own_is_no_matt
                 break
 
 
-async def test_the_folder_may_be_a_path_a_url_or_a_prefix(tmp_path: Path) -> None:
+async def test_open_split_accepts_path_url_and_prefix(tmp_path: Path) -> None:
     await DatasetWriter(numbered, None, tmp_path / "a" / "b", "train", count=5).create_records()
     for path in (tmp_path / "a" / "b", f"{tmp_path}/a/b/", (tmp_path / "a" / "b").as_uri()):
         async with open_split(path, "train") as reader:
@@ -143,7 +143,7 @@ async def test_schemas_of_several_splits_are_merged_or_refused() -> None:
             pass
 
 
-async def test_a_schema_that_one_of_the_splits_lacks_decodes_none_of_them() -> None:
+async def test_combined_splits_lose_schema_missing_from_one() -> None:
     storage = MemoryStorage()
     plain: Any = lambda features: b"\xff%d" % features["id"]  # noqa: E731  # no Example
     await written(storage, one=3)
@@ -154,7 +154,7 @@ async def test_a_schema_that_one_of_the_splits_lacks_decodes_none_of_them() -> N
             assert sum([len(batch) async for batch in reader.batches()]) == 6
 
 
-async def test_the_table_of_several_splits_calls_dense_what_is_so_in_all_of_them(tmp_path: Path) -> None:
+async def test_combined_table_marks_features_dense_in_all_splits(tmp_path: Path) -> None:
     def examples(split: str, **features: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {name: value[0] for name, value in features.items()}
         yield 1, {name: value[-1] for name, value in features.items()}
@@ -189,7 +189,7 @@ async def test_records_without_a_schema_are_given_as_they_are() -> None:
         ]
 
 
-async def test_what_open_sharded_writer_wrote_is_read_too() -> None:
+async def test_open_split_reads_shards_of_open_sharded_writer() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer(
         "train", storage=storage, max_shard_records=10, schema={"version": 1, "features": {}}, validate="none"
@@ -201,7 +201,7 @@ async def test_what_open_sharded_writer_wrote_is_read_too() -> None:
 
 
 class TestErrors:
-    async def test_a_split_that_is_not_there(self) -> None:
+    async def test_split_that_is_not_there(self) -> None:
         with pytest.raises(
             ValueError, match=r": there is no split 'train', because this folder has no data sets\. A split is a"
         ):
@@ -219,7 +219,7 @@ class TestErrors:
             async with open_split("", "train+val", storage=storage):
                 pass
 
-    async def test_a_split_in_a_folder_of_its_own_is_named(self) -> None:
+    async def test_error_names_split_in_subfolder(self) -> None:
         """As `write_splits_from_csv` makes them."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("csvc/train/train", storage=storage) as writer:
@@ -231,14 +231,14 @@ class TestErrors:
         async with open_split(path, "train", storage=storage) as reader:
             assert [record async for batch in reader.batches() for record in batch] == [b"x"]
 
-    async def test_a_bound_beyond_the_split(self) -> None:
+    async def test_bound_beyond_split(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=5)
         with pytest.raises(ValueError, match=r"train\[:6\] is out of range, because 'train' has only 5 records"):
             async with open_split("", "train[:6]", storage=storage):
                 pass
 
-    async def test_damage_is_told_after_every_record_before_it(self) -> None:
+    async def test_damage_is_raised_after_all_earlier_records(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=90)
         train = await ids(storage, "train")
@@ -252,7 +252,7 @@ class TestErrors:
                     found.append(features["id"])
         assert found == train[:59]
 
-    async def test_a_shard_that_is_short_or_gone(self) -> None:
+    async def test_shard_that_is_short_or_gone(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=90)
         await asyncrec.write_records(
@@ -303,7 +303,7 @@ class TestOfDatum:
         [b"[]", b"{", b'{"train": 3}', b'{"train": {"../train": 1}}', b'{"train": {"a/b": 1}}', b'{"train": {"x": -1}}',
          b'{"train": {".hidden": 1}}', b'{"train": {"x": "many"}}'],
     )  # fmt: skip
-    async def test_a_file_that_says_something_else_is_refused(self, content: bytes) -> None:
+    async def test_file_that_says_something_else_is_refused(self, content: bytes) -> None:
         storage = MemoryStorage()
         await storage.put("shard_info.json", content)
         with pytest.raises(ManifestError, match=r"shard_info\.json"):

@@ -32,7 +32,7 @@ def drained(shuffler: HashShuffler) -> list[bytes]:
 
 
 @pytest.mark.parametrize("memory_limit", [1 << 30, 200_000, 20_000])
-def test_the_order_is_that_of_the_salted_md5_whether_spilled_or_not(tmp_path: Path, memory_limit: int) -> None:
+def test_shuffler_orders_by_salted_md5_with_or_without_spilling(tmp_path: Path, memory_limit: int) -> None:
     keys = [f"key {i}" for i in range(2000)]
     shuffler = HashShuffler("train", memory_limit=memory_limit, temporary_folder=tmp_path)
     for key in keys:
@@ -44,9 +44,7 @@ def test_the_order_is_that_of_the_salted_md5_whether_spilled_or_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize("on_duplicate", ["raise", "first", "last"])
-def test_settling_again_changes_nothing_and_what_has_no_duplicates_is_not_written_once_more(
-    tmp_path: Path, on_duplicate: OnDuplicate
-) -> None:
+def test_repeated_settle_changes_no_records_or_bytes(tmp_path: Path, on_duplicate: OnDuplicate) -> None:
     shuffler = HashShuffler("train", memory_limit=20_000, temporary_folder=tmp_path, on_duplicate=on_duplicate)
     for i in range(200):
         shuffler.add(f"key {i}", b"%d" % i)
@@ -76,7 +74,7 @@ def test_another_split_has_another_order() -> None:
     st.randoms(use_true_random=False),
     st.integers(1, 30_000),
 )
-def test_the_order_in_which_records_come_does_not_matter(
+def test_order_in_which_records_come_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, records: dict[str, bytes], rng: random.Random, memory_limit: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "spilled"
@@ -90,7 +88,7 @@ def test_the_order_in_which_records_come_does_not_matter(
     shuffler.close()
 
 
-def test_a_number_and_its_text_are_one_key_and_bytes_are_taken_as_they_are() -> None:
+def test_digest_equates_number_with_text_and_takes_bytes_raw() -> None:
     shuffler = HashShuffler("s")
     assert shuffler.digest(1) == shuffler.digest("1") == shuffler.digest(b"1") == shuffler.digest(bytearray(b"1"))
     assert shuffler.digest("é") == hashlib.md5("sé".encode()).digest()
@@ -103,7 +101,7 @@ def test_a_number_and_its_text_are_one_key_and_bytes_are_taken_as_they_are() -> 
 
 class TestMemory:
     @pytest.mark.slow
-    def test_what_is_held_stays_within_the_limit_and_few_files_are_open(self, tmp_path: Path) -> None:
+    def test_shuffler_bounds_memory_and_open_files(self, tmp_path: Path) -> None:
         """40 MB through 1 MiB: buckets of the first level exceed it too, and are split again."""
         limit = 1 << 20
         before = len(os.listdir("/proc/self/fd"))
@@ -129,7 +127,7 @@ class TestMemory:
         assert most_files - before <= 4
         assert shuffler.most_held_bytes <= limit + 1_000_000, "one record may come on top, before all are spilled"
 
-    def test_a_bucket_above_the_limit_is_split_by_the_next_byte(self, tmp_path: Path) -> None:
+    def test_oversized_bucket_is_split_by_next_byte(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=3000, temporary_folder=tmp_path)
         keys = [str(i) for i in range(3000)]
         for key in keys:
@@ -154,7 +152,7 @@ class TestMemory:
         gc.collect()
         assert list(tmp_path.iterdir()) == []
 
-    def test_nothing_is_made_on_disk_without_need(self, tmp_path: Path) -> None:
+    def test_shuffler_creates_no_files_without_need(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", temporary_folder=tmp_path)
         shuffler.add("a", b"record")
         assert drained(shuffler) == [b"record"]
@@ -162,21 +160,21 @@ class TestMemory:
 
 
 class TestDuplicates:
-    def test_one_in_memory_is_told_at_once_with_both_keys_and_numbers(self) -> None:
+    def test_duplicate_in_memory_raises_at_once_with_keys(self) -> None:
         shuffler = HashShuffler("s")
         shuffler.add("x", b"")
         shuffler.add("1", b"")
         with pytest.raises(DuplicateKeyError, match=r"number 1 has '1', number 2 has 1 \("):
             shuffler.add(1, b"")
 
-    def test_one_of_a_spilled_key_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_duplicate_of_spilled_key_raises_at_once(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=5000, temporary_folder=tmp_path)
         for i in range(1000):
             shuffler.add(f"k{i}", bytes(10))
         with pytest.raises(DuplicateKeyError, match=r"number 3 has 'k3', number 1000 has 'k3'"):
             shuffler.add("k3", bytes(10))
 
-    def test_one_beyond_the_keys_that_are_known_is_told_when_sorting(
+    def test_duplicate_beyond_known_keys_raises_while_sorting(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "_KNOWN_KEYS", 0)
@@ -189,9 +187,7 @@ class TestDuplicates:
 
     @pytest.mark.parametrize("memory_limit", [1 << 20, 5000])
     @pytest.mark.parametrize("on_duplicate", ["first", "last"])
-    def test_the_first_or_the_last_to_come_is_kept(
-        self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate
-    ) -> None:
+    def test_first_or_last_to_come_is_kept(self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate) -> None:
         rng = random.Random(memory_limit)
         shuffler = HashShuffler("s", memory_limit=memory_limit, temporary_folder=tmp_path, on_duplicate=on_duplicate)
         expected: dict[str, bytes] = {}
@@ -215,7 +211,7 @@ class TestDuplicates:
 
 
 class TestDisk:
-    def test_a_bucket_that_the_disk_garbled_is_found(self, tmp_path: Path) -> None:
+    def test_bucket_that_disk_garbled_is_found(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=5000, temporary_folder=tmp_path)
         for i in range(1000):
             shuffler.add(i, bytes(100))
@@ -228,7 +224,7 @@ class TestDisk:
             drained(shuffler)
         assert "the disk is probably faulty" in caught.value.__notes__[0]
 
-    def test_a_full_disk_says_which_and_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_full_disk_says_which_and_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*args: object, **kwargs: object) -> object:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -242,9 +238,7 @@ class TestDisk:
         shuffler.close()
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_folder_that_cannot_be_listed_takes_files_all_the_same(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unlistable_folder_still_takes_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What processes that were killed have left there stays, then."""
 
         def refused(path: str) -> list[str]:
@@ -258,7 +252,7 @@ class TestDisk:
         assert len(drained(shuffler)) == 20
         shuffler.close()
 
-    def test_a_folder_that_cannot_be_made_is_told(self, tmp_path: Path) -> None:
+    def test_uncreatable_folder_raises_storage_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         shuffler = HashShuffler("s", memory_limit=10, temporary_folder=tmp_path / "file" / "below")
         shuffler.add(1, b"record")

@@ -42,7 +42,7 @@ async def test_both_files_are_those_of_all_manifests(caplog: pytest.LogCaptureFi
     assert not caplog.records, "nothing changed under way"
 
 
-async def test_where_splits_contradict_each_other_the_last_written_counts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_table_follows_last_written_of_contradicting_splits(caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     await committed(storage, "train", x=INT)
     await committed(storage, "test", x={"type": "float", "shape": [], "dense": True})
@@ -53,7 +53,7 @@ async def test_where_splits_contradict_each_other_the_last_written_counts(caplog
     assert "feature 'x' is int in one split and float in another" in caplog.text
 
 
-async def test_what_is_up_to_date_is_not_written_again() -> None:
+async def test_sidecars_are_not_rewritten_while_current() -> None:
     storage = MemoryStorage()
     await committed(storage, "train", x=INT)
     await update(storage, {})
@@ -62,7 +62,7 @@ async def test_what_is_up_to_date_is_not_written_again() -> None:
     assert (await storage.head(SHARD_INFO), await storage.head(TABLE)) == before
 
 
-async def test_a_writer_that_comes_in_between_is_not_lost() -> None:
+async def test_writer_that_comes_in_between_is_not_lost() -> None:
     """The other's files appear, from what it read before, just after ours: whoever is last looks again."""
 
     class Interrupted(MemoryStorage):

@@ -56,7 +56,7 @@ async def test_examples_of_an_asynchronous_generator_wait_by_their_bytes() -> No
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_an_error_of_the_serializer_closes_the_generator(asynchronous: bool) -> None:
+async def test_error_of_serializer_closes_generator(asynchronous: bool) -> None:
     closed = []
 
     def sync() -> Iterator[Example]:
@@ -81,7 +81,7 @@ async def test_an_error_of_the_serializer_closes_the_generator(asynchronous: boo
     assert closed == ["async" if asynchronous else "sync"]
 
 
-async def test_a_cancelled_asynchronous_generator_is_closed() -> None:
+async def test_cancelled_asynchronous_generator_is_closed() -> None:
     closed = []
     waiting = anyio.Event()
 
@@ -102,7 +102,7 @@ async def test_a_cancelled_asynchronous_generator_is_closed() -> None:
     assert len(kept.taken) == 1
 
 
-async def test_the_loop_goes_on_while_a_generator_blocks() -> None:
+async def test_loop_goes_on_while_generator_blocks() -> None:
     turns = 0
     enough = threading.Event()
 

@@ -102,7 +102,7 @@ async def contents(storage: Storage) -> dict[str, bytes]:
 # -- what it does -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
+async def test_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(csv_of(10))
     result = await write_splits_from_csv(tmp_path / "out", Toy, tmp_path / "list.csv", scale=2)
     assert result.examples == result.records == {"train": 8, "eval": 2}
@@ -133,7 +133,7 @@ async def test_urls_of_any_storage_do(anyio_backend_name: str) -> None:
         assert len([values async for values in dataset]) == 4
 
 
-async def test_every_example_is_in_one_split_and_examples_csv_says_which() -> None:
+async def test_example_belongs_to_one_split_listed_in_csv() -> None:
     storage = await stored_csv(30)
     result = await write(storage, ratios=[0.7, 0.2, 0.1])
     assert result.records == {"train": 21, "eval": 6, "test": 3}
@@ -155,14 +155,14 @@ async def test_examples_csv_is_input_again() -> None:
         assert sorted([values[0] async for values in dataset]) == before
 
 
-async def test_each_split_has_its_share_of_every_stratum() -> None:
+async def test_stratify_by_gives_splits_equal_shares() -> None:
     storage = await stored_csv(50)
     for stratify_by in (1, lambda row: int(row[1])):
         await write(storage, stratify_by=stratify_by)
         assert Counter(row[1] for row in await listed(storage, "eval")) == dict.fromkeys("01234", 2)
 
 
-async def test_a_class_without_to_csv_row_lists_the_rows_it_was_made_of() -> None:
+async def test_class_without_to_csv_row_lists_source_rows() -> None:
     class Plain(DeclaredExample):
         def __init__(self, row: list[str]) -> None:
             self.row = row
@@ -184,7 +184,7 @@ async def test_a_class_without_to_csv_row_lists_the_rows_it_was_made_of() -> Non
     assert sorted(again) == ['"a\n1",é\r\n', "b,2\r\n"]
 
 
-async def test_an_example_may_be_split_and_the_csv_has_its_one_row() -> None:
+async def test_split_example_has_one_csv_row() -> None:
     class Split(Toy):
         def split(self, parts: int = 1, **kwargs: Any) -> Any:
             return (Split(f"{self.name}/{part}", self._label, self.data) for part in range(parts))
@@ -197,7 +197,7 @@ async def test_an_example_may_be_split_and_the_csv_has_its_one_row() -> None:
     assert await names(storage, "train") == [f"{row[0]}/{part}" for row in rows for part in range(3)]
 
 
-async def test_a_part_may_be_given_several_times() -> None:
+async def test_part_may_be_given_several_times() -> None:
     class Twice(Toy):
         def split(self, **kwargs: Any) -> Any:
             other = Twice("other", 0, self.data)
@@ -207,7 +207,7 @@ async def test_a_part_may_be_given_several_times() -> None:
     assert (await write(storage, Twice, ratios=0.5)).records == {"train": 4, "eval": 4}
 
 
-async def test_methods_may_be_async_and_then_run_on_the_event_loop() -> None:
+async def test_async_methods_run_on_event_loop() -> None:
     loop_thread = threading.get_ident()
     ran: dict[str, bool] = {}
 
@@ -246,7 +246,7 @@ async def test_methods_may_be_async_and_then_run_on_the_event_loop() -> None:
     assert [row[0] for row in await listed(storage, "train")] == await names(storage, "train")
 
 
-async def test_each_example_is_loaded_listed_split_written_and_released_in_this_order() -> None:
+async def test_example_methods_run_in_tfrecorder_order() -> None:
     """TFRecorder's order, which its users' methods rely on."""
     order: dict[str, list[str]] = {}
 
@@ -276,7 +276,7 @@ async def test_each_example_is_loaded_listed_split_written_and_released_in_this_
     assert set(map(tuple, order.values())) == {("load", "to_csv_row", "split", "encode", "release")}
 
 
-async def test_loading_overlaps_within_the_limit_and_the_order_stays_that_of_the_seed() -> None:
+async def test_loading_overlaps_within_limit_and_keeps_seeded_order() -> None:
     together, most = 0, 0
     lock = threading.Lock()
     meeting = threading.Barrier(3, timeout=10)
@@ -300,7 +300,7 @@ async def test_loading_overlaps_within_the_limit_and_the_order_stays_that_of_the
     assert await names(storage, "train") == order
 
 
-async def test_an_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFixture) -> None:
+async def test_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFixture) -> None:
     class Choosy(Toy):
         def load(self, **kwargs: Any) -> None:
             if self._label == 3:
@@ -331,7 +331,7 @@ async def test_folds_are_written_from_examples_by_the_dict() -> None:
     assert all(example.data is None for examples in folds.values() for example in examples), "released"
 
 
-async def test_folds_that_are_none_are_refused() -> None:
+async def test_write_folds_rejects_invalid_folds() -> None:
     storage = MemoryStorage()
     with pytest.raises(DatasetError, match="the fold 'a' has no examples"):
         await write_folds("out", {"a": []}, storage=storage)
@@ -411,7 +411,7 @@ async def test_fault_subclasses_leave_their_parents_fields_alone() -> None:
     assert {len(values) for values in await tuples(storage, "train")} == {3}
 
 
-async def test_fault_an_arrays_dtype_is_held_to_the_declared_one() -> None:
+async def test_array_of_undeclared_dtype_is_rejected() -> None:
     class Wrong(Toy):
         def load(self, **kwargs: Any) -> None:
             self.data = np.array([1 + 2j])
@@ -456,7 +456,7 @@ async def test_fault_a_double_is_kept_exactly() -> None:
     assert {values[3] for values in await tuples(storage, "train")} == {1 / 3}
 
 
-async def test_fault_a_value_that_is_not_loaded_is_no_zero() -> None:
+async def test_unloaded_value_raises_instead_of_storing_zero() -> None:
     class Forgetful(Toy):
         def load(self, **kwargs: Any) -> None:
             pass
@@ -470,9 +470,7 @@ async def test_fault_a_value_that_is_not_loaded_is_no_zero() -> None:
 
 @pytest.mark.parametrize("method", ["from_csv_row", "load", "split", "to_csv_row", "release", "encode"])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_what_a_method_raises_names_file_line_and_row_and_the_earlier_dataset_is_whole(
-    method: str, is_async: bool
-) -> None:
+async def test_method_error_names_row_and_keeps_earlier_dataset(method: str, is_async: bool) -> None:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise KeyError("no such thing")
 
@@ -495,7 +493,7 @@ async def test_what_a_method_raises_names_file_line_and_row_and_the_earlier_data
     assert await contents(storage) == before
 
 
-async def test_a_short_row_is_named() -> None:
+async def test_short_row_is_named() -> None:
     storage = MemoryStorage()
     await storage.put("list.csv", b"a,1\nb\n")
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError: [^.]*$"):
@@ -521,7 +519,7 @@ async def test_a_short_row_is_named() -> None:
         ),
     ],
 )
-async def test_a_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
+async def test_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
     storage = await stored_csv()
     await write(storage)
     await storage.put("list.csv", content)
@@ -531,7 +529,7 @@ async def test_a_csv_that_cannot_be_used_changes_nothing(content: bytes, message
     assert await contents(storage) == before
 
 
-async def test_a_split_whose_examples_were_all_left_out_is_an_error() -> None:
+async def test_split_without_remaining_examples_raises() -> None:
     class Nothing(Toy):
         @classmethod
         def from_csv_row(cls, row: list[str], **kwargs: Any) -> Any:
@@ -545,7 +543,7 @@ async def test_a_split_whose_examples_were_all_left_out_is_an_error() -> None:
     assert list(await contents(storage)) == ["list.csv"]
 
 
-async def test_an_example_of_another_class_is_refused() -> None:
+async def test_example_of_another_class_is_refused() -> None:
     class Strange(Toy):
         def split(self, **kwargs: Any) -> Any:
             return ["no example"]
@@ -556,7 +554,7 @@ async def test_an_example_of_another_class_is_refused() -> None:
         await write(await stored_csv(), Strange)
 
 
-async def test_a_test_split_of_an_earlier_partition_does_not_stay_beside_the_new_ones() -> None:
+async def test_write_rejects_leftover_test_split_of_earlier_partition() -> None:
     storage = await stored_csv(30)
     await write(storage, ratios=[0.7, 0.2, 0.1])
     before = await contents(storage)
@@ -565,7 +563,7 @@ async def test_a_test_split_of_an_earlier_partition_does_not_stay_beside_the_new
     assert await contents(storage) == before
 
 
-async def test_misuse_is_told_before_anything_happens() -> None:
+async def test_misuse_raises_before_any_write() -> None:
     storage = await stored_csv()
     with pytest.raises(ValueError, match="sum to"):
         await write(storage, ratios=[0.5, 0.4])
@@ -580,7 +578,7 @@ async def test_misuse_is_told_before_anything_happens() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("anyio_backend", "when"), [("asyncio", "before"), ("trio", "after")])
-async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one_whole(when: Any) -> None:
+async def test_storage_fault_leaves_each_split_whole_old_or_new(when: Any) -> None:
     """And the old ones all, unless a note names those that were committed."""
     base = await stored_csv(6)
     await write(base, ratios=0.5)
@@ -610,7 +608,7 @@ async def _copy(storage: Storage) -> MemoryStorage:
     return copy
 
 
-async def test_a_disk_that_fills_leaves_the_earlier_splits(tmp_path: Path) -> None:
+async def test_disk_that_fills_leaves_earlier_splits(tmp_path: Path) -> None:
     """Seen by the system's own answer, with records in several shards already."""
     (tmp_path / "list.csv").write_bytes(csv_of(40))
     async with asyncrec.open_storage(tmp_path) as storage:
@@ -640,7 +638,7 @@ class _FullDisk:
         return getattr(os, name)
 
 
-async def test_a_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"none\.csv"):
         await write_splits_from_csv(f"{tmp_path}/out/", Toy, tmp_path / "none.csv")
     (tmp_path / "list.csv").write_bytes(csv_of(10))
@@ -677,7 +675,7 @@ async def test_paths_come_from_the_manifest_where_there_is_one(tmp_path: Path) -
     assert await get_tfrecord_filepaths(train.as_uri()) == [f"{train.as_uri()}/{Path(path).name}" for path in paths]
 
 
-async def test_without_a_manifest_data_files_are_found_by_their_names(tmp_path: Path) -> None:
+async def test_data_files_are_found_by_name_without_manifest(tmp_path: Path) -> None:
     record = Toy("a", 1, np.zeros(2, np.float32)).encode()
     for name in ("b.tfrecords", "a.tfrec", "_c.tfrecord", ".d.tfrecord", "e.txt", "below/f.tfrecord"):
         await asyncrec.write_records(tmp_path / name, [record])
@@ -713,7 +711,7 @@ async def test_files_of_different_schemas_are_not_read_as_one() -> None:
             pass
 
 
-async def test_a_record_of_another_kind_is_named_after_all_before_it_were_given() -> None:
+async def test_mismatching_record_raises_after_all_earlier_records() -> None:
     storage = MemoryStorage()
     good = Toy("a", 1, np.zeros(2, np.float32)).encode()
     await asyncrec.write_records("x.tfrecord", [good, good, asyncrec.encode_example({"key": "a"})], storage=storage)
@@ -725,7 +723,7 @@ async def test_a_record_of_another_kind_is_named_after_all_before_it_were_given(
     assert len(found) == 2
 
 
-async def test_what_any_of_them_wrote_every_reader_reads() -> None:
+async def test_readers_accept_splits_of_every_writer() -> None:
     """Splits from a CSV file by `open_split`, and those of a DatasetWriter and of a sharded writer as tuples."""
     storage = await stored_csv(20)
     await write(storage)
@@ -763,7 +761,7 @@ async def test_leaving_early_is_clean() -> None:
             break
 
 
-async def test_the_event_loop_goes_on_while_methods_block() -> None:
+async def test_event_loop_goes_on_while_methods_block() -> None:
     """Each load ends only when the loop has answered it."""
     started, answered = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -787,7 +785,7 @@ async def test_the_event_loop_goes_on_while_methods_block() -> None:
     assert len(await names(storage, "train")) == 8
 
 
-async def test_a_ratio_of_zero_makes_no_eval_and_refuses_an_earlier_one() -> None:
+async def test_zero_ratio_omits_eval_and_rejects_earlier_split() -> None:
     storage = await stored_csv(10)
     result = await write(storage, ratios=[0.8, 0, 0.2])
     assert result.records == {"train": 8, "test": 2}

@@ -77,14 +77,14 @@ def order_of(count: int, split: str = "train") -> list[int]:
 
 
 class TestGenerators:
-    async def test_a_generator_is_called_with_its_keywords_and_the_split(self) -> None:
+    async def test_generator_receives_split_and_keywords(self) -> None:
         storage = MemoryStorage()
         writer = DatasetWriter(numbers, None, "", "train", 7, storage=storage, count=7, start=3)
         await writer.create_records()
         assert sorted(await ids(storage)) == list(range(3, 10))
         assert writer.current_examples == 7
 
-    async def test_an_asynchronous_generator(self) -> None:
+    async def test_asynchronous_generator(self) -> None:
         storage = MemoryStorage()
 
         async def examples(split: str, count: int) -> AsyncIterator[tuple[str, Datum]]:
@@ -112,7 +112,7 @@ class TestGenerators:
             await DatasetWriter(generator, None, "", "train", storage=storage).create_records()  # type: ignore[arg-type]  # one of several kinds
             assert await ids(storage) == order_of(5)
 
-    async def test_a_generator_whose_keyword_is_an_option_here_is_given_with_partial(self) -> None:
+    async def test_partial_passes_keyword_shadowed_by_option(self) -> None:
         seen = []
 
         def examples(split: str, compression: str) -> Iterator[tuple[str, Datum]]:
@@ -123,7 +123,7 @@ class TestGenerators:
         await DatasetWriter(generator, None, "", "train", storage=MemoryStorage(), compression="GZIP").create_records()
         assert seen == ["theirs"]
 
-    async def test_a_synchronous_generator_runs_in_one_thread_that_is_not_the_loop_s(self) -> None:
+    async def test_synchronous_generator_runs_in_single_other_thread(self) -> None:
         threads = set()
 
         def examples(split: str) -> Iterator[tuple[str, Datum]]:
@@ -140,7 +140,7 @@ class TestGenerators:
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     @pytest.mark.parametrize("kind", ["sync", "async", "partial", "object"])
-    async def test_a_serializer_of_any_kind(self, asynchronous: bool, kind: str) -> None:
+    async def test_serializer_of_any_kind(self, asynchronous: bool, kind: str) -> None:
         def sync(features: Datum) -> bytes:
             return encode_example({"id": features["id"], "twice": 2 * features["id"]})
 
@@ -163,7 +163,7 @@ class TestGenerators:
         async with open_split("", "train", storage=storage) as reader:
             assert [(f["id"], f["twice"]) async for f in reader] == [(i, 2 * i) for i in order_of(300)]
 
-    async def test_what_is_no_pair_or_no_record_is_told(self) -> None:
+    async def test_generator_output_of_wrong_type_is_rejected(self) -> None:
         def no_pairs(split: str) -> Iterator[Any]:
             yield "a", {"id": 1}
             yield {"id": 2}
@@ -177,7 +177,7 @@ class TestGenerators:
         with pytest.raises(TypeError, match="the generator returned a NoneType"):
             await DatasetWriter(nothing, None, "", "train", storage=MemoryStorage()).create_records()
 
-    async def test_a_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
         closed = threading.Event()
         begun = anyio.Event()
 
@@ -207,12 +207,12 @@ class TestGenerators:
 
 
 class TestOrder:
-    async def test_the_records_stand_in_the_order_of_datum(self) -> None:
+    async def test_records_stand_in_order_of_datum(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage).create_records()
         assert await ids(storage) == order_of(100)
 
-    async def test_the_same_bytes_whatever_the_order_they_came_in_and_whatever_the_memory(self, tmp_path: Path) -> None:
+    async def test_output_bytes_are_independent_of_input_order_and_memory(self, tmp_path: Path) -> None:
         def shuffled(split: str, seed: int) -> Iterator[tuple[str, Datum]]:
             items = list(numbers(split, 500))
             random.Random(seed).shuffle(items)
@@ -233,7 +233,7 @@ class TestOrder:
         assert found[0] == found[1] == found[2] == found[3]
         assert len(found[0]) == 3 + 3 + 2
 
-    async def test_the_order_does_not_depend_on_the_number_of_shards(self) -> None:
+    async def test_record_order_is_independent_of_shard_count(self) -> None:
         orders = []
         for num_shards in (1, 2, 7, 100, 200):
             storage = MemoryStorage()
@@ -288,7 +288,7 @@ class TestWhatIsWritten:
         assert manifest.schema is not None
         assert Schema.from_json(manifest.schema) == Schema({"id": FixedLen((), "int64"), "name": FixedLen((), "str")})
 
-    async def test_the_steps_can_be_taken_one_by_one(self) -> None:
+    async def test_steps_can_be_taken_one_by_one(self) -> None:
         storage = MemoryStorage()
         writer = DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=1)
         with pytest.raises(RuntimeError, match="call cache_records first"):
@@ -311,7 +311,7 @@ class TestWhatIsWritten:
         found = await read_records("train-00000-of-00001.tfrecord", storage=storage)
         assert [decode_example(record)["id"] for record in found] == order_of(100)
 
-    async def test_a_local_folder_and_a_url(self, tmp_path: Path) -> None:
+    async def test_local_folder_and_url(self, tmp_path: Path) -> None:
         await DatasetWriter(numbers, None, tmp_path / "data", "train").create_records()
         assert (await read_manifest(tmp_path / "data" / "train")).records == 100
         await DatasetWriter(numbers, None, (tmp_path / "url").as_uri() + "/", "train").create_records()
@@ -320,7 +320,7 @@ class TestWhatIsWritten:
             await DatasetWriter(numbers, None, "deep/er", "train", storage=storage).create_records()
             assert "deep/er/shard_info.json" in await keys(storage)
 
-    async def test_no_path_is_the_folder_at_hand(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_empty_path_means_current_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         await DatasetWriter(numbers, None, "", "train").create_records()
         assert (tmp_path / "train-00000-of-00001.tfrecord").exists()
@@ -362,7 +362,7 @@ class TestWhatIsWritten:
             ({"sparse_features": "x"}, TypeError),
         ],
     )
-    def test_wrong_options_are_told_at_once(self, options: dict[str, Any], error: type[Exception]) -> None:
+    def test_writer_rejects_wrong_options_at_once(self, options: dict[str, Any], error: type[Exception]) -> None:
         with pytest.raises(error):
             DatasetWriter(numbers, None, "", **{"split": "train", **options})
 
@@ -389,7 +389,7 @@ class TestReplacing:
 
     @pytest.mark.parametrize("num_shards", [3, 5])
     @pytest.mark.parametrize("failure", ["empty", "raises midway", "raises at once", "duplicate", "conflict", "None"])
-    async def test_a_generator_that_fails_leaves_the_earlier_split_whole(self, failure: str, num_shards: int) -> None:
+    async def test_generator_that_fails_leaves_earlier_split_whole(self, failure: str, num_shards: int) -> None:
         def failing(split: str) -> Iterator[tuple[str, Datum]]:
             if failure == "empty":
                 return
@@ -424,7 +424,7 @@ class TestReplacing:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("num_shards", [3, 4])
-    async def test_a_store_that_fails_at_any_operation_leaves_one_split_or_the_other(
+    async def test_storage_fault_leaves_old_or_new_split(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What was there is touched only when the new one is whole: there is no moment at which neither is."""
@@ -470,7 +470,7 @@ class TestReplacing:
             assert sorted(await ids(inner)) == list(range(100, 160)), about
         assert outcomes == {"as it was", "new, and told that something beside it is not up to date", "new"}
 
-    async def test_a_disk_that_fills_leaves_the_earlier_split_whole(self, tmp_path: Path) -> None:
+    async def test_disk_that_fills_leaves_earlier_split_whole(self, tmp_path: Path) -> None:
         class Full:
             """`os`, but that its disk is full after some writes."""
 
@@ -527,7 +527,7 @@ class TestReplacing:
 class TestFaultsOfDatum:
     """Each fault that datum's writer has, and that it is gone."""
 
-    async def test_a_split_written_again_has_its_new_counts(self) -> None:
+    async def test_split_written_again_has_its_new_counts(self) -> None:
         storage = MemoryStorage()
         for count in (100, 40):
             await DatasetWriter(numbers, None, "", "train", storage=storage, count=count).create_records()
@@ -543,7 +543,7 @@ class TestFaultsOfDatum:
             assert {split: sum(files.values()) for split, files in info.items()} == {"train": 50, "test": 20}
             assert len(await ids(storage, "train+test")) == 70
 
-    async def test_splits_written_at_once_do_not_lose_each_other_s_counts(self) -> None:
+    async def test_concurrent_splits_keep_each_others_counts(self) -> None:
         storage = MemoryStorage()
         async with anyio.create_task_group() as tasks:
             for i in range(8):
@@ -551,7 +551,7 @@ class TestFaultsOfDatum:
         info = await json_of(storage, "shard_info.json")
         assert {split: sum(files.values()) for split, files in info.items()} == {f"s{i}": i + 1 for i in range(8)}
 
-    async def test_the_schema_is_of_all_examples_and_all_splits(self) -> None:
+    async def test_schema_is_of_all_examples_and_all_splits(self) -> None:
         def ragged(split: str, extra: bool) -> Iterator[tuple[int, Datum]]:
             yield 0, {"tags": ["a", "b"], "x": 1, **({"more": 1.5} if extra else {})}
             yield 1, {"tags": ["a"], "x": 1}
@@ -570,7 +570,7 @@ class TestFaultsOfDatum:
             {"more": VarLen("float32"), "tags": VarLen("str"), "x": FixedLen((), "int64")}
         )
 
-    async def test_an_empty_generator_is_a_clear_error(self) -> None:
+    async def test_empty_generator_is_clear_error(self) -> None:
         with pytest.raises(DatasetError, match="train: the generator yielded no example; nothing was written"):
             await DatasetWriter(numbers, None, "", "train", storage=MemoryStorage(), count=0).create_records()
 
@@ -588,7 +588,7 @@ class TestFaultsOfDatum:
                 assert features["two"].tolist() == [["a", "b"], ["c", str(features["id"])]]
                 assert features["three"].tolist() == [[[b"x\0"]]]
 
-    async def test_temporary_files_lie_where_they_are_told_to(self, tmp_path: Path) -> None:
+    async def test_temporary_files_stay_in_given_folder(self, tmp_path: Path) -> None:
         """datum put them into the parent of the target."""
         seen = []
 
@@ -604,7 +604,7 @@ class TestFaultsOfDatum:
         assert seen[-1] == ["data", "scratch"]
         assert os.listdir(tmp_path / "scratch") == []
 
-    async def test_a_duplicate_key_is_told_when_it_comes_and_not_at_the_end(self, tmp_path: Path) -> None:
+    async def test_duplicate_key_raises_on_arrival(self, tmp_path: Path) -> None:
         taken = []
 
         def examples(split: str) -> Iterator[tuple[str, Datum]]:
@@ -619,7 +619,7 @@ class TestFaultsOfDatum:
         assert taken[-1] == "key 1500"
         assert list(tmp_path.iterdir()) == []
 
-    async def test_few_examples_of_any_size_have_a_number_of_shards(self) -> None:
+    async def test_shard_count_handles_few_examples_of_any_size(self) -> None:
         """datum looped for ever at 2 TiB in 1,500 examples, and made one shard of 600 GiB in 1,000."""
         from asyncrec._datasets.from_generator.publishing import shard_count
 
@@ -665,7 +665,7 @@ class TestFaultsOfDatum:
 class TestOfDatum:
     """What datum wrote is taken over."""
 
-    async def test_a_split_that_datum_wrote_is_replaced_and_its_other_splits_are_kept(self) -> None:
+    async def test_split_of_datum_is_replaced_and_others_kept(self) -> None:
         storage = MemoryStorage()
         for name in ("train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "val-00000-of-00001.tfrecord"):
             await storage.put(name, b"")
@@ -685,7 +685,7 @@ class TestOfDatum:
         with pytest.raises(ObjectNotFoundError):
             await storage.head("train-00001-of-00002.tfrecord")
 
-    async def test_a_file_that_lists_what_is_not_the_split_s_own_has_nothing_of_it_deleted(self) -> None:
+    async def test_foreign_entries_in_shard_info_are_not_deleted(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train-extra", storage=storage).create_records()
         lie = {"train": {"train-extra-00000-of-00001.tfrecord": 1, "shard_info.json": 1}}

@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
 
 
-def test_the_page_has_each_pattern_of_a_name() -> None:
+def test_page_has_each_pattern_of_name() -> None:
     patterns = re.findall(r"^    (\S+)  ", names.__doc__ or "", re.MULTILINE)
     assert len(patterns) > 10
     assert [pattern for pattern in patterns if f"`{pattern}`" not in PAGE] == []
 
 
-def test_the_page_has_each_member_of_what_is_stored() -> None:
+def test_page_has_each_member_of_what_is_stored() -> None:
     folder = ROOT / "tests" / "vectors" / "datasets" / "1"
     stored = [path.read_bytes() for path in folder.glob("_manifest/*/*.json*")]
     unzipped = [gzip.decompress(each) if each.startswith(b"\x1f\x8b") else each for each in stored]

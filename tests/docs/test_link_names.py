@@ -30,7 +30,7 @@ NAMES = link_names.names_of(DOCS)
         ("DecodeError", "asyncrec.errors.DecodeError"),
     ],
 )
-def test_a_public_name_is_found_as_a_page_writes_it(code: str, anchor: str) -> None:
+def test_anchor_resolves_public_name_in_page_spelling(code: str, anchor: str) -> None:
     assert NAMES.anchor(code) == anchor
 
 
@@ -41,11 +41,11 @@ def test_a_public_name_is_found_as_a_page_writes_it(code: str, anchor: str) -> N
         "x.Schema",
     ],
 )  # fmt: skip
-def test_what_could_be_a_command_an_option_or_anothers_is_not_linked(code: str) -> None:
+def test_anchor_ignores_ambiguous_or_foreign_names(code: str) -> None:
     assert NAMES.anchor(code) is None
 
 
-def test_a_name_is_linked_once_in_a_section_and_never_in_a_link_a_heading_or_a_listing() -> None:
+def test_name_is_linked_once_per_section_outside_other_markup() -> None:
     name = "<code>open_writer</code>"
     link = f'<autoref identifier="asyncrec.open_writer" optional>{name}</autoref>'
     kept = f"<pre>{name}</pre><a href='b'>{name}</a>"
@@ -53,7 +53,7 @@ def test_a_name_is_linked_once_in_a_section_and_never_in_a_link_a_heading_or_a_l
     assert link_names.linked(html, NAMES) == f"{kept}<p>{link} {name}</p><h2>{name}</h2>{link}"
 
 
-def test_a_page_about_another_system_links_what_is_ours_alone() -> None:
+def test_page_about_other_system_links_own_names_only() -> None:
     html = "<code>RecordWriter</code> <code>asyncrec.RecordWriter</code>"
     linked = link_names.linked(html, NAMES, ours_alone=True)
     assert linked.startswith("<code>RecordWriter</code> <autoref")

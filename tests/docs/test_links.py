@@ -45,6 +45,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if page not in navigation] == []
 
 
-def test_a_link_that_leads_nowhere_is_found() -> None:
+def test_link_that_leads_nowhere_is_found() -> None:
     assert LINK.findall("[a](b.md) [c](https://d) [e](#f) [g](h/i.md#j)") == ["b.md", "h/i.md"]
     assert NAMED.findall("`tests/a` and `asyncrec/b/c.py`, `asyncrec.d`") == ["tests/a", "asyncrec/b/c.py"]

@@ -18,7 +18,7 @@ llms = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(llms)
 
 
-def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
+def test_llms_files_list_each_page_and_document_each_name(tmp_path: Path) -> None:
     llms.write(ROOT / "mkdocs.yml", ROOT / "docs", tmp_path)
     index, full = ((tmp_path / name).read_text() for name in ("llms.txt", "llms-full.txt"))
     assert "(how-to/crawl.html): All tasks share one writer, which you open once." in index
@@ -56,7 +56,7 @@ def test_names_that_cannot_be_imported_are_read_from_source(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_the_kit_shows_what_its_bases_bring(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kit_shows_what_its_bases_bring(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not imported:
         monkeypatch.delattr("asyncrec.testing.__getattr__")
     kit = llms.documented("asyncrec.testing.StorageConformance", inherited=True)
@@ -78,5 +78,5 @@ def test_the_kit_shows_what_its_bases_bring(imported: bool, monkeypatch: pytest.
         ("See [Read a data set](x.md) and [Resume](y.md).", ""),
     ],
 )
-def test_a_summary_is_the_first_sentence_that_says_something(body: str, sentence: str) -> None:
+def test_summary_is_first_sentence_that_says_something(body: str, sentence: str) -> None:
     assert llms.title_and_sentence(f"# Title\n\n{body}\n") == ("Title", sentence)

@@ -43,7 +43,7 @@ def test_every_name_of_a_submodule_is_in_the_reference(module: str) -> None:
     assert [name for name in missing if f"asyncrec.{name}" not in DOCUMENTED and f"`{name}`" not in PAGES] == []
 
 
-def test_every_name_of_a_commands_parts_is_on_the_page_that_shows_how_one_is_written() -> None:
+def test_command_page_mentions_every_name_of_cli_module() -> None:
     page = (ROOT / "docs" / "write-a-plugin" / "command.md").read_text("utf-8")
     assert [name for name in import_module("asyncrec.cli").__all__ if not re.search(rf"\b{name}\b", page)] == []
 
@@ -61,7 +61,7 @@ def test_every_class_of_blocking_is_in_the_reference() -> None:
     assert set(blocking.__all__) - own - namesakes == set()
 
 
-def test_each_page_begins_with_a_table_that_is_up_to_date() -> None:
+def test_reference_pages_begin_with_current_table() -> None:
     """So the reference can be read in a checkout, where mkdocstrings does not fill the pages in."""
     spec = spec_from_file_location("reference_tables", ROOT / "docs/reference_tables.py")
     assert spec is not None

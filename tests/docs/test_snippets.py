@@ -67,7 +67,7 @@ def snippets_of(text: str) -> list[Snippet]:
 @pytest.mark.slow(but=["README", "tutorial", "coming-from", "how-to/re", "how-to/s", "how-to/train-with", "how-to/use"])
 @pytest.mark.anyio
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python" in text])
-async def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_snippets_of_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for snippet in snippets_of(PAGES[page]):
@@ -76,7 +76,7 @@ async def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_python_block_escapes_the_test(page: str) -> None:
+def test_snippet_test_finds_every_python_block(page: str) -> None:
     """One that is not closed, or indented, would not be found."""
     text = PAGES[page]
     assert len(snippets_of(text)) == len(re.findall(r"```python", text))
@@ -84,14 +84,14 @@ def test_no_python_block_escapes_the_test(page: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_snippet_that_prints_something_else_fails() -> None:
+async def test_snippet_that_prints_something_else_fails() -> None:
     (snippet,) = snippets_of("```python\nprint('a', 2)\n```\n\n```text\na 1\n```\n")
     with pytest.raises(AssertionError, match=r"page\.md:1 printed"):
         await snippet.run("page.md", {})
 
 
 @pytest.mark.anyio
-async def test_a_snippet_may_await_or_start_a_loop() -> None:
+async def test_snippet_may_await_or_start_loop() -> None:
     text = """
 ```python
 import anyio
@@ -110,7 +110,7 @@ print(anyio.run(main))
         await snippet.run("page.md", namespace)
 
 
-def test_the_home_page_begins_with_readmes_examples() -> None:
+def test_home_page_begins_with_readmes_examples() -> None:
     """They run there, where a site is crawled; on the home page they are only shown."""
     shown = [snippet.code for snippet in snippets_of(PAGES["docs/index.md"])]
     assert len(shown) == 2

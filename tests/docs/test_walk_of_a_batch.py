@@ -69,17 +69,17 @@ async def stack_of_a_read(folder: Path) -> list[Stop]:
     return found[-1]
 
 
-async def test_each_stop_is_called_by_the_one_after_it(tmp_path: Path) -> None:
+async def test_walk_lists_stops_in_call_order(tmp_path: Path) -> None:
     walk = stops()
     stack = await stack_of_a_read(tmp_path)
     assert [each for each in stack if each in walk] == walk
 
 
-async def test_no_object_on_the_way_is_left_out(tmp_path: Path) -> None:
+async def test_walk_section_names_every_class_on_stack(tmp_path: Path) -> None:
     classes = {name.partition(".")[0] for name, _ in await stack_of_a_read(tmp_path) if "." in name}
     assert classes
     assert sorted(name for name in classes if f"`{name}" not in section()) == []
 
 
-def test_the_walk_has_ten_stops_at_most() -> None:
+def test_walk_has_ten_stops_at_most() -> None:
     assert 5 <= len(stops()) <= 10

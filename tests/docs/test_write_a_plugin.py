@@ -53,7 +53,7 @@ def made(page: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_passes_its_kit_and_its_commands_do_what_they_say(page: str, tmp_path: Path) -> None:
+def test_plugin_example_passes_kit_and_commands_behave_as_documented(page: str, tmp_path: Path) -> None:
     made(page, tmp_path)
     anyio.run(asyncrec.write_records, tmp_path / "data/pages/a.tfrecord", [b"x" * n for n in range(100)])
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))

@@ -67,7 +67,7 @@ def die() -> None:
     os._exit(1)
 
 
-def test_every_record_is_read_once_by_shards_and_by_ranges_of_them(tmp_path: Path) -> None:
+def test_records_are_read_once_by_shards_and_ranges(tmp_path: Path) -> None:
     path = source(tmp_path, compression="GZIP")
     assert read_asyncrec(path).count() == ROWS
     parts = read_asyncrec(path, part_bytes=2000, columns=["id"], override_num_blocks=30)
@@ -99,7 +99,7 @@ def test_types_go_there_and_back(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_are_written_once_and_a_second_run_adds_nothing(tmp_path: Path) -> None:
+def test_rows_are_written_once_despite_repeated_job(tmp_path: Path) -> None:
     dataset = read_asyncrec(source(tmp_path))
     first = write_asyncrec(dataset, tmp_path / "d", job_id="job", max_shard_records=300)
     assert (first.rows, first.repeated) == (ROWS, False)
@@ -110,7 +110,7 @@ def test_rows_are_written_once_and_a_second_run_adds_nothing(tmp_path: Path) -> 
     check_clean(tmp_path / "d")
 
 
-def test_a_worker_that_dies_before_its_shard_is_there_runs_again(tmp_path: Path) -> None:
+def test_worker_dying_before_its_shard_reruns(tmp_path: Path) -> None:
     dataset = read_asyncrec(source(tmp_path)).map_batches(fail_once(tmp_path / "flag", die))
     assert write_asyncrec(dataset, tmp_path / "d").rows == ROWS
     assert (tmp_path / "flag").exists()
@@ -134,7 +134,7 @@ class DiesOnce(AsyncrecDatasink):
         return entries
 
 
-def test_a_worker_that_dies_behind_its_shard_leaves_no_second_one(tmp_path: Path, monkeypatch: Any) -> None:
+def test_worker_dying_after_its_shard_adds_no_duplicate(tmp_path: Path, monkeypatch: Any) -> None:
     class Here(DiesOnce):
         flag = str(tmp_path / "flag")
 
@@ -145,7 +145,7 @@ def test_a_worker_that_dies_behind_its_shard_leaves_no_second_one(tmp_path: Path
     check_clean(tmp_path / "d")
 
 
-def test_a_task_that_raises_fails_the_whole_and_leaves_nothing(tmp_path: Path) -> None:
+def test_raising_task_fails_job_without_leftovers(tmp_path: Path) -> None:
     def fail(batch: Any) -> Any:
         if 3999 in batch["id"]:
             raise RuntimeError("no more")
@@ -159,7 +159,7 @@ def test_a_task_that_raises_fails_the_whole_and_leaves_nothing(tmp_path: Path) -
     check_clean(tmp_path / "d")
 
 
-def test_a_row_that_does_not_fit_is_named_by_column_and_row(tmp_path: Path) -> None:
+def test_unfitting_row_is_named_by_column_and_number(tmp_path: Path) -> None:
     dataset = ray.data.from_arrow(pa.table({"a": [1, None]}))
     with pytest.raises(Exception, match="'a': row 1 is null") as raised:
         write_asyncrec(dataset, tmp_path / "d")
@@ -181,7 +181,7 @@ def test_blocks_that_fail_and_may_are_not_counted(tmp_path: Path, monkeypatch: p
     check_clean(tmp_path / "d")
 
 
-def test_a_shard_that_did_not_arrive_fails_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shard_that_did_not_arrive_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgets(AsyncrecDatasink):
         def write(self, blocks: Any, ctx: Any) -> Any:
             entries = super().write(blocks, ctx)
@@ -193,7 +193,7 @@ def test_a_shard_that_did_not_arrive_fails_the_whole(tmp_path: Path, monkeypatch
     assert list(tmp_path.glob("d-*")) == []
 
 
-def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise StorageError("the store is full")
 
@@ -206,7 +206,7 @@ def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     check_clean(tmp_path / "d")
 
 
-def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(tmp_path: Path, monkeypatch: Any) -> None:
+def test_lost_commit_answer_is_resolved_by_next_run(tmp_path: Path, monkeypatch: Any) -> None:
     commit = writing.DriverJob.commit
 
     def lose(self: Any, entries: Any, records: int) -> None:
@@ -223,7 +223,7 @@ def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(tmp_path: Path, 
     check_clean(tmp_path / "d")
 
 
-def test_an_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
+def test_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64")})
     empty = read_asyncrec(source(tmp_path)).filter(lambda row: row["id"] < 0)
     report = write_asyncrec(empty, tmp_path / "d", schema=schema)
@@ -268,7 +268,7 @@ write_asyncrec(rows, folder / "d", job_id="job")
 """
 
 
-def test_a_driver_that_is_killed_is_run_again_with_its_id(tmp_path: Path) -> None:
+def test_killed_driver_reruns_with_same_job_id(tmp_path: Path) -> None:
     path = source(tmp_path)
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -294,7 +294,7 @@ def test_ten_thousand_tasks(tmp_path: Path) -> None:
     check_clean(tmp_path / "d")
 
 
-def test_a_node_that_is_lost_with_what_it_held_loses_and_doubles_no_row(tmp_path: Path) -> None:
+def test_lost_node_loses_and_doubles_no_row(tmp_path: Path) -> None:
     script = Path(__file__).parent / "lost_node.py"
     ran = subprocess.run([sys.executable, script, tmp_path], check=False, capture_output=True, text=True)
     assert "4000 1 True True" in ran.stdout, ran.stdout + ran.stderr

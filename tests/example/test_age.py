@@ -33,11 +33,11 @@ def test_ages_sort_as_the_values_do(values: tuple[Any, Any]) -> None:
 
 
 @given(st.one_of(TEXTS, INTS, FLOATS))
-def test_a_record_without_the_feature_is_older_than_any(value: Any) -> None:
+def test_record_without_feature_is_older_than_any(value: Any) -> None:
     assert age(value, "other") == b"" < age(value)
 
 
-def test_what_is_not_a_number_is_older_than_any() -> None:
+def test_age_of_non_number_sorts_oldest() -> None:
     assert age(math.nan) == b""
     assert Age("n", None, "pages").of(features_in(b"no Example")) == b""
     assert struct.unpack("<f", struct.pack("<f", -math.inf))[0] == -math.inf
@@ -60,13 +60,13 @@ def test_values_of_several_types_have_no_order() -> None:
         (asyncrec.example.Sequence(asyncrec.FixedLen((), "int64")), "there is no feature|Sequence"),
     ],
 )
-def test_a_declared_array_has_no_order(entry: Any, said: str) -> None:
+def test_declared_array_has_no_order(entry: Any, said: str) -> None:
     schema = asyncrec.Schema({"n": entry}).to_json()
     with pytest.raises(ValueError, match=said):
         Age("n", schema, "pages")
 
 
-def test_a_name_that_no_schema_has_is_refused_at_once() -> None:
+def test_newest_rejects_name_absent_from_schema_at_once() -> None:
     schema = asyncrec.Schema({"n": asyncrec.FixedLen((), "int64"), "m": asyncrec.example.Tensor("int64")})
     with pytest.raises(ValueError, match="pages: there is no feature 'date'; the features are m, m_shape, n"):
         Age("date", schema.to_json(), "pages")
@@ -78,7 +78,7 @@ def test_a_name_that_no_schema_has_is_refused_at_once() -> None:
         Age("", None, "pages")
 
 
-def test_a_name_that_no_record_has_is_refused_at_the_end() -> None:
+def test_newest_rejects_name_absent_from_records_at_end() -> None:
     known = Age("date", None, "pages")
     known.of(features_in(asyncrec.encode_example({"n": 1})))
     with pytest.raises(ValueError, match="there is no feature 'date'; the features are n"):
@@ -88,5 +88,5 @@ def test_a_name_that_no_record_has_is_refused_at_the_end() -> None:
 @pytest.mark.parametrize(
     "entry", [asyncrec.FixedLen((), "str"), asyncrec.VarLen("int64"), asyncrec.FixedLen((1,), "int64")]
 )
-def test_an_optional_or_single_value_has_an_order(entry: Any) -> None:
+def test_optional_or_single_value_has_order(entry: Any) -> None:
     Age("n", asyncrec.Schema({"n": entry}).to_json(), "pages")

@@ -48,7 +48,7 @@ def message_of(value: Any) -> Feature:
 
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_the_bytes_are_those_protobuf_writes_but_for_the_order_of_names(features: dict[str, Any]) -> None:
+def test_encoding_matches_protobuf_up_to_name_order(features: dict[str, Any]) -> None:
     """Protobuf's deterministic order is each runtime's own; ours is that of UTF-8."""
     messages = {name: message_of(value) for name, value in features.items()}
     assert Example.FromString(encode_example(features)) == Example(features=Features(feature=messages))
@@ -58,7 +58,7 @@ def test_the_bytes_are_those_protobuf_writes_but_for_the_order_of_names(features
 
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_what_is_encoded_decodes_to_the_same_values(features: dict[str, Any]) -> None:
+def test_encoded_values_decode_unchanged(features: dict[str, Any]) -> None:
     decoded = decode_example(encode_example(features))
     assert list(decoded) == sorted(features)
     for name, value in features.items():
@@ -68,17 +68,17 @@ def test_what_is_encoded_decodes_to_the_same_values(features: dict[str, Any]) ->
         assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_the_byte_vector_of_the_format() -> None:
+def test_byte_vector_of_format() -> None:
     assert encode_example({"a": [1]}).hex() == "0a0c0a0a0a016112051a030a0101"
 
 
-def test_equal_values_are_equal_bytes_whatever_the_order_they_come_in() -> None:
+def test_encoding_is_independent_of_insertion_order() -> None:
     assert encode_example({"b": 1, "a": 2, "é": 3, "𐀀": 4, "\uffff": 5}) == encode_example(
         {"𐀀": 4, "\uffff": 5, "é": 3, "a": 2, "b": 1}
     )
 
 
-def test_numbers_decode_to_new_writable_arrays_and_bytes_to_a_list() -> None:
+def test_numbers_decode_to_writable_arrays_and_bytes_to_list() -> None:
     decoded = decode_example(encode_example({"i": 5, "f": [0.5, 1.5], "b": "x", "n": []}))
     integers, floats = decoded["i"], decoded["f"]
     assert isinstance(integers, np.ndarray)
@@ -90,7 +90,7 @@ def test_numbers_decode_to_new_writable_arrays_and_bytes_to_a_list() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 124, 127, 128, 16_378, 16_384, 2_100_000])
-def test_lengths_of_every_width_are_written_as_protobuf_writes_them(size: int) -> None:
+def test_lengths_of_every_width_match_protobuf(size: int) -> None:
     for value in (bytes(size), [bytes(size), b""]):
         message = Example(features=Features(feature={"a": message_of(value)}))
         assert encode_example({"a": value}) == message.SerializeToString(deterministic=True)
@@ -99,12 +99,12 @@ def test_lengths_of_every_width_are_written_as_protobuf_writes_them(size: int) -
     assert encode_example({"a": array}) == message.SerializeToString(deterministic=True)
 
 
-def test_an_array_goes_in_as_its_bytes() -> None:
+def test_array_goes_in_as_its_bytes() -> None:
     array = np.arange(256, dtype=np.float32)
     assert array.tobytes() in encode_example({"emb": array})
 
 
-def test_the_error_names_the_feature() -> None:
+def test_error_names_feature() -> None:
     with pytest.raises(
         SchemaError, match="feature 'emb': the array of float64 contains values that float32 cannot represent"
     ):
@@ -113,7 +113,7 @@ def test_the_error_names_the_feature() -> None:
         encode_sequence_example({}, {"emb": np.array([[0.5], [0.1]])}, narrow=False)
 
 
-def test_floats_of_64_bits_are_rounded_unless_told_not_to() -> None:
+def test_float64_values_are_rounded_by_default() -> None:
     assert encode_example({"emb": np.array([0.1])}) == encode_example({"emb": [0.1]})
     steps = {"emb": np.array([[0.5], [0.1]])}
     assert encode_sequence_example({}, steps) == encode_sequence_example({}, {"emb": [[0.5], [0.1]]})
@@ -130,7 +130,7 @@ def test_names_are_text_that_utf8_can_hold() -> None:
         encode_example({"\ud800": 2})
 
 
-def test_a_message_is_taken_as_it_is_and_another_is_refused() -> None:
+def test_encoder_accepts_own_message_and_rejects_others() -> None:
     message = Example(features=Features(feature={"b": message_of(1), "a": message_of(2)}))
     assert encode_example(message) == encode_example({"a": 2, "b": 1})
     sequence = SequenceExample(context=message.features)
@@ -145,7 +145,7 @@ def test_any_buffer_is_decoded(convert: Any) -> None:
     assert decode_example(convert(encode_example({"a": "x"}))) == {"a": [b"x"]}
 
 
-def test_a_number_that_is_cut_short_is_an_error_that_names_its_feature() -> None:
+def test_truncated_number_error_names_feature() -> None:
     data = encode_example({"a": 77}).replace(b"\x4d", b"\xcd")
     with pytest.raises(DecodeError, match="feature 'a': the last int64 value"):
         decode_example(data)
@@ -181,12 +181,12 @@ def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any,
             assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_the_steps_of_an_array_are_its_first_axis() -> None:
+def test_steps_of_array_are_its_first_axis() -> None:
     _, lists = decode_sequence_example(encode_sequence_example({}, {"x": np.arange(6, dtype=np.float32).reshape(3, 2)}))
     assert [step.tolist() for step in lists["x"] if not isinstance(step, list)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
+def test_feature_list_faults_name_list_and_step() -> None:
     with pytest.raises(
         SchemaError, match="feature list 'x', step 1: the value is None; leave the feature out, or pass a value"
     ):
@@ -200,13 +200,13 @@ def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
-def test_whatever_the_bytes_decoding_gives_values_or_a_decode_error(data: bytes) -> None:
+def test_decoding_arbitrary_bytes_raises_only_decode_error(data: bytes) -> None:
     for decode in (decode_example, decode_sequence_example):
         with contextlib.suppress(DecodeError):
             decode(data)
 
 
-def test_a_float_is_rounded_to_32_bits_as_every_writer_rounds_it() -> None:
+def test_python_float_is_rounded_to_float32() -> None:
     found = decode_example(encode_example({"x": 0.1}))["x"]
     assert list(found) == [struct.unpack("<f", struct.pack("<f", 0.1))[0]]
 
@@ -222,7 +222,7 @@ class Column:
         return np.arange(3)
 
 
-def test_what_a_value_changes_while_it_is_asked_does_no_harm() -> None:
+def test_encoder_survives_values_mutating_their_mapping() -> None:
     values = [f"text {n}" for n in range(100)]
     features: dict[str, object] = {"b": Column(lambda: (features.clear(), values.clear(), gc.collect()))}
     features |= {"a": values, "c": values, "d": np.arange(100.0), "e": "word" * 100}
@@ -230,7 +230,7 @@ def test_what_a_value_changes_while_it_is_asked_does_no_harm() -> None:
         assert decode_example(encode_example(features))["b"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # of int64
 
 
-def test_an_interrupt_while_a_value_is_asked_is_not_lost() -> None:
+def test_interrupt_during_encoding_propagates() -> None:
     def interrupt() -> None:
         nonlocal times
         times += 1

@@ -79,7 +79,7 @@ FEATURES = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FEATURES, min_size=1, max_size=6), st.integers(0, 2**32), st.integers(0, 80))
-def test_records_of_any_layouts_read_as_they_do_one_by_one(rows: list[Any], seed: int, repeat: int) -> None:
+def test_columns_match_single_records_for_any_layouts(rows: list[Any], seed: int, repeat: int) -> None:
     rng = random.Random(seed)
     records = [encode_example(row) for row in rows for _ in range(1 + repeat)]
     records = [reordered(record, rng.randrange(3)) for record in records]
@@ -104,7 +104,7 @@ ODD = [
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("common", [True, False])
-def test_odd_forms_among_plain_records_are_read_all_the_same(odd: Callable[[bytes], bytes], common: bool) -> None:
+def test_columns_accept_odd_forms_among_plain_records(odd: Callable[[bytes], bytes], common: bool) -> None:
     records = [encode_example({"label": i, "url": "x" * i, "emb": np.arange(i, dtype=np.float32)}) for i in range(60)]
     mixed = [odd(record) if (i % 7 == 0 or common) else record for i, record in enumerate(records)]
     wanted = KINDS | {"l": INT64}
@@ -113,7 +113,7 @@ def test_odd_forms_among_plain_records_are_read_all_the_same(odd: Callable[[byte
         assert {name: plain(column) for name, column in read.items()} == one_by_one(mixed, wanted)
 
 
-def test_many_layouts_in_one_batch_are_read_all_the_same() -> None:
+def test_columns_accept_many_layouts_in_one_batch() -> None:
     names = [f"f{i}" for i in range(9)]
     records = [encode_example({name: i for j, name in enumerate(names) if i >> j & 1}) for i in range(512)]
     wanted = dict.fromkeys(names, INT64)
@@ -121,7 +121,7 @@ def test_many_layouts_in_one_batch_are_read_all_the_same() -> None:
     assert {name: plain(column) for name, column in read.items()} == one_by_one(records, wanted)
 
 
-def test_a_batch_larger_than_a_block_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batch_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_BLOCK_BYTES", 2000)
     records = [encode_example({"label": i, "url": "u" * (i % 50), "tags": ["a"] * (i % 3)}) for i in range(400)]
     records[100] = encode_example({"label": 7, "url": "u" * 5000})
@@ -130,7 +130,7 @@ def test_a_batch_larger_than_a_block_is_read_in_blocks(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("names", [40, 900])
-def test_any_number_of_names_that_nobody_wants_may_stand_beside(names: int) -> None:
+def test_columns_ignore_any_number_of_unwanted_names(names: int) -> None:
     records = [
         encode_example({"label": i} | {f"extra {(i * 7 + j) % names}": j for j in range(i % 60)}) for i in range(300)
     ]
@@ -139,7 +139,7 @@ def test_any_number_of_names_that_nobody_wants_may_stand_beside(names: int) -> N
     assert read["absent"].counts.tolist() == [-1] * 300
 
 
-def test_a_thousand_features_and_more_may_be_wanted() -> None:
+def test_thousand_features_and_more_may_be_wanted() -> None:
     wanted = {f"f{i}": INT64 for i in range(1001)}
     records = [encode_example({"f0": 1, f"f{i}": i}) for i in range(0, 1001, 100)]
     for count in (1000, 1001):
@@ -157,7 +157,7 @@ def test_rows_that_grow_longer_than_the_first_have_room() -> None:
     assert {name: plain(column) for name, column in read.items()} == one_by_one(records, KINDS)
 
 
-def test_what_is_read_may_be_written_to() -> None:
+def test_columns_are_writable() -> None:
     read = read_columns([encode_example({"label": 1, "emb": [0.5]})] * 3, KINDS, accept)
     for name in ("label", "emb"):
         assert read[name].flat.flags.writeable
@@ -165,12 +165,12 @@ def test_what_is_read_may_be_written_to() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, "text", None])
-def test_what_is_no_record_is_refused(wrong: Any) -> None:
+def test_read_columns_rejects_non_record(wrong: Any) -> None:
     with pytest.raises(TypeError):
         read_columns([encode_example({"label": 1}), wrong], KINDS, accept)
 
 
-def test_no_records_are_columns_of_none() -> None:
+def test_columns_of_empty_batch_are_empty() -> None:
     assert {name: plain(column)[1:] for name, column in read_columns([], KINDS, accept).items()} == dict.fromkeys(
         KINDS, ([], [])
     )
@@ -186,7 +186,7 @@ def test_records_may_be_any_buffers(count: int, record_type: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 100])
-def test_a_fault_names_its_record(count: int) -> None:
+def test_fault_names_its_record(count: int) -> None:
     good = [encode_example({"label": 77, "emb": [1.5]}) for _ in range(count)]
     for damaged, message in [
         (good[0][:-1], "record 2 of the batch: offset"),
@@ -205,7 +205,7 @@ def test_bytes_lists_that_are_damaged_inside_name_their_record() -> None:
         read_columns([*good[:50], bad, *good[51:]], KINDS, accept)
 
 
-def test_what_is_checked_is_one_record_of_each_layout() -> None:
+def test_check_sees_one_record_of_each_layout() -> None:
     seen: list[int] = []
 
     def check(features: Mapping[str, Raw], row: int) -> None:
@@ -222,7 +222,7 @@ def test_what_is_checked_is_one_record_of_each_layout() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_damage_anywhere_in_a_batch_gives_values_or_a_decode_error_and_the_same_as_one_by_one(
+def test_damaged_batch_behaves_like_single_records(
     data: st.DataObject,
 ) -> None:
     records = [
@@ -253,7 +253,7 @@ def test_damage_anywhere_in_a_batch_gives_values_or_a_decode_error_and_the_same_
     assert repr({name: plain(column) for name, column in read.items()}) == repr(expected)  # repr: NaN equals itself
 
 
-def test_a_number_of_too_many_bytes_is_told_where_no_record_before_it_had_its_feature() -> None:
+def test_overlong_varint_of_new_feature_raises_with_record_number() -> None:
     feature = feature_bytes((INT64, b"\xff" * 10 + b"\x01"))
     entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
     features = b"\x0a" + bytes([len(entry)]) + entry

@@ -92,7 +92,7 @@ def stored(kind: int, value: object) -> Any:
     return cls.decode(example.encode())[0]
 
 
-def test_the_usage_of_tfrecorders_page(tmp_path: Path) -> None:
+def test_usage_of_tfrecorders_page(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(24, dtype=np.float32).reshape(12, 2))
     example = ToyExample.from_csv_row(["a", "3"])
     example.load(src_data_dirpath=tmp_path, normalize=True)
@@ -103,7 +103,7 @@ def test_the_usage_of_tfrecorders_page(tmp_path: Path) -> None:
     check_round_trip(ToyExample, ["a", "3"], src_data_dirpath=tmp_path)
 
 
-def test_fields_come_back_as_a_tuple_in_the_order_of_declaration() -> None:
+def test_fields_decode_to_tuple_in_declaration_order() -> None:
     class Page(DeclaredExample):
         zebra = tfrecordable(dtype=Field.TYPE_STRING)(lambda self: "z")
         apple = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)
@@ -113,7 +113,7 @@ def test_fields_come_back_as_a_tuple_in_the_order_of_declaration() -> None:
     assert Page.decode(Page().encode()) == ("z", 1, True)
 
 
-def test_the_types_are_the_eight_of_tfrecorder_and_bytes() -> None:
+def test_types_are_eight_of_tfrecorder_and_bytes() -> None:
     assert [kind.name for kind in Field] == [
         "TYPE_BOOL", "TYPE_INT32", "TYPE_INT64", "TYPE_FLOAT", "TYPE_DOUBLE", "TYPE_STRING", "TYPE_ARRAY_FLOAT32",
         "TYPE_ARRAY_INT32", "TYPE_BYTES",
@@ -139,7 +139,7 @@ def test_the_types_are_the_eight_of_tfrecorder_and_bytes() -> None:
         (Field.TYPE_BYTES, b"\xff\0", bytes),
     ],
 )
-def test_a_value_comes_back_as_its_type(kind: int, value: object, type_: type) -> None:
+def test_value_comes_back_as_its_type(kind: int, value: object, type_: type) -> None:
     found = stored(kind, value)
     assert type(found) is type_
     if kind != Field.TYPE_FLOAT:
@@ -148,13 +148,13 @@ def test_a_value_comes_back_as_its_type(kind: int, value: object, type_: type) -
 
 @settings(deadline=None)
 @given(st.floats(allow_nan=False))
-def test_a_double_is_kept_exactly(value: float) -> None:
+def test_double_is_kept_exactly(value: float) -> None:
     assert struct.pack("<d", stored(Field.TYPE_DOUBLE, value)) == struct.pack("<d", value)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 4), (1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", [Field.TYPE_ARRAY_FLOAT32, Field.TYPE_ARRAY_INT32])
-def test_an_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]) -> None:
+def test_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]) -> None:
     dtype = np.float32 if kind == Field.TYPE_ARRAY_FLOAT32 else np.int32
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     found = stored(kind, array)
@@ -174,20 +174,20 @@ def test_an_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]
     ],
     ids=repr,
 )
-def test_an_array_of_another_type_goes_in_if_the_declared_one_holds_its_values(array: Any) -> None:
+def test_array_of_other_type_is_accepted_without_loss(array: Any) -> None:
     found = stored(Field.TYPE_ARRAY_FLOAT32, array)
     assert found.dtype == np.float32
     assert np.array_equal(found, array, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", Field)
-def test_a_missing_value_is_an_error_never_a_zero(kind: int) -> None:
+def test_missing_value_is_error_never_zero(kind: int) -> None:
     with pytest.raises(SchemaError, match=r"^One\.x: the value is None; set it in load\(\)"):
         one_field(kind)(None).encode()
 
 
 @pytest.mark.parametrize("kind", Field)
-def test_a_field_missing_in_a_record_is_an_error_never_a_zero(kind: int) -> None:
+def test_missing_field_raises_instead_of_reading_zero(kind: int) -> None:
     with pytest.raises(SchemaError, match="feature 'x': missing"):
         one_field(kind).decode(encode_example({}))
 
@@ -237,17 +237,17 @@ def test_a_field_missing_in_a_record_is_an_error_never_a_zero(kind: int) -> None
     ],
     ids=repr,
 )
-def test_a_value_of_another_type_is_an_error_that_names_class_and_field(kind: int, value: Any, message: str) -> None:
+def test_wrong_type_error_names_class_and_field(kind: int, value: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=rf"^One\.x: .*{message}"):
         one_field(kind)(value).encode()
 
 
-def test_a_float_beyond_float32_is_an_error() -> None:
+def test_float_beyond_float32_is_error() -> None:
     with pytest.raises(SchemaError, match="'x': 1e\\+300 is out of range for float32"):
         one_field(Field.TYPE_FLOAT)(1e300).encode()
 
 
-def test_a_subclass_inherits_and_does_not_touch_its_parent_or_its_siblings() -> None:
+def test_subclass_inherits_fields_without_changing_relatives() -> None:
     class Child(ToyExample):
         score = tfrecordable(dtype=Field.TYPE_DOUBLE)(lambda self: 0.1)
 
@@ -265,7 +265,7 @@ def test_a_subclass_inherits_and_does_not_touch_its_parent_or_its_siblings() -> 
     assert list(Child.fields()) == ["label", "data", "score"]
 
 
-def test_a_field_declared_anew_keeps_its_place_and_a_plain_attribute_takes_it_out() -> None:
+def test_redeclared_field_keeps_place_and_plain_attribute_removes_field() -> None:
     class Wider(ToyExample):
         label = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 2**40)  # type: ignore[assignment]  # another property
 
@@ -276,7 +276,7 @@ def test_a_field_declared_anew_keeps_its_place_and_a_plain_attribute_takes_it_ou
     assert list(Without.fields()) == ["data"]
 
 
-def test_a_subclass_may_give_a_parents_field_another_setter() -> None:
+def test_subclass_may_give_parents_field_another_setter() -> None:
     class Checked(ToyExample):
         @ToyExample.label.setter  # type: ignore[attr-defined]  # as of a property
         def label(self, value: int) -> None:
@@ -289,7 +289,7 @@ def test_a_subclass_may_give_a_parents_field_another_setter() -> None:
     assert ToyExample.fields()["label"] == Field.TYPE_INT32
 
 
-def test_a_class_whose_fields_cannot_be_stored_is_refused_when_it_is_made() -> None:
+def test_class_with_unstorable_fields_is_rejected_at_definition() -> None:
     with pytest.raises(
         TypeError, match=r"Bad\.data_shape: this name is reserved for the shape of 'data'; choose another name"
     ):
@@ -300,7 +300,7 @@ def test_a_class_whose_fields_cannot_be_stored_is_refused_when_it_is_made() -> N
         tfrecordable(dtype=99)
 
 
-def test_the_class_tells_its_schema() -> None:
+def test_class_tells_its_schema() -> None:
     schema = ToyExample.schema()
     assert schema == Schema({"label": FixedLen((), "int32"), "data": Tensor("float32", raw=True)})
     example = ToyExample("a", 1)
@@ -309,7 +309,7 @@ def test_the_class_tells_its_schema() -> None:
     assert [data.shape for data in batch["data"]] == [(2, 2)] * 3
 
 
-def test_an_array_of_float64_declared_as_float32_is_rounded() -> None:
+def test_array_of_float64_declared_as_float32_is_rounded() -> None:
     class One(DeclaredExample):
         @tfrecordable(dtype=Field.TYPE_ARRAY_FLOAT32)
         def x(self) -> Any:
@@ -319,7 +319,7 @@ def test_an_array_of_float64_declared_as_float32_is_rounded() -> None:
     assert np.array_equal(read, np.array([0.1, np.nan, np.inf], np.float32), equal_nan=True)
 
 
-def test_an_array_is_stored_as_its_bytes_and_its_shape() -> None:
+def test_array_is_stored_as_bytes_and_shape() -> None:
     example = ToyExample("a", 1)
     example.data = np.arange(6, dtype=np.float32).reshape(2, 3)
     decoded = decode_example(example.encode())
@@ -327,7 +327,7 @@ def test_an_array_is_stored_as_its_bytes_and_its_shape() -> None:
     assert list(decoded["data_shape"]) == [2, 3]
 
 
-def test_what_tfrecorder_wrote_reads_back_flat() -> None:
+def test_tfrecorder_record_reads_back_flat() -> None:
     record = encode_example({"label": 3, "data": np.arange(6, dtype="<f4").tobytes()})
     label, data = ToyExample.decode(record)
     assert (label, data.tolist()) == (3, [0, 1, 2, 3, 4, 5])
@@ -344,11 +344,11 @@ def test_release_gives_arrays_and_bytes_back_and_nothing_else() -> None:
     assert unset.x == b"x"
 
 
-def test_a_class_that_forgets_the_base_constructor_works() -> None:
+def test_class_that_forgets_base_constructor_works() -> None:
     assert one_field(Field.TYPE_INT32)(5).encode() == encode_example({"x": 5})
 
 
-def test_the_methods_to_override_say_so() -> None:
+def test_methods_to_override_say_so() -> None:
     example = one_field(Field.TYPE_INT32)(1)
     assert example.load(anything=1) is None
     assert example.split(anything=1) == [example]
@@ -392,7 +392,7 @@ class Waiting(ToyExample):
         self.data = np.zeros(1, np.float32)
 
 
-def test_the_checker_finds_what_does_not_come_back() -> None:
+def test_checker_finds_what_does_not_come_back() -> None:
     with pytest.raises(SchemaError, match=r"Changing\.x: \d+ was written, but \d+ was read"):
         check_round_trip(Changing())
     with pytest.raises(SchemaError, match="to_csv_row returned"):

@@ -29,13 +29,13 @@ def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[in
 @pytest.mark.parametrize(
     ("dtype", "wrong"), [("bool", 2), ("int8", 128), ("uint8", -1), ("int32", 2**31), ("uint32", 2**32), ("uint64", -1)]
 )
-def test_an_integer_out_of_range_is_a_misfit_of_its_row(dtype: str, wrong: int) -> None:
+def test_out_of_range_integer_is_misfit_of_its_row(dtype: str, wrong: int) -> None:
     with pytest.raises(Misfit, match=f"{wrong} is not a valid {dtype}") as caught:
         cast(np.array([1, 0, wrong]), dtype, COUNTS)
     assert caught.value.row == 3
 
 
-def test_floats_are_widened_exactly_and_narrowed_only_where_nothing_is_lost() -> None:
+def test_floats_widen_exactly_and_narrow_only_without_loss() -> None:
     floats = np.array([0.1, math.inf, math.nan], np.float32)
     assert np.array_equal(cast(floats, "float64", COUNTS), floats.astype(np.float64), equal_nan=True)
     assert cast(np.array([0.5, -math.inf, math.nan], np.float32), "float16", COUNTS).dtype == np.float16

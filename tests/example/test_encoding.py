@@ -35,15 +35,15 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == (other.tolist() if isinstance(other, np.ndarray) else other))
 
 
-def test_the_record_is_the_one_that_encode_example_makes() -> None:
+def test_record_is_one_that_encode_example_makes() -> None:
     assert PAGE.encode(ROW) == encode_example(ROW)
 
 
-def test_what_is_encoded_decodes_to_the_same_values() -> None:
+def test_encoded_row_decodes_unchanged() -> None:
     assert same(PAGE.decode(PAGE.encode(ROW)), {**ROW, "tags": ["a", "b"]})
 
 
-def test_a_default_is_stored_where_the_feature_is_left_out() -> None:
+def test_default_is_stored_for_omitted_feature() -> None:
     row = {name: value for name, value in ROW.items() if name not in ("elapsed", "tags")}
     there = decode_example(PAGE.encode(row))
     assert list(there["elapsed"]) == [0.0]
@@ -66,16 +66,14 @@ def test_a_default_is_stored_where_the_feature_is_left_out() -> None:
         ({"other": 1}, ("'other'", "not in the schema", "allow_extra")),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_and_the_error_names_feature_given_and_wanted(
-    changes: dict[str, Any], parts: tuple[str, ...]
-) -> None:
+def test_misfit_error_names_feature_given_and_wanted(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with pytest.raises(SchemaError) as caught:
         PAGE.encode({**ROW, **changes})
     for part in parts:
         assert part in str(caught.value)
 
 
-def test_a_missing_feature_without_a_default_is_named_with_what_was_given() -> None:
+def test_missing_feature_error_lists_given_features() -> None:
     with pytest.raises(
         SchemaError, match=r"feature 'url' is missing; expected FixedLen\(\(\), 'str'\), got the features 'body',"
     ):
@@ -98,7 +96,7 @@ class OfAnother:
     ("dtype", "value"),
     [("int64", 3), ("uint8", 255), ("bool", True), ("float32", 2.5), ("float16", 2.5), ("str", "ä"), ("bytes", b"x")],
 )
-def test_an_array_of_no_dimensions_is_the_value_it_holds(array: Any, dtype: Any, value: Any) -> None:
+def test_zero_dimensional_array_encodes_as_scalar(array: Any, dtype: Any, value: Any) -> None:
     schema = Schema({"a": FixedLen((), dtype), "b": FixedLen((), "int64")})
     assert schema.encode({"a": array(value), "b": 1}) == schema.encode({"a": value, "b": 1})
 
@@ -117,7 +115,7 @@ def test_an_array_of_no_dimensions_is_the_value_it_holds(array: Any, dtype: Any,
         (np.array([3]), "expected FixedLen((), 'int64'), got an array of int64 with the shape (1,)"),
     ],
 )
-def test_another_array_is_refused_with_what_is_wrong_with_it(value: Any, said: str) -> None:
+def test_unsuitable_array_is_rejected_with_reason(value: Any, said: str) -> None:
     with pytest.raises(SchemaError) as raised:
         Schema({"a": FixedLen((), "int64")}).encode({"a": value})
     assert said in str(raised.value)
@@ -133,7 +131,7 @@ class Unreadable:
         raise TypeError("Got unsupported ScalarType BFloat16")
 
 
-def test_what_is_no_mapping_is_refused() -> None:
+def test_encode_rejects_non_mapping() -> None:
     with pytest.raises(ArgumentTypeError, match="list"):
         PAGE.encode([("url", "a")])  # type: ignore[arg-type]
 
@@ -198,7 +196,7 @@ STRANGE = st.sampled_from(
 
 
 @given(st.data())
-def test_c_makes_the_record_that_python_makes_and_refuses_what_it_refuses(data: st.DataObject) -> None:
+def test_c_and_python_encoders_agree(data: st.DataObject) -> None:
     features: dict[str, Any] = {}
     values: dict[str, Any] = {}
     for number in data.draw(st.permutations(range(4))):
@@ -223,14 +221,14 @@ def test_c_makes_the_record_that_python_makes_and_refuses_what_it_refuses(data: 
     assert found[0] == found[1]
 
 
-def test_what_is_large_is_not_encoded_as_small() -> None:
+def test_encode_small_declines_large_record() -> None:
     encoder = _encoding.Encoder({"a": FixedLen((), "str"), "b": FixedLen((), "bytes")}, allow_extra=False)
     assert encoder.encode_small({"a": "", "b": bytes(1 << 20)}) is None
     small = encoder.encode({"b": b"x", "a": ""}) if _encoding.native is not None else None
     assert encoder.encode_small({"a": "", "b": b"x"}) == small
 
 
-def test_a_sparse_array_and_lists_of_steps_come_back() -> None:
+def test_sparse_array_and_lists_of_steps_come_back() -> None:
     schema = Schema(
         {
             "s": Sparse("float32", (3, 4), ("row", "column"), "value"),
@@ -252,7 +250,7 @@ def test_a_sparse_array_and_lists_of_steps_come_back() -> None:
     assert found["names"].tolist() == ["a", "b"]
 
 
-def test_two_sparse_arrays_that_share_an_index_agree_on_it_or_are_refused() -> None:
+def test_sparse_arrays_sharing_index_agree_or_are_rejected() -> None:
     schema = Schema({"a": Sparse("int64", (3,), ("at",), "a_v"), "b": Sparse("int64", (3,), ("at",), "b_v")})
     one = SparseArrays(np.array([[0]]), np.array([1]), (3,))
     other = SparseArrays(np.array([[1]]), np.array([1]), (3,))
@@ -288,7 +286,7 @@ def test_two_sparse_arrays_that_share_an_index_agree_on_it_or_are_refused() -> N
         (Tensor("bytes"), [np.zeros((2, 2)), np.zeros((2, 3))]),
     ],
 )
-def test_what_an_entry_does_not_take_is_refused_by_name(entry: Any, value: Any) -> None:
+def test_entry_rejects_unsuitable_value_by_name(entry: Any, value: Any) -> None:
     with pytest.raises(SchemaError, match="feature 'x'"):
         Schema({"x": entry}).encode({"x": value})
 
@@ -304,7 +302,7 @@ def test_what_an_entry_does_not_take_is_refused_by_name(entry: Any, value: Any) 
         ({"a": FixedLen((), "int64")}, {"a": FixedLen((), "int64", default=7)}),
     ],
 )
-def test_a_change_after_which_all_older_records_decode_is_compatible(old: Any, new: Any) -> None:
+def test_schema_change_decoding_old_records_is_compatible(old: Any, new: Any) -> None:
     assert Schema(new).reads(Schema(old)) is None
     assert Schema(old).reads(Schema(new)) is not None or not new
 
@@ -321,7 +319,7 @@ def test_a_change_after_which_all_older_records_decode_is_compatible(old: Any, n
         ({"a": FixedLen((), "int64", default=0)}, {"a": FixedLen((), "int64")}),
     ],
 )
-def test_any_other_change_is_not_and_the_feature_is_named(old: Any, new: Any) -> None:
+def test_incompatible_change_names_feature(old: Any, new: Any) -> None:
     reason = Schema(new).reads(Schema(old))
     assert reason is not None
     assert reason.startswith("feature '")

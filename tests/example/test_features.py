@@ -20,7 +20,7 @@ from asyncrec.example._features import (
 from asyncrec.example.proto.example_pb2 import Example, Feature, Features
 
 
-def test_the_helpers_compose_with_the_messages() -> None:
+def test_helpers_compose_with_messages() -> None:
     emb = np.arange(4, dtype=np.float32).reshape(2, 2)
     message = Example(
         features=Features(
@@ -58,7 +58,7 @@ def test_the_helpers_compose_with_the_messages() -> None:
         (bytes_list_feature(np.array(["a"])), "bytes_list", [b"a"]),
     ],
 )
-def test_each_helper_makes_its_kind(feature: Feature, kind: str, values: list[object]) -> None:
+def test_feature_helper_produces_its_kind(feature: Feature, kind: str, values: list[object]) -> None:
     assert feature.WhichOneof("kind") == kind
     assert list(getattr(feature, kind).value) == values
 
@@ -88,6 +88,6 @@ def test_each_helper_makes_its_kind(feature: Feature, kind: str, values: list[ob
         (float_list_feature, ["a"], SchemaError, "expected float, not bytes"),
     ],
 )
-def test_a_value_of_another_kind_is_an_error(helper: Any, value: object, error: type[Exception], message: str) -> None:
+def test_value_of_another_kind_is_error(helper: Any, value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         helper(value)

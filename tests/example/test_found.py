@@ -69,7 +69,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("path")
 @given(st.lists(OF_ONE_KIND, max_size=5), st.integers(1, 40))
-def test_columns_hold_what_each_record_holds_in_the_order_in_which_it_is_found(rows: list[Any], times: int) -> None:
+def test_columns_hold_values_in_order_found(rows: list[Any], times: int) -> None:
     records = [encode_example(row) for row in rows] * times
     found, expected = plain(records), one_by_one(records)
     assert found == expected
@@ -82,7 +82,7 @@ def test_columns_hold_what_each_record_holds_in_the_order_in_which_it_is_found(r
 @given(
     st.lists(st.dictionaries(st.sampled_from("abc"), VALUES).map(encode_example) | st.binary(max_size=4), max_size=5)
 )
-def test_of_any_records_there_are_columns_or_they_are_to_be_read_by_themselves(records: list[bytes]) -> None:
+def test_decode_columns_matches_records_or_declines(records: list[bytes]) -> None:
     found = plain(records)
     assert found is None or found == one_by_one(records)
 
@@ -104,12 +104,12 @@ ROW = {"a": 1, "b": [b"x", b"y"]}
     ],
 )
 @pytest.mark.parametrize("count", [0, 3, 60])
-def test_a_record_that_does_not_go_with_the_others_is_for_nobody_to_overlook(record: bytes, count: int) -> None:
+def test_deviating_record_makes_decode_columns_decline(record: bytes, count: int) -> None:
     records = [encode_example(ROW)] * count
     if count:
         assert decode_columns(records) is not None
         assert decode_columns([*records, record, *records]) is None
 
 
-def test_no_records_have_no_columns() -> None:
+def test_empty_batch_decodes_to_no_columns() -> None:
     assert decode_columns([]) == {}

@@ -50,9 +50,7 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
         (Sequence(VarLen("int64")), VarLen("int64"), None),
     ],
 )
-def test_two_entries_merge_to_one_that_reads_both_or_not_at_all(
-    one: Entry, other: Entry, expected: Entry | None
-) -> None:
+def test_entries_merge_to_common_reader_or_not_at_all(one: Entry, other: Entry, expected: Entry | None) -> None:
     for merged in (one.merged(other), other.merged(one)):
         assert (merged and merged.to_json()) == (expected and expected.to_json())
 
@@ -78,7 +76,7 @@ def test_raw_entries_of_two_types_do_not_merge() -> None:
         (Sequence(FixedLen((2, 2), "int64")), None),
     ],
 )
-def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: Entry | None) -> None:
+def test_absent_invents_no_values(entry: Entry, expected: Entry | None) -> None:
     assert entry.where_absent() == expected
 
 
@@ -106,7 +104,7 @@ def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: E
         (lambda: Sequence(Tensor("int64")), "a VarLen, or a FixedLen without a default"),
     ],
 )
-def test_an_entry_that_cannot_be_is_refused_when_it_is_made(make: object, message: str) -> None:
+def test_invalid_entry_is_rejected_on_construction(make: object, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         make()  # type: ignore[operator]  # a lambda
 

@@ -21,7 +21,7 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("entry", [FixedLen((3,), "float32"), VarLen("float32"), FixedLen((3,), "str")])
-def test_a_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
+def test_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
     """The error says which type it has, and what to do."""
     with pytest.raises(SchemaError, match=r"^feature 'a': expected .*, got Unreadable of torch\.bfloat16; ") as raised:
         Schema({"a": entry}).encode({"a": Unreadable()})
@@ -44,7 +44,7 @@ def test_a_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
         (FixedLen((1,), "int64"), [0.5], "its values have the type float64; convert them to int64 first"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_what_to_give(entry: Any, value: Any, said: str) -> None:
+def test_wrong_type_error_advises_expected_value(entry: Any, value: Any, said: str) -> None:
     with pytest.raises(SchemaError) as raised:
         Schema({"a": entry}).encode({"a": value})
     assert str(raised.value).startswith("feature 'a': expected ")

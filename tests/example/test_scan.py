@@ -24,13 +24,13 @@ def test_lengths_of_any_width_are_read_at_once(lengths: list[int]) -> None:
     assert behind.tolist() == ends.tolist()
 
 
-def test_a_length_of_more_bytes_than_one_may_have_is_beyond_any_record() -> None:
+def test_overlong_length_exceeds_any_record() -> None:
     values, _ = Scan(b"\xff" * 6 + bytes(PADDING)).varint(np.array([0]))
     assert values[0] >= 1 << 40
 
 
 @pytest.mark.parametrize("literal", [b"a", b"ab", b"abcdefgh", b"abcdefghi", b"abcdefghijklmnopqrst"])
-def test_a_literal_is_found_where_it_stands_in_every_byte(literal: bytes) -> None:
+def test_expect_compares_every_byte_of_literal(literal: bytes) -> None:
     others = [literal[:at] + b"#" + literal[at + 1 :] for at in range(len(literal))]
     data = b"".join([literal, *others, literal])
     scan = Scan(data + bytes(PADDING))
@@ -40,7 +40,7 @@ def test_a_literal_is_found_where_it_stands_in_every_byte(literal: bytes) -> Non
     assert not scan.expect(np.array([len(data) - len(literal) + 1, len(data) + 1000, 1 << 40]), literal)[0].any()
 
 
-def test_where_a_layout_fits_the_values_are_found() -> None:
+def test_fit_locates_values_of_matching_layout() -> None:
     records = [encode_example({"a": i, "b": "x" * i, "c": [1.5] * (i % 3)}) for i in range(1, 6)]
     records[3] = encode_example({"a": 1, "z": "x", "c": [1.5]})
     data = b"".join(records) + bytes(PADDING)

@@ -32,7 +32,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other)) and getattr(one, "dtype", None) == getattr(other, "dtype", None)
 
 
-def test_a_record_decodes_to_scalars_and_shaped_arrays() -> None:
+def test_record_decodes_to_scalars_and_shaped_arrays() -> None:
     decoded = PAGE.decode(page())
     assert list(decoded) == ["label", "emb", "tags"]
     assert decoded["label"] == 3
@@ -42,7 +42,7 @@ def test_a_record_decodes_to_scalars_and_shaped_arrays() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 100])
-def test_a_batch_is_stacked(count: int) -> None:
+def test_batch_is_stacked(count: int) -> None:
     batch = PAGE.decode_batch([page(i, tags=["x"] * (i % 3)) for i in range(count)])
     assert equal(batch["label"], np.arange(count))
     assert batch["emb"].shape == (count, 2, 2)
@@ -79,35 +79,33 @@ def test_a_batch_is_stacked(count: int) -> None:
         (encode_example({}), "feature 'label': missing; .*; the record has no features"),
     ],
 )
-def test_a_record_that_does_not_fit_is_an_error_that_names_feature_expectation_and_what_is_there(
-    count: int, record: bytes, message: str
-) -> None:
+def test_misfit_error_names_feature_expectation_and_found_value(count: int, record: bytes, message: str) -> None:
     with pytest.raises(SchemaError, match=f"^record 1 of the batch: {message}"):
         PAGE.decode_batch([page(), record, *[page()] * (count - 2)])
     with pytest.raises(SchemaError, match=f"^{message}"):
         PAGE.decode(record)
 
 
-def test_of_a_record_with_thousands_of_features_an_error_lists_a_few() -> None:
+def test_error_lists_few_of_thousands_of_features() -> None:
     with pytest.raises(SchemaError, match="and 970 more") as caught:
         PAGE.decode(encode_example({f"f{i:04}": i for i in range(1000)}))
     assert len(str(caught.value)) < 1000
 
 
-def test_bytes_that_are_no_example_are_a_decode_error_that_names_the_record() -> None:
+def test_invalid_example_bytes_raise_decode_error_naming_record() -> None:
     with pytest.raises(DecodeError, match=r"^record 1 of the batch: offset"):
         PAGE.decode_batch([page(), page()[:-1]])
     with pytest.raises(DecodeError, match=r"^offset"):
         PAGE.decode(page()[:-1])
 
 
-def test_features_the_schema_does_not_know_are_passed_over_when_it_says_so() -> None:
+def test_allow_extra_skips_unknown_features() -> None:
     labels = Schema({"label": FixedLen((), "int64")}, allow_extra=True)
     assert labels.decode(page(5)) == {"label": 5}
     assert labels.decode_batch([page(i) for i in range(50)])["label"].tolist() == list(range(50))
 
 
-def test_a_default_stands_in_where_a_feature_is_absent() -> None:
+def test_default_stands_in_where_feature_is_absent() -> None:
     schema = Schema({"a": FixedLen((), "int32", default=-1), "b": FixedLen((2,), "str", default="none")})
     records = [encode_example({"a": 5} if i % 2 else {"b": ["x", "y"]}) for i in range(60)]
     batch = schema.decode_batch(records)
@@ -129,14 +127,14 @@ def test_raw_arrays_keep_every_type_exactly(count: int) -> None:
         schema.decode(encode_example({"x": [bytes(24)] * 2}))
 
 
-def test_text_and_bytes_of_any_rank_stay_what_they_are() -> None:
+def test_text_and_bytes_of_any_rank_keep_type() -> None:
     schema = Schema({"words": FixedLen((2, 2), "str"), "images": FixedLen((1, 1, 2), "bytes")})
     batch = schema.decode_batch([encode_example({"words": ["a", "b", "c", "d"], "images": [b"\xff\xd8\0", b""]})] * 2)
     assert batch["words"].tolist() == [[["a", "b"], ["c", "d"]]] * 2
     assert batch["images"].tolist() == [[[[b"\xff\xd8\0", b""]]]] * 2
 
 
-def test_a_schema_crosses_to_another_process() -> None:
+def test_schema_crosses_to_another_process() -> None:
     schema = Schema({"a": FixedLen((), "int64", default=3), "b": Sequence(VarLen("str"))}, allow_extra=True)
     assert pickle.loads(pickle.dumps(schema)) == schema
 
@@ -153,20 +151,20 @@ def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:
 
 
 @pytest.mark.parametrize("shape", [[2, 2], [-1, 3], [1] * 40, [0, 2**62], [2**62, 2**62]], ids=repr)
-def test_a_tensor_whose_shape_does_not_fit_is_an_error(shape: list[int]) -> None:
+def test_tensor_with_unfitting_shape_raises(shape: list[int]) -> None:
     record = encode_example({"x": [1.0, 2.0, 3.0], "x_shape": shape})
     with pytest.raises(SchemaError, match=r"in x_shape; expected Tensor"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62], [0, 2**62, 2**62], [0] * 70, [2]], ids=repr)
-def test_an_empty_tensor_whose_shape_no_array_has_is_an_error(shape: list[int]) -> None:
+def test_empty_tensor_with_impossible_shape_raises(shape: list[int]) -> None:
     record = encode_example({"x": np.zeros(0, np.float32), "x_shape": shape})
     with pytest.raises(SchemaError, match=r"in x_shape; expected Tensor"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
-def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
+def test_raw_tensor_with_partial_value_raises() -> None:
     schema = Schema({"x": Tensor("float32", raw=True)})
     with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a whole number of float32 values"):
         schema.decode(encode_example({"x": bytes(7)}))
@@ -174,7 +172,7 @@ def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
         schema.decode(encode_example({"x": [bytes(8), bytes(4)]}))
 
 
-def test_sparse_arrays_have_sorted_indices_values_and_a_dense_shape() -> None:
+def test_sparse_batch_sorts_indices_and_has_dense_shape() -> None:
     schema = Schema({"m": Sparse("float32", (3, 4), ("row", "column"), "value")})
     records = [
         encode_example({"row": [2, 0], "column": [1, 3], "value": [0.5, 1.5]}),
@@ -212,7 +210,7 @@ def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], m
         schema.decode(encode_example(features))
 
 
-def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
+def test_sequence_example_decodes_its_context_and_its_steps() -> None:
     schema = Schema(
         {"id": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "float32")), "words": Sequence(VarLen("str"))}
     )
@@ -242,14 +240,14 @@ def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
         ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*the record has 'x' \(a list\), 'y' \(a list\)"),
     ],
 )
-def test_feature_lists_that_do_not_fit_are_errors_that_name_list_and_step(lists: Any, message: str) -> None:
+def test_feature_list_misfit_names_list_and_step(lists: Any, message: str) -> None:
     schema = Schema({"x": Sequence(FixedLen((2,), "int64"))})
     good = encode_sequence_example({}, {"x": [[1, 2], [3, 4], [5, 6]]})
     with pytest.raises(SchemaError, match=f"^record 1 of the batch: {message}"):
         schema.decode_batch([good, encode_sequence_example({}, lists)])
 
 
-def test_damage_in_a_sequence_example_names_the_record_and_the_feature() -> None:
+def test_damaged_sequence_example_error_names_record_and_feature() -> None:
     schema = Schema({"x": Sequence(FixedLen((), "int64"))})
     good = encode_sequence_example({}, {"x": [1, 77]})
     with pytest.raises(DecodeError, match=r"^record 1 of the batch: feature 'x': the last int64 value"):
@@ -258,7 +256,7 @@ def test_damage_in_a_sequence_example_names_the_record_and_the_feature() -> None
         schema.decode_batch([good, good[:-1]])
 
 
-def test_a_schema_goes_through_json_and_stays_itself() -> None:
+def test_schema_goes_through_json_and_stays_itself() -> None:
     schema = Schema(
         {
             "a": FixedLen((), "int64"),
@@ -305,7 +303,7 @@ def test_json_that_is_no_schema_is_refused(value: Any) -> None:
         Schema.from_json(value)
 
 
-def test_a_merge_that_cannot_be_names_the_feature_and_both_sides() -> None:
+def test_impossible_merge_names_feature_and_both_sides() -> None:
     with pytest.raises(
         SchemaError, match=r"feature 'a': no entry can read both FixedLen\(.*'int64'.*\) and FixedLen\(.*'float32'"
     ):
@@ -318,7 +316,7 @@ def test_a_merge_that_cannot_be_names_the_feature_and_both_sides() -> None:
         Schema({}).merge(Schema({"a": FixedLen((2, 2), "int64")}))
 
 
-def test_a_schema_is_equal_by_what_it_says_and_in_which_order() -> None:
+def test_schema_equality_includes_entries_and_order() -> None:
     a, b = FixedLen((), "int64"), VarLen("bytes")
     assert Schema({"a": a, "b": b}) == Schema({"a": FixedLen([], np.int64), "b": b})  # type: ignore[arg-type]  # any sequence
     assert Schema({"a": a, "b": b}) != Schema({"b": b, "a": a})
@@ -326,7 +324,7 @@ def test_a_schema_is_equal_by_what_it_says_and_in_which_order() -> None:
     assert Schema({"a": a}) != "a"
 
 
-def test_what_is_no_entry_and_what_reads_one_feature_twice_over_is_refused() -> None:
+def test_schema_rejects_non_entry_and_conflicting_readers() -> None:
     with pytest.raises(TypeError, match="'a': 'int64' is not an entry of a schema"):
         Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
     with pytest.raises(SchemaError, match="'x_shape' and 'x' disagree about the kind of 'x_shape'"):
@@ -364,7 +362,7 @@ WHOLE = encode_example(
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3), st.integers(0, len(WHOLE)))
-def test_a_damaged_record_gives_values_or_an_error_and_the_same_alone_as_in_a_batch(flips: Any, cut: int) -> None:
+def test_damaged_record_decodes_alike_alone_and_in_batch(flips: Any, cut: int) -> None:
     damaged = bytearray(WHOLE)
     for at, value in flips:
         damaged[at] = value
@@ -440,7 +438,7 @@ def _deep_list() -> Any:
     ],
     ids=lambda entry: f"{len(str(entry.get('kind')))}" if isinstance(entry, dict) else "list",
 )
-def test_an_entry_that_is_none_is_a_schema_error(entry: Any) -> None:
+def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
     """It takes no memory either, whatever shape it claims."""
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {"a": entry}})
@@ -449,7 +447,7 @@ def test_an_entry_that_is_none_is_a_schema_error(entry: Any) -> None:
 @pytest.mark.parametrize(
     "more", [{"allow_extra": "no"}, {"allow_extra": None}, {"features": {5: {}}}, {"features": []}]
 )
-def test_a_schema_of_other_types_is_a_schema_error(more: dict[str, Any]) -> None:
+def test_schema_of_other_types_is_schema_error(more: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {}, **more})
 
@@ -475,7 +473,7 @@ _ENTRY = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.text(max_size=2), _ENTRY | _ANY, max_size=3))
-def test_whatever_json_holds_is_a_schema_or_a_schema_error(features: dict[str, Any]) -> None:
+def test_arbitrary_json_yields_schema_or_schema_error(features: dict[str, Any]) -> None:
     try:
         schema = Schema.from_json({"version": 1, "features": features})
     except SchemaError:
@@ -491,7 +489,7 @@ def test_whatever_json_holds_is_a_schema_or_a_schema_error(features: dict[str, A
 
 
 @pytest.mark.parametrize("wrong", ["x", 5, None])
-def test_what_is_no_record_is_refused_in_words(wrong: Any) -> None:
+def test_decode_rejects_non_record_with_clear_message(wrong: Any) -> None:
     schema = Schema({"a": FixedLen((), "int64")})
     with pytest.raises(TypeError, match=f"^a record must be bytes, not {type(wrong).__name__}$"):
         schema.decode(wrong)
@@ -510,7 +508,7 @@ def test_json_text_makes_the_schema_that_gave_it() -> None:
             Schema.from_json(wrong)
 
 
-def test_none_is_stored_as_an_absent_feature() -> None:
+def test_null_value_is_stored_as_absent_feature() -> None:
     schema = Schema({"url": FixedLen((), "str"), "lang": FixedLen((), "str", default="en"), "tags": VarLen("int64")})
     assert schema.encode({"url": "a", "lang": None, "tags": None}) == schema.encode({"url": "a"})
     with pytest.raises(

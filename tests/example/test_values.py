@@ -82,7 +82,7 @@ def floats(*values: float) -> tuple[int, bytes]:
     # Without the addresses in some reprs: tests that run side by side are told apart by their names.
     ids=lambda value: repr(value).split(" at 0x")[0],
 )
-def test_a_value_that_a_feature_can_hold(value: object, expected: object) -> None:
+def test_value_that_feature_can_hold(value: object, expected: object) -> None:
     assert raw_of(value) == expected
 
 
@@ -133,7 +133,7 @@ def test_nan_is_a_value(value: object) -> None:
     ],
     ids=repr,
 )
-def test_a_value_that_no_feature_can_hold_or_that_would_change_is_an_error(value: object, message: str) -> None:
+def test_unstorable_value_raises(value: object, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         raw_of(value)
 
@@ -151,18 +151,18 @@ def test_a_value_that_no_feature_can_hold_or_that_would_change_is_an_error(value
     ],
     ids=repr,
 )
-def test_numbers_of_64_bits_are_rounded_and_who_wants_to_be_told_is(value: object, narrowed: object) -> None:
+def test_wide_numbers_are_rounded_unless_narrowing_is_forbidden(value: object, narrowed: object) -> None:
     assert raw_of(value) == narrowed
     with pytest.raises(SchemaError, match=r"omit narrow=False to round them|mixes float and int"):
         raw_of(value, narrow=False)
 
 
-def test_what_float32_holds_is_no_reason_to_tell() -> None:
+def test_narrow_false_accepts_values_exact_in_float32() -> None:
     assert raw_of(np.array([0.5, math.inf, -math.inf]), narrow=False) == floats(0.5, math.inf, -math.inf)
     assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has no other float
 
 
-def test_a_tensor_is_the_array_that_it_gives() -> None:
+def test_tensor_is_array_that_it_gives() -> None:
     class Tensor:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:  # type: ignore[type-arg]  # of floats
             return np.array([0.1, 2.0])
@@ -174,7 +174,7 @@ def test_a_tensor_is_the_array_that_it_gives() -> None:
 
 @settings(deadline=None)
 @given(npst.arrays(npst.integer_dtypes() | npst.unsigned_integer_dtypes(sizes=(8, 16, 32)), npst.array_shapes()))
-def test_integer_arrays_of_any_type_and_byte_order_keep_their_values(array: np.ndarray) -> None:  # type: ignore[type-arg]  # of any integers
+def test_integer_arrays_of_any_type_keep_values(array: np.ndarray) -> None:  # type: ignore[type-arg]  # of any integers
     kind, payload = raw_of(array)
     assert kind == INT64
     assert int64_values(payload).tolist() == array.reshape(-1).tolist()  # type: ignore[arg-type]  # no list: of INT64
@@ -182,14 +182,14 @@ def test_integer_arrays_of_any_type_and_byte_order_keep_their_values(array: np.n
 
 @settings(deadline=None)
 @given(npst.arrays(npst.floating_dtypes(sizes=(16, 32)), npst.array_shapes()), st.booleans())
-def test_float_arrays_of_up_to_32_bits_keep_their_values(array: np.ndarray, transposed: bool) -> None:  # type: ignore[type-arg]  # of any floats
+def test_small_float_arrays_keep_values(array: np.ndarray, transposed: bool) -> None:  # type: ignore[type-arg]  # of any floats
     array = array.T if transposed else array
     kind, payload = raw_of(array)
     assert kind == FLOAT
     assert np.array_equal(np.frombuffer(payload, "<f4"), array.reshape(-1), equal_nan=True)  # type: ignore[call-overload]  # no list: of FLOAT
 
 
-def test_a_nan_that_signals_is_stored_as_one_without_a_warning() -> None:
+def test_signalling_nan_is_stored_without_warning() -> None:
     signalling = np.array([0x7FF0000000000001], np.uint64).view(np.float64)
     kind, payload = raw_of(signalling)
     assert kind == FLOAT

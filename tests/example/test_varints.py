@@ -25,19 +25,19 @@ def test_packed_integers_of_any_width_are_read(values: list[int]) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01"])
-def test_packed_integers_that_are_cut_short_or_too_long_are_refused(payload: bytes) -> None:
+def test_malformed_packed_integers_are_rejected(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         int64_values(payload)
 
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 300])
 @pytest.mark.parametrize("top", [2**6, 2**13, 2**40, 2**63 - 1])
-def test_varints_are_those_of_protobuf_whatever_the_number_of_integers(size: int, top: int) -> None:
+def test_varints_match_protobuf_for_any_count(size: int, top: int) -> None:
     values = np.random.default_rng(size).integers(-1 if top > 2**50 else 0, top, size)
     assert varints(values) == b"".join(varint(int(value) % 2**64) for value in values)
     assert int64_values(varints(values)).tolist() == values.tolist()
 
 
-def test_varints_of_more_integers_than_are_taken_at_a_time() -> None:
+def test_varints_round_trip_beyond_one_block() -> None:
     values = np.arange(-70_000, 70_000)
     assert np.array_equal(int64_values(varints(values)), values)

@@ -53,7 +53,7 @@ def test_tensorflow_sequence_examples_decode_to_what_the_manifest_says(vectors: 
         assert [len(part) for part in decode_sequence_example(again)] == [len(context), len(lists)]
 
 
-def test_a_schema_inferred_from_tensorflow_examples_reads_them_as_a_batch(vectors: Path) -> None:
+def test_inferred_schema_reads_tensorflow_examples_as_batch(vectors: Path) -> None:
     rows = rows_of(vectors, "examples.tfrecord")
     records = list(payloads(vectors / "examples.tfrecord"))
     schema = Schema.infer(records)
@@ -74,7 +74,7 @@ def test_a_schema_inferred_from_tensorflow_examples_reads_them_as_a_batch(vector
         assert found == [row.get(name, []) for row in rows]
 
 
-def test_a_schema_inferred_from_tensorflow_sequence_examples_reads_them_as_a_batch(vectors: Path) -> None:
+def test_inferred_schema_reads_tensorflow_sequence_examples_as_batch(vectors: Path) -> None:
     rows = rows_of(vectors, "sequence_examples.tfrecord")
     records = list(payloads(vectors / "sequence_examples.tfrecord"))
     batch = Schema.infer(records).decode_batch(records)

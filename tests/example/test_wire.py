@@ -72,19 +72,19 @@ def agree(data: bytes) -> None:
 
 @settings(deadline=None)
 @given(EXAMPLES)
-def test_what_protobuf_writes_is_read(message: Example) -> None:
+def test_parser_reads_protobuf_output(message: Example) -> None:
     agree(message.SerializeToString())
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_as_protobuf_reads_them_or_refused(data: bytes) -> None:
+def test_parser_agrees_with_protobuf_on_arbitrary_bytes(data: bytes) -> None:
     agree(data)
 
 
 @settings(max_examples=300, deadline=None)
 @given(EXAMPLES, st.data())
-def test_flipped_bytes_are_read_as_protobuf_reads_them_or_refused(message: Example, data: st.DataObject) -> None:
+def test_parser_agrees_with_protobuf_on_flipped_bytes(message: Example, data: st.DataObject) -> None:
     mutable = bytearray(message.SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):
         if mutable:
@@ -94,7 +94,7 @@ def test_flipped_bytes_are_read_as_protobuf_reads_them_or_refused(message: Examp
 
 @settings(deadline=None)
 @given(EXAMPLES)
-def test_every_truncation_is_read_as_protobuf_reads_it_or_refused(message: Example) -> None:
+def test_parser_agrees_with_protobuf_on_every_truncation(message: Example) -> None:
     data = message.SerializeToString()
     for end in range(len(data)):
         agree(data[:end])
@@ -102,7 +102,7 @@ def test_every_truncation_is_read_as_protobuf_reads_it_or_refused(message: Examp
 
 @settings(deadline=None)
 @given(st.lists(EXAMPLES, min_size=2, max_size=3))
-def test_an_example_in_pieces_is_merged_and_of_two_entries_with_one_key_the_last_wins(messages: list[Example]) -> None:
+def test_example_in_pieces_is_merged_and_last_entry_wins(messages: list[Example]) -> None:
     agree(b"".join(message.SerializeToString() for message in messages))
 
 
@@ -177,7 +177,7 @@ def overlong(value: int, size: int) -> bytes:
 
 @pytest.mark.parametrize("size", range(2, 12))
 @pytest.mark.parametrize("high", [0, 34, 62, 63, 65])
-def test_numbers_written_longer_than_need_be_are_read_or_refused_as_protobuf_does(size: int, high: int) -> None:
+def test_parser_agrees_with_protobuf_on_overlong_numbers(size: int, high: int) -> None:
     value = 2 | (1 << high if high else 0)
     agree(record(delimited(3, field(1, 0, overlong(value, size)))))
     agree(field(5, 2, overlong(value, size) + b"ab"))
@@ -204,7 +204,7 @@ def test_sequence_examples_are_read(context: dict[str, Feature], lists: dict[str
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_sequence_example_where_protobuf_says_so(data: bytes) -> None:
+def test_parser_accepts_same_sequence_examples_as_protobuf(data: bytes) -> None:
     try:
         message = SequenceExample.FromString(data)
     except ProtobufError:

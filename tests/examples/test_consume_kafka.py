@@ -73,7 +73,7 @@ async def stored(storage: Storage) -> Counter[bytes]:
     return found
 
 
-async def test_the_example_stores_each_message_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_example_stores_each_message_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await consume_fake(str(tmp_path / "messages"))
     told = capsys.readouterr().out
     manifest = await asyncrec.read_manifest(tmp_path / "messages")
@@ -145,7 +145,7 @@ class _Message:
 
 
 @pytest.mark.virtual_clock
-async def test_a_source_whose_owner_lives_on_the_disk_is_taken_later(tmp_path: Path) -> None:
+async def test_source_owned_by_another_writer_is_taken_after_release(tmp_path: Path) -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(10)
     (end,) = broker.ends.values()
@@ -169,7 +169,7 @@ async def test_a_source_whose_owner_lives_on_the_disk_is_taken_later(tmp_path: P
 
 
 @pytest.mark.virtual_clock
-async def test_the_stand_in_shares_partitions_among_its_consumers() -> None:
+async def test_stand_in_shares_partitions_among_its_consumers() -> None:
     broker = Broker({"t": 5}, message, seed=1)
     watchers = [Watcher(), Watcher()]
     async with AIOKafkaConsumer(bootstrap_servers=broker, client_id="a") as first:
@@ -193,7 +193,7 @@ async def test_the_stand_in_shares_partitions_among_its_consumers() -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_a_zombie_reads_on_and_cannot_commit() -> None:
+async def test_zombie_reads_on_and_cannot_commit() -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(100)
     (partition,) = broker.ends
@@ -214,7 +214,7 @@ async def test_a_zombie_reads_on_and_cannot_commit() -> None:
         assert await consumer.position(partition) == 0
 
 
-def test_the_page_shows_the_code_of_the_example() -> None:
+def test_page_shows_code_of_example() -> None:
     example = (Path(__file__).parents[2] / "examples/consume_kafka.py").read_text("utf-8")
     shown = example[example.index("class Consumption:") : example.index("async def consume_fake")]
     assert shown.strip() in PAGE.read_text("utf-8")

@@ -52,7 +52,7 @@ async def look_up(dataset: str, key: str) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_data_set_goes_from_s3_to_gcs_whole_and_once(s3: dict[str, str], gcs: FakeGcs) -> None:
+def test_copy_from_s3_to_gcs_is_complete_and_repeatable(s3: dict[str, str], gcs: FakeGcs) -> None:
     source, target = "s3://crawl/2026/pages", "gs://archive/2026/pages"
     anyio.run(write, source)
     environment = s3 | {"STORAGE_EMULATOR_HOST": gcs.url}
@@ -71,7 +71,7 @@ def test_a_data_set_goes_from_s3_to_gcs_whole_and_once(s3: dict[str, str], gcs: 
 
 
 @pytest.mark.slow
-def test_what_is_damaged_is_not_copied_and_there_is_no_data_set(s3: dict[str, str], tmp_path: Path) -> None:
+def test_copy_of_damaged_shard_fails_without_creating_data_set(s3: dict[str, str], tmp_path: Path) -> None:
     anyio.run(write, str(tmp_path / "pages"))
     shard = next(tmp_path.glob("pages-*.tfrecord*"))
     content = bytearray(shard.read_bytes())
@@ -96,7 +96,7 @@ def test_another_store_is_named_by_its_endpoint(s3: dict[str, str], tmp_path: Pa
     assert sorted(anyio.run(read, "s3://archive/named/pages")) == sorted(RECORDS)
 
 
-def test_what_cannot_be_done_is_said_in_a_line(s3: dict[str, str]) -> None:
+def test_missing_source_is_reported_without_traceback(s3: dict[str, str]) -> None:
     done = copy(s3, "s3://crawl/nowhere/pages", "s3://archive/pages")
     assert done.returncode == 1
     assert done.stderr.startswith("copy_between_clouds: s3://crawl/nowhere/pages")

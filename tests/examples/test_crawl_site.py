@@ -57,7 +57,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_record_is_a_page_and_its_package() -> None:
+def test_record_is_page_and_its_package() -> None:
     assert list(SCHEMA.features) == [*PAGE.features, "package"]
 
 
@@ -72,13 +72,13 @@ def test_a_record_is_a_page_and_its_package() -> None:
         ("http://h//x", "(top)"),
     ],
 )
-def test_the_package_is_the_first_folder(url: str, package: str) -> None:
+def test_package_is_first_folder(url: str, package: str) -> None:
     assert package_of(url) == package
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
-def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
+def test_record_holds_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
     with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
         assert crawl(tmp_path, "--start-url", f"{server.url}asyncio/x", "--delay", "0").returncode == 0
         (page,) = pages_in(tmp_path / "demo-data" / "pages").values()
@@ -88,7 +88,7 @@ def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) ->
 
 
 @pytest.mark.slow
-def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_first(tmp_path: Path) -> None:
+def test_second_crawl_continues_beside_the_first(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
 
     first = crawl(tmp_path, "--pages", "40")
@@ -121,7 +121,7 @@ FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package":
     [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
     ids=["none", "former"],
 )
-def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
+def test_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
     async def write() -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
             await writer.write(b"no page")
@@ -138,7 +138,7 @@ def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: async
 
 
 @pytest.mark.slow
-def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_progress_bar_appears_on_terminal(tmp_path: Path) -> None:
     """Elsewhere standard error stays empty, as the other tests hold."""
     terminal, side = os.openpty()
     env = {**environment(), "TERM": "xterm", "COLUMNS": "80"}
@@ -173,7 +173,7 @@ def chained(pages: int) -> dict[str, Answer]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_ends_crawl_cleanly_and_next_run_continues(tmp_path: Path, number: signal.Signals) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
         command = [sys.executable, str(CRAWL_SITE), "--start-url", server.url, "--delay", "0.01", "--pages", "500"]
         with subprocess.Popen(
@@ -197,7 +197,7 @@ def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, numbe
 
 
 @pytest.mark.slow
-def test_it_follows_the_links_of_pages_that_a_killed_run_left_on_the_disk(tmp_path: Path) -> None:
+def test_next_run_follows_links_of_pages_recovered_from_disk(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
     with SiteServer(chained(20)) as server:
         page = {"url": server.url, "status": 200, "package": "(top)", "content_type": "text/html"}
@@ -220,7 +220,7 @@ anyio.run(main)
     assert len(pages_in(dataset)) == 21
 
 
-def test_two_signals_in_a_row_end_it_with_one_line_at_most(tmp_path: Path) -> None:
+def test_two_signals_end_crawl_without_traceback(tmp_path: Path) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
         command = [sys.executable, str(CRAWL_SITE), "--start-url", server.url, "--delay", "0.01", "--pages", "500"]
         with subprocess.Popen(
@@ -268,7 +268,7 @@ def test_robots_txt_is_obeyed_and_missing_pages_are_named(tmp_path: Path) -> Non
     assert "/private/b" not in [path for path, _ in server.asked]
 
 
-def test_a_start_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_missing_start_page_is_reported_in_one_line(tmp_path: Path) -> None:
     with SiteServer({}) as server:
         done = crawl(tmp_path, "--start-url", f"{server.url}nowhere", "--delay", "0")
     assert (done.returncode, done.stdout) == (1, "")
@@ -303,7 +303,9 @@ def test_any_storage_will_do(tmp_path: Path) -> None:
         (["--to", "file-in-the-way/pages"], 1, "file-in-the-way"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path, options: list[str], code: int, message: str) -> None:
+def test_usage_errors_are_reported_without_traceback(
+    tmp_path: Path, options: list[str], code: int, message: str
+) -> None:
     (tmp_path / "file-in-the-way").write_text("")
     done = crawl(tmp_path, *options)
     assert done.returncode == code
@@ -312,7 +314,7 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path, options: list[str
     assert "secret" not in done.stderr
 
 
-def test_the_local_server_ends_with_the_crawler_even_if_that_is_killed(tmp_path: Path) -> None:
+def test_local_server_exits_after_its_input_closes(tmp_path: Path) -> None:
     """The end of its input is all that a killed parent leaves it."""
     with subprocess.Popen(
         [sys.executable, str(LOCAL_SITE), str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

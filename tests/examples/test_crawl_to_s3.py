@@ -54,7 +54,7 @@ async def _bodies_in(dataset: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dict[str, str]) -> None:
+def test_second_run_adds_only_new_pages(s3: dict[str, str]) -> None:
     site = linked(30, size=200_000)
     with SiteServer(site) as server:
         environment = s3 | settings(server, "s3://crawl/first/pages", shard_bytes=1 << 20)
@@ -71,7 +71,7 @@ def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dic
 
 
 @pytest.mark.slow
-def test_the_next_run_follows_the_links_of_the_pages_that_are_there(s3: dict[str, str]) -> None:
+def test_next_run_follows_links_of_stored_pages(s3: dict[str, str]) -> None:
     html = {"Content-Type": "text/html"}
     names = ["/", *(f"/p/{page}" for page in range(20))]  # each leads to the next, and nothing else does
     site = {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
@@ -104,7 +104,7 @@ def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_with_a_spool_it_is_begun_again_and_leaves_nothing_waiting(s3: dict[str, str], tmp_path: Path) -> None:
+def test_killed_run_with_spool_restarts_and_empties_spool(s3: dict[str, str], tmp_path: Path) -> None:
     dataset, spool = "s3://crawl/spooled/pages", tmp_path / "spool"
     with SiteServer(linked(300, size=20_000), busy_after=150) as server:
         environment = s3 | settings(server, dataset, delay=0.005, spool=spool)
@@ -131,7 +131,7 @@ def test_killed_with_a_spool_it_is_begun_again_and_leaves_nothing_waiting(s3: di
         ),
     ],
 )
-def test_what_is_wrong_with_the_environment_is_said(environment: dict[str, str], message: str) -> None:
+def test_environment_mistakes_are_reported_by_variable(environment: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Settings.of(environment)
 
@@ -141,12 +141,12 @@ def test_numbers_are_of_the_type_of_their_defaults() -> None:
     assert Settings.of(environment) == Settings(start_url="u", to="t", pages=5, delay=0.5)
 
 
-def test_an_index_picks_one_site() -> None:
+def test_index_picks_one_site() -> None:
     environment = {"CRAWL_START_URL": "u v\n  w", "CRAWL_TO": "t", "JOB_COMPLETION_INDEX": "1"}
     assert Settings.of(environment) == Settings(start_url="v", to="t", index=1)
 
 
-def test_a_bucket_that_is_not_there_ends_it_with_a_line(s3: dict[str, str]) -> None:
+def test_missing_bucket_is_reported_without_traceback(s3: dict[str, str]) -> None:
     with SiteServer(linked(3)) as server:
         environment = s3 | settings(server, "s3://no-such-bucket/pages")
         done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)

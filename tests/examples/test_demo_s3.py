@@ -13,7 +13,7 @@ PATIENCE = 100  # seconds for a run of about ten; only a hang takes longer
 
 
 @pytest.mark.slow
-def test_the_second_run_continues_in_the_same_store(tmp_path: Path) -> None:
+def test_second_run_continues_in_same_store(tmp_path: Path) -> None:
     command = [sys.executable, str(DEMO), "--pages", "20"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -27,7 +27,7 @@ def test_the_second_run_continues_in_the_same_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_ends_it_at_once(tmp_path: Path) -> None:
+def test_invalid_option_ends_demo_at_once(tmp_path: Path) -> None:
     command = [sys.executable, str(DEMO), "--pages", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2

@@ -13,7 +13,7 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_image_is_in_one_split_as_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_image_is_in_one_split_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await main(str(tmp_path), images=100)
     shown = capsys.readouterr().out
     assert "2 left out" in shown
@@ -32,11 +32,11 @@ async def test_every_image_is_in_one_split_as_it_was_drawn(tmp_path: Path, capsy
     assert found.items() <= drawn.items()
 
 
-async def test_the_class_reads_what_it_writes(tmp_path: Path) -> None:
+async def test_class_reads_what_it_writes(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(write_png(draw("disc", random.Random(1))))
     asyncrec.example.check_round_trip(Image, ["a.png", "disc"], images=tmp_path)
 
 
-def test_the_images_are_images() -> None:
+def test_images_are_images() -> None:
     pixels = draw("stripes", random.Random(1))
     assert np.array_equal(read_png(write_png(pixels)), pixels)

@@ -73,11 +73,11 @@ async def test_files_that_tensorflow_wrote(vectors: Path, tmp_path: Path) -> Non
     ],
     ids=["rolling", "without-index", "fixed", "zlib", "members"],
 )
-async def test_a_fresh_data_set_reads_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_fresh_data_set_reads_same(tmp_path: Path, options: dict[str, Any]) -> None:
     await compare(tmp_path / "pages", await write(tmp_path / "pages", range(10), keyless=4, **options))
 
 
-async def test_a_replaced_data_set_reads_the_same(tmp_path: Path) -> None:
+async def test_replaced_data_set_reads_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(10), num_shards=2)
     keys = await write(path, range(20, 25), num_shards=3, mode="replace")
@@ -88,7 +88,7 @@ async def test_a_replaced_data_set_reads_the_same(tmp_path: Path) -> None:
     assert (await run("key", path, "20"))[1].startswith("refused")
 
 
-async def test_an_empty_compressed_data_set_reads_the_same(tmp_path: Path) -> None:
+async def test_empty_compressed_data_set_reads_same(tmp_path: Path) -> None:
     await write(tmp_path / "pages", range(0), num_shards=2, compression="GZIP")
     await compare(tmp_path / "pages")
 
@@ -113,7 +113,7 @@ async def test_segments_behind_a_checkpoint_read_the_same(tmp_path: Path) -> Non
     await compare(path, [*keys, "10", "13"])
 
 
-async def test_a_data_set_with_sources_reads_the_same(tmp_path: Path) -> None:
+async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     keys = await write(path, range(5), max_shard_records=2)
     progress = {"topic/3": (2, 917), "topic/4": (1, -1)}
@@ -125,7 +125,7 @@ async def test_a_data_set_with_sources_reads_the_same(tmp_path: Path) -> None:
     assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
 
 
-async def test_of_one_key_the_first_that_was_committed_is_read(tmp_path: Path) -> None:
+async def test_first_committed_record_of_key_is_read(tmp_path: Path) -> None:
     for writer, record in (("z", b"first"), ("a", b"second")):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id=writer, on_duplicate="write") as pages:
             await pages.write(record, key="k")
@@ -167,7 +167,7 @@ async def test_data_set_with_joined_shards_reads_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["tombstone", "void"])
-async def test_what_an_abandoned_writer_committed_stays(tmp_path: Path, closed: bool) -> None:
+async def test_abandoned_writer_keeps_its_committed_records(tmp_path: Path, closed: bool) -> None:
     path, folder = tmp_path / "pages", tmp_path / "_manifest" / "pages"
     await write(path, range(4), max_shard_records=2, writer_id="w1")
     last = {"version": 2, "writer": "w1", "time": NOW, "shards": 0}
@@ -178,7 +178,7 @@ async def test_what_an_abandoned_writer_committed_stays(tmp_path: Path, closed: 
     await compare(path, ["0", "3"])
 
 
-async def test_an_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+async def test_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(4), max_shard_records=2)
     first, second = sorted((tmp_path / "_index").iterdir())
@@ -187,7 +187,7 @@ async def test_an_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
     await compare(path, ["0", "3"])
 
 
-def test_the_reader_is_short_and_imports_only_the_standard_library() -> None:
+def test_reader_is_short_and_imports_only_standard_library() -> None:
     text = READER.read_text("utf-8")
     assert len(text.splitlines()) <= 250
     imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]

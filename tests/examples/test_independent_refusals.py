@@ -151,19 +151,19 @@ async def refuse(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", OF_SEGMENT.values(), ids=OF_SEGMENT)
-async def test_a_segment_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_segment_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "pages")
 
 
 @pytest.mark.parametrize("damage", OF_CHECKPOINT.values(), ids=OF_CHECKPOINT)
-async def test_a_checkpoint_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_checkpoint_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "checked")
 
 
 @pytest.mark.parametrize("damage", OF_SHARD.values(), ids=OF_SHARD)
-async def test_a_shard_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_shard_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
     assert len(await read("number", damaged / "pages", 0)) == 1
     damage(damaged)
     for command in (["records", damaged / "pages"], ["number", damaged / "pages", 0]):
@@ -180,7 +180,7 @@ async def test_keys_that_must_be_refused_are(damaged: Path, damage: Callable[[Pa
 
 @pytest.mark.parametrize("kind", ["none", "gzip", "zlib"])
 @pytest.mark.parametrize("damage", ["end", "begin", "more", "hole"])
-async def test_a_file_that_must_be_refused_is(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
+async def test_file_that_must_be_refused_is(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
     whole = (vectors / f"records-{kind}.tfrecord").read_bytes()
     damaged = {"end": whole[:-1], "begin": whole[:1000], "more": whole + b"more", "hole": whole[:500] + whole[600:]}
     compression = "" if kind == "none" else kind.upper()
@@ -191,7 +191,7 @@ async def test_a_file_that_must_be_refused_is(vectors: Path, tmp_path: Path, kin
         await asyncrec.read_records(tmp_path / "x.tfrecord", compression=compression)  # type: ignore[arg-type]
 
 
-async def test_what_is_refused_is_told_and_nothing_is_printed(damaged: Path) -> None:
+async def test_refusal_names_version_and_prints_no_records(damaged: Path) -> None:
     OF_SEGMENT["version"](damaged)
     OF_CHECKPOINT["version"](damaged)
     for name in ("pages", "checked"):
@@ -200,5 +200,5 @@ async def test_what_is_refused_is_told_and_nothing_is_printed(damaged: Path) -> 
         assert "version" in refused
 
 
-async def test_a_data_set_without_a_manifest_is_refused() -> None:
+async def test_data_set_without_manifest_is_refused() -> None:
     assert (await run("snapshot", DATASETS / "1" / "dead"))[1].startswith("refused")

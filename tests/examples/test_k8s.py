@@ -175,7 +175,7 @@ def test_sigterm_ends_pods_in_time_with_everything_committed(s3: dict[str, str],
         assert anyio.run(asyncrec.recover, world.to) == asyncrec.Recovery()
 
 
-def test_the_next_pod_takes_up_what_was_flushed(s3: dict[str, str], tmp_path: Path) -> None:
+def test_next_pod_takes_up_what_was_flushed(s3: dict[str, str], tmp_path: Path) -> None:
     """At once, and from no other index, though nothing on its machine proves the writer dead."""
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         killed, other = world.start(0), world.start(1)
@@ -212,6 +212,6 @@ def test_another_job_takes_up_what_silent_pods_flushed(s3: dict[str, str], tmp_p
         assert bodies_in(world.to) == world.pages()
 
 
-def test_a_missing_setting_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_setting_fails_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CRAWL_START_URL", raising=False)
     assert exit_codes("FailJob") == {main()}

@@ -45,7 +45,7 @@ def versions(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return found, blocking.resolve(dataset, found)
 
 
-def test_the_second_crawl_stores_what_has_changed(tmp_path: Path) -> None:
+def test_second_crawl_stores_what_has_changed(tmp_path: Path) -> None:
     answers = site_of(20)
     with SiteServer(answers) as server:
         (tmp_path / "urls.txt").write_text("\n".join(f"{server.url}{number}" for number in range(21)))
@@ -64,7 +64,7 @@ def test_the_second_crawl_stores_what_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_urls_it_crawls_the_standard_library(tmp_path: Path) -> None:
+def test_crawl_without_urls_uses_standard_library(tmp_path: Path) -> None:
     first, second = (recrawl(tmp_path) for _ in range(2))
     assert (first.returncode, first.stderr, second.returncode, second.stderr) == (0, "", 0, "")
     assert [each.stdout.split("\n")[0].split()[1] for each in (first, second)] == ["stored", "unchanged"]
@@ -73,7 +73,7 @@ def test_without_urls_it_crawls_the_standard_library(tmp_path: Path) -> None:
     assert all(records)
 
 
-def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
+def test_missing_url_file_is_reported_without_traceback(tmp_path: Path) -> None:
     done = recrawl(tmp_path, "--urls", "none.txt")
     assert (done.returncode, done.stdout) == (1, "")
     assert "none.txt" in done.stderr

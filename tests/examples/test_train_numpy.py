@@ -7,7 +7,7 @@ import train_numpy
 
 
 @pytest.mark.slow
-def test_a_data_set_is_made_and_the_model_learns_more_than_chance(
+def test_trained_model_beats_chance_and_is_reproducible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

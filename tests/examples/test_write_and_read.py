@@ -10,9 +10,7 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 
-async def test_all_records_are_written_in_several_shards_and_read_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_records_span_several_shards_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await main(str(tmp_path))
     manifest = await asyncrec.read_manifest(tmp_path / "hashes")
     assert manifest.records == RECORDS

@@ -83,7 +83,7 @@ def stock(type: str, data: bytes) -> bytes:
     st.integers(1, 3000),
 )
 @settings(deadline=None)
-def test_data_comes_back_from_any_split_in_steps_of_any_size(
+def test_compressed_data_survives_any_split_and_read_size(
     type: str, pieces: list[bytes], sizes: list[int], max_bytes: int, member_bytes: int
 ) -> None:
     stream = compress([[piece] for piece in pieces], type=type, member_bytes=member_bytes)
@@ -93,7 +93,7 @@ def test_data_comes_back_from_any_split_in_steps_of_any_size(
 
 @given(st.sampled_from(TYPES), data_pieces, st.integers(0, 9), st.integers(1, 5000))
 @settings(deadline=None)
-def test_what_the_standard_library_wrote_is_read(type: str, pieces: list[bytes], level: int, size: int) -> None:
+def test_standard_library_output_is_decompressed(type: str, pieces: list[bytes], level: int, size: int) -> None:
     if type == "GZIP":
         stream = b"".join(gzip.compress(piece, level) for piece in pieces)
     else:
@@ -108,7 +108,7 @@ def test_one_byte_at_a_time_both_ways(type: str) -> None:
     assert decompress(type, (stream[at : at + 1] for at in range(len(stream))), max_bytes=1) == data
 
 
-def test_without_compression_buffers_pass_through() -> None:
+def test_uncompressed_buffers_pass_through() -> None:
     large = bytes(100_000)
     compressor = make_compressor(CompressionOptions())
     out = compressor.compress([b"small", large])
@@ -120,19 +120,19 @@ def test_without_compression_buffers_pass_through() -> None:
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("steps", [[], [[]], [[b""]]])
-def test_a_file_without_records_is_one_empty_member_or_stream(type: str, steps: list[list[bytes]]) -> None:
+def test_file_without_records_is_one_empty_member_or_stream(type: str, steps: list[list[bytes]]) -> None:
     stream = compress(steps, type=type)
     assert 8 <= len(stream) <= 40
     assert stock(type, stream) == decompress(type, [stream]) == b""
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_file_of_no_bytes_holds_nothing(type: str) -> None:
+def test_file_of_no_bytes_holds_nothing(type: str) -> None:
     assert decompress(type, []) == decompress(type, [b""]) == b""
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_the_output_does_not_depend_on_the_clock(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_does_not_depend_on_clock(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compress([[b"record" * 100]], type=type)
     monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
     assert compress([[b"record" * 100]], type=type) == first
@@ -141,7 +141,7 @@ def test_the_output_does_not_depend_on_the_clock(type: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_large_buffer_comes_out_in_small_pieces(type: str) -> None:
+def test_large_buffer_comes_out_in_small_pieces(type: str) -> None:
     data = hashlib.shake_256(b"").digest(5 << 20)
     compressor = make_compressor(CompressionOptions(type=type))
     pieces = compressor.compress([memoryview(data)])
@@ -201,7 +201,7 @@ def written(steps: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, li
 
 @given(st.lists(st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=12), st.integers(1, 600))
 @settings(deadline=None)
-def test_members_begin_at_frames_and_each_can_be_read_alone(batches: list[list[bytes]], member_bytes: int) -> None:
+def test_members_begin_at_frames_and_decompress_independently(batches: list[list[bytes]], member_bytes: int) -> None:
     steps = [[b"".join(encode_frames(batch))] for batch in batches]
     stream, places, _ = written(steps, type="GZIP", member_bytes=member_bytes)
     for (offset, skipped), batch in zip(places, batches, strict=True):
@@ -213,7 +213,7 @@ def test_members_begin_at_frames_and_each_can_be_read_alone(batches: list[list[b
         assert (after > offset, before == 0) == (ended, ended)
 
 
-def test_a_member_that_is_full_is_ended_by_the_next_record_not_before() -> None:
+def test_full_member_ends_only_with_next_record() -> None:
     stream, places, _ = written([[b"x" * 100], [b"y" * 99], [b"z"]], type="GZIP", member_bytes=100)
     assert places[0] == (0, 0)
     assert places[1][0] > 0
@@ -227,7 +227,7 @@ def test_zlib_is_one_stream_however_long() -> None:
     assert zlib.decompress(stream) == b"x" * 500
 
 
-def test_a_read_says_which_member_its_bytes_are_of_and_never_crosses_into_the_next() -> None:
+def test_read_reports_its_member_and_stops_at_the_end() -> None:
     members = [b"a" * 100, b"", b"b" * 50, b"c" * 70]
     packed = [gzip.compress(member, mtime=0) for member in members]
     decompressor = Decompressor("GZIP")
@@ -265,7 +265,7 @@ def member(data: bytes, flags: int, extra: bytes = b"BC\x02\x00\x10\x00", name: 
 
 
 @pytest.mark.parametrize("size", [*range(1, 24), 64, 1 << 15])
-def test_headers_with_any_optional_fields_are_read_however_they_are_split(size: int) -> None:
+def test_gzip_headers_with_optional_fields_survive_any_split(size: int) -> None:
     """Every combination, and each after each other, so that a block ends at every place of a header."""
     parts = [b"%d" % flags * flags for flags in range(32)]
     stream = b"".join(member(part, flags) for flags, part in enumerate(parts))
@@ -289,7 +289,7 @@ def test_optional_fields_may_hold_anything(
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 15])
-def test_a_header_that_lies_is_damage_and_one_that_is_cut_a_cut_file(size: int) -> None:
+def test_gzip_header_errors_name_their_member(size: int) -> None:
     whole = member(b"x", 0)
     for flags in (2, 31):
         begins = len(member(b"", flags)) - len(member(b"", 0)) + 10
@@ -309,7 +309,7 @@ def test_a_header_that_lies_is_damage_and_one_that_is_cut_a_cut_file(size: int) 
             assert caught_cut.value.member_offset == len(whole)
 
 
-def test_a_header_without_end_takes_no_memory() -> None:
+def test_header_without_end_takes_no_memory() -> None:
     decompressor = Decompressor("GZIP")
     decompressor.feed(b"\x1f\x8b\x08\x08" + bytes(6))
     name = b"n" * (1 << 20)
@@ -332,7 +332,7 @@ def test_zeros_after_a_member_are_padding() -> None:
     assert decompress("GZIP", cut(stream, [1] * 60)) == b"firstsecond"
 
 
-def test_empty_members_without_end_cost_time_and_memory_in_proportion() -> None:
+def test_empty_members_cost_proportional_time_and_bounded_memory() -> None:
     """A read that recursed would overflow at a thousand; one that kept them would show in the memory."""
     count, block = 20_000, EMPTY_MEMBER * 1000
     decompressor = Decompressor("GZIP")
@@ -356,7 +356,7 @@ def test_empty_members_without_end_cost_time_and_memory_in_proportion() -> None:
 
 @given(st.sampled_from(TYPES), data_pieces, st.integers(1, 3000))
 @settings(deadline=None)
-def test_after_a_flush_everything_given_can_be_read(type: str, pieces: list[bytes], member_bytes: int) -> None:
+def test_flush_makes_all_data_readable(type: str, pieces: list[bytes], member_bytes: int) -> None:
     compressor = make_compressor(CompressionOptions(type=type, member_bytes=member_bytes))
     decompressor = Decompressor(type)
     plain = zlib.decompressobj(zlib.MAX_WBITS + (16 if type == "GZIP" else 0))
@@ -404,7 +404,7 @@ def failing(type: str, stream: bytes) -> tuple[bytes, FormatError]:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_stream_cut_at_any_byte_is_truncated(type: str) -> None:
+def test_stream_cut_at_any_byte_is_truncated(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)
     for size in range(1, len(stream)):
         output, error = failing(type, stream[:size])
@@ -413,7 +413,7 @@ def test_a_stream_cut_at_any_byte_is_truncated(type: str) -> None:
         assert f"{size:,} bytes" in str(error)
 
 
-def test_a_member_that_is_cut_is_named() -> None:
+def test_member_that_is_cut_is_named() -> None:
     first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
     output, error = failing("GZIP", first + second[:-1])
     assert isinstance(error, TruncatedError)
@@ -422,7 +422,7 @@ def test_a_member_that_is_cut_is_named() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9, 10, 11])
-def test_after_an_error_the_member_is_the_one_at_fault_even_if_it_gave_no_bytes(size: int) -> None:
+def test_error_names_faulty_member_even_without_output(size: int) -> None:
     """Recovery cuts there: named after the last bytes read, the whole member before it would be cut off too."""
     first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
     for torn, kind in ((second[:size], TruncatedError), (b"\x1f" + bytes(20), CorruptRecordError)):
@@ -438,7 +438,7 @@ def test_after_an_error_the_member_is_the_one_at_fault_even_if_it_gave_no_bytes(
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_a_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
+def test_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)
     harmless = 0
     for bit in range(8 * len(stream)):
@@ -472,7 +472,7 @@ def test_garbage_after_a_member_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("more", [b"\0", b"x", zlib.compress(b"second")])
-def test_data_after_a_zlib_stream_is_an_error_not_silence(more: bytes) -> None:
+def test_data_after_zlib_stream_is_an_error(more: bytes) -> None:
     output, error = failing("ZLIB", zlib.compress(b"first") + more)
     assert output == b"first"
     assert isinstance(error, CorruptRecordError)
@@ -481,7 +481,7 @@ def test_data_after_a_zlib_stream_is_an_error_not_silence(more: bytes) -> None:
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("stream", [b"plain text, and enough of it", bytes(100), b"\xff" * 100])
-def test_what_is_not_compressed_is_corrupt(type: str, stream: bytes) -> None:
+def test_uncompressed_stream_is_reported_as_corrupt(type: str, stream: bytes) -> None:
     output, error = failing(type, stream)
     assert output == b""
     assert isinstance(error, CorruptRecordError)
@@ -489,7 +489,7 @@ def test_what_is_not_compressed_is_corrupt(type: str, stream: bytes) -> None:
 
 @pytest.mark.slow(but=["ZLIB"])
 @pytest.mark.parametrize("type", TYPES)
-def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
+def test_bomb_is_let_out_by_spoonful(type: str) -> None:
     size = 64 << 20
     stream = compress([[bytes(1 << 20)]] * (size >> 20), type=type, member_bytes=size)
     assert len(stream) < size // 200
@@ -510,13 +510,13 @@ def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1])
-def test_a_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
+def test_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Decompressor("GZIP").read(max_bytes)
 
 
 @pytest.mark.parametrize("type", ["", "auto", "gzip"])
-def test_only_gzip_and_zlib_are_decompressed(type: str) -> None:
+def test_decompressor_accepts_only_gzip_and_zlib(type: str) -> None:
     with pytest.raises(ValueError, match="GZIP"):
         Decompressor(type)
 
@@ -525,7 +525,7 @@ def test_only_gzip_and_zlib_are_decompressed(type: str) -> None:
 
 
 @given(st.binary(max_size=2000))
-def test_each_kind_of_file_is_told_by_its_head(record: bytes) -> None:
+def test_compression_is_detected_from_file_head(record: bytes) -> None:
     frames = b"".join(encode_frames([record]))
     assert detect_compression(frames[:12]) == detect_compression(frames) == ""
     for kind in TYPES:
@@ -535,19 +535,19 @@ def test_each_kind_of_file_is_told_by_its_head(record: bytes) -> None:
 
 @pytest.mark.parametrize("window_bits", range(9, 16))
 @pytest.mark.parametrize("level", [1, 2, 6, 9])
-def test_zlib_is_told_whatever_its_window_and_level(window_bits: int, level: int) -> None:
+def test_zlib_is_detected_for_any_window_and_level(window_bits: int, level: int) -> None:
     stream = compress([[TEXT]], type="ZLIB", window_bits=window_bits, level=level)
     assert detect_compression(stream[:12]) == "ZLIB"
 
 
-def test_a_plain_length_that_looks_like_a_magic_is_plain() -> None:
+def test_plain_length_resembling_magic_is_detected_as_plain() -> None:
     """Lengths whose first bytes are those of ZLIB (0x9c78) and GZIP (0x088b1f): the checksum decides."""
     for length in (0x9C78, 0x088B1F):
         assert detect_compression(b"".join(encode_frames([bytes(length)]))[:12]) == ""
 
 
 @pytest.mark.parametrize("head", [b"", b"\x78", b"\x1f\x8b", b"%PDF-1.7 and so on", b"\x78\x9d" + bytes(10)])
-def test_what_is_nothing_known_counts_as_plain(head: bytes) -> None:
+def test_unknown_head_counts_as_plain(head: bytes) -> None:
     assert detect_compression(head) == ""
 
 
@@ -593,7 +593,7 @@ def test_options_are_taken_as_they_are_and_pickle() -> None:
         (-1, "0, 2 or 1"),
     ],
 )
-def test_a_compression_that_is_none_gets_a_hint(value: object, hint: str) -> None:
+def test_unknown_compression_is_refused_with_hint(value: object, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         parse_compression(value)
 
@@ -604,7 +604,7 @@ def test_names_of_compressions_are_known_in_any_case(value: str, kind: str) -> N
 
 
 @pytest.mark.parametrize("value", [True, 1.0, b"GZIP", object(), ["GZIP"]])
-def test_a_wrong_type_is_a_type_error(value: object) -> None:
+def test_wrong_type_is_type_error(value: object) -> None:
     with pytest.raises(TypeError, match="expected"):
         parse_compression(value)
 
@@ -625,7 +625,7 @@ def test_a_wrong_type_is_a_type_error(value: object) -> None:
         ({"type": "GZIP", "member_bytes": 0}, "must be at least 1"),
     ],
 )
-def test_options_out_of_range_are_refused_with_what_is_expected(options: dict[str, Any], hint: str) -> None:
+def test_out_of_range_options_are_refused_with_expected_values(options: dict[str, Any], hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         CompressionOptions(**options)
 
@@ -658,7 +658,7 @@ def test_tensorflow_options_that_have_a_meaning_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["flush_mode", "input_buffer_size", "output_buffer_size", "compression_method"])
-def test_tensorflow_options_that_have_no_meaning_are_refused_with_the_reason(name: str) -> None:
+def test_meaningless_tensorflow_options_are_refused_with_reason(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name}=4\b.*:.* \w+"):
         parse_compression(tensorflow_options(compression_type="GZIP", **{name: 4}))
 

@@ -44,14 +44,14 @@ def test_known_values() -> None:
 
 
 @given(st.binary(max_size=64), st.binary(max_size=64))
-def test_a_crc_is_the_polynomial_of_the_definition_and_can_be_carried_on(first: bytes, second: bytes) -> None:
+def test_crc_matches_its_definition_and_can_be_continued(first: bytes, second: bytes) -> None:
     assert crc32c(first + second) == bitwise_crc32c(first + second) == crc32c(second, crc32c(first))
 
 
 @given(st.binary(max_size=600), st.integers(0, 2**32 - 1))
 @example(b"", 0)
 @example(b"123456789", 0)
-def test_every_way_to_compute_it_gives_what_the_definition_says(crc: Sum, data: bytes, value: int) -> None:
+def test_every_crc_implementation_matches_definition(crc: Sum, data: bytes, value: int) -> None:
     assert crc(data) == bitwise_crc32c(data)
     assert crc(data, value) == bitwise_crc32c(data, value)
 
@@ -67,7 +67,7 @@ def test_every_length_and_alignment_gives_the_same_checksum(crc: Sum, size: int,
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, None, [1], np.zeros((2, 2))[:, :1]])
-def test_what_is_no_buffer_has_no_checksum(crc: Sum, wrong: object) -> None:
+def test_crc_refuses_values_other_than_buffers(crc: Sum, wrong: object) -> None:
     with pytest.raises((TypeError, ValueError, BufferError)):
         crc(wrong)
     with pytest.raises((TypeError, ValueError)):
@@ -92,7 +92,7 @@ def test_unmask_undoes_mask(crc: int) -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2**20), max_size=40))
-def test_many_lengths_at_once_have_the_checksums_they_have_one_by_one(lengths: list[int]) -> None:
+def test_batched_length_checksums_equal_single_ones(lengths: list[int]) -> None:
     crcs = masked_crc32c_of_lengths(np.array(lengths, np.uint64))
     assert crcs.dtype == np.uint32
     assert crcs.tolist() == [masked_crc32c(length.to_bytes(8, "little")) for length in lengths]
@@ -107,13 +107,13 @@ def test_lengths_of_every_number_of_bits(bits: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_a_length_follows_from_its_checksum(length: int) -> None:
+def test_length_follows_from_its_checksum(length: int) -> None:
     assert length_of(masked_crc32c(length.to_bytes(8, "little"))) == length
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=3000), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=9))
-def test_the_crc_of_any_range_follows_from_the_running_one(data: bytes, ranges: list[tuple[int, int]]) -> None:
+def test_range_crc_follows_from_running_crc(data: bytes, ranges: list[tuple[int, int]]) -> None:
     ranges = [(min(begin, end, len(data)), min(max(begin, end), len(data))) for begin, end in ranges]
     before = np.array([crc32c(data[:begin]) for begin, _ in ranges], np.uint32)
     after = np.array([crc32c(data[:end]) for _, end in ranges], np.uint32)
@@ -121,7 +121,7 @@ def test_the_crc_of_any_range_follows_from_the_running_one(data: bytes, ranges: 
     assert crcs_between(before, after, lengths).tolist() == [crc32c(data[begin:end]) for begin, end in ranges]
 
 
-def test_the_crc_of_a_range_of_gigabytes_follows_from_the_running_one() -> None:
+def test_range_crc_covers_gigabytes() -> None:
     """Zeros carry a register as any bytes of that length do: 5 GiB of them in two steps are those in one."""
     half = np.array([5 << 29], np.int64)
     start = np.array([crc32c(b"start")], np.uint32)

@@ -7,7 +7,7 @@ import pickle
 from asyncrec._framing.damage import Damage, DamageLog
 
 
-def test_ranges_that_touch_are_one_with_the_first_ones_reason() -> None:
+def test_adjacent_ranges_merge_under_first_reason() -> None:
     log = DamageLog()
     log.add(Damage(10, 5, "data", 1))
     log.add(Damage(15, 7, "length", 1))
@@ -24,7 +24,7 @@ def test_ranges_of_different_members_never_touch() -> None:
     assert log.lost_ranges == 3
 
 
-def test_what_is_ambiguous_is_listed_and_not_lost() -> None:
+def test_ambiguous_range_is_listed_but_not_lost() -> None:
     log = DamageLog()
     log.add(Damage(0, 10, "length", 0))
     log.add(Damage(10, 20, "ambiguous", 0))
@@ -33,7 +33,7 @@ def test_what_is_ambiguous_is_listed_and_not_lost() -> None:
     assert (log.lost_ranges, log.lost_bytes, log.ambiguous_ranges) == (2, 15, 1)
 
 
-def test_what_turns_out_to_be_in_doubt_later_is_listed_where_it_stands() -> None:
+def test_late_ambiguous_range_is_listed_by_offset() -> None:
     log = DamageLog()
     log.add(Damage(0, 10, "length", 0))
     log.add(Damage(20, 5, "data", 1))
@@ -44,7 +44,7 @@ def test_what_turns_out_to_be_in_doubt_later_is_listed_where_it_stands() -> None
     assert log.listed[-1] == Damage(40, 10, "length", 2)
 
 
-def test_a_thousand_ranges_are_listed_and_all_are_counted() -> None:
+def test_thousand_ranges_are_listed_and_all_are_counted() -> None:
     log = DamageLog()
     for n in range(1500):
         log.add(Damage(10 * n, 3, "data", n))

@@ -39,7 +39,7 @@ def frame(record: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc32c(length)) + record + footer
 
 
-def test_the_bytes_of_two_known_records(encode: Encode) -> None:
+def test_bytes_of_two_known_records(encode: Encode) -> None:
     assert b"".join(encode([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
     assert b"".join(encode([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
 
@@ -56,12 +56,12 @@ def test_every_size_of_batch_gives_the_same_frames(encode: Encode, count: int) -
     assert b"".join(encode(records)) == b"".join(map(frame, records))
 
 
-def test_no_records_give_no_buffers(encode: Encode) -> None:
+def test_empty_record_list_gives_no_buffers(encode: Encode) -> None:
     assert encode([]) == []
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_large_records_are_handed_on_as_the_objects_they_are(encode: Encode, count: int) -> None:
+def test_large_records_are_passed_on_as_same_objects(encode: Encode, count: int) -> None:
     records = [bytes([index]) * LARGE for index in range(count)]
     buffers = encode(records)
     assert [id(buffer) for buffer in buffers[1::2]] == [id(record) for record in records]
@@ -69,7 +69,7 @@ def test_large_records_are_handed_on_as_the_objects_they_are(encode: Encode, cou
 
 
 @pytest.mark.parametrize("around", [2, 30])
-def test_small_records_around_a_large_one_are_joined_into_runs(encode: Encode, around: int) -> None:
+def test_small_records_around_large_one_are_joined(encode: Encode, around: int) -> None:
     large = bytes(LARGE)
     records = [b"small"] * around + [large] + [b"small"] * around
     buffers = encode(records)
@@ -78,7 +78,7 @@ def test_small_records_around_a_large_one_are_joined_into_runs(encode: Encode, a
     assert b"".join(buffers) == b"".join(map(frame, records))
 
 
-def test_a_run_of_small_records_is_one_buffer(encode: Encode) -> None:
+def test_run_of_small_records_is_one_buffer(encode: Encode) -> None:
     assert len(encode([b"small"] * 1024)) == 1
 
 
@@ -95,7 +95,7 @@ def test_every_byte_of_a_length_counts_in_its_checksum(encode: Encode, length: i
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_what_is_no_record_is_refused(encode: Encode, count: int) -> None:
+def test_text_record_is_refused(encode: Encode, count: int) -> None:
     with pytest.raises(TypeError):
         encode([b"good"] * count + ["text"])  # type: ignore[list-item]  # the mistake
 
@@ -110,7 +110,7 @@ def test_framing_leaves_no_reference_behind(encode: Encode) -> None:
     assert [sys.getrefcount(record) for record in records] == before
 
 
-def test_a_list_that_shrinks_while_it_is_framed_does_no_harm() -> None:
+def test_list_that_shrinks_during_framing_is_harmless() -> None:
     """The checksum of a long record gives up the GIL, and whoever has the list may change it."""
     records = [bytes(60_000) for _ in range(2_000)]
     expected = b"".join(encode_frames(records[:1]))

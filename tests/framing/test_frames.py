@@ -99,7 +99,7 @@ def test_one_byte_at_a_time(records: list[bytes]) -> None:
     assert decode(stream[at : at + 1] for at in range(len(stream))) == records
 
 
-def test_every_record_is_returned_by_the_feed_that_completes_it() -> None:
+def test_record_is_returned_by_the_feed_completing_the_frame() -> None:
     decoder = FrameDecoder()
     stream = frame(b"first") + frame(b"second")
     border = len(frame(b"first"))
@@ -123,7 +123,7 @@ def test_records_are_bytes_whichever_way_they_came() -> None:
 # --- large records without a copy -------------------------------------------------------------------------------------
 
 
-def test_a_large_record_is_the_very_object_that_was_fed() -> None:
+def test_large_record_is_the_same_object_as_fed() -> None:
     bodies = [bytes([index]) * LARGE for index in range(3)]
     frames = [frame(body) for body in bodies]
     decoder = FrameDecoder()
@@ -139,7 +139,7 @@ def test_a_large_record_is_the_very_object_that_was_fed() -> None:
     assert [id(record) for record in found] == [id(body) for body in bodies]
 
 
-def test_a_large_record_begun_inside_a_block_wants_its_exact_rest() -> None:
+def test_large_record_begun_within_block_wants_its_exact_rest() -> None:
     stream = frame(b"small") + frame(bytes(LARGE))
     decoder = FrameDecoder()
     assert decoder.feed(stream[:1000]) == [b"small"]
@@ -153,7 +153,7 @@ def test_a_large_record_begun_inside_a_block_wants_its_exact_rest() -> None:
     assert decoder.wanted == 0
 
 
-def test_the_footer_of_a_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footer_of_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be fed on an event loop: what takes long is done with the last bytes of the record itself."""
     record = bytes(3_000_000)
     stream = b"".join(encode_frames([record, b"next"]))
@@ -168,7 +168,7 @@ def test_the_footer_of_a_record_alone_is_little_work(monkeypatch: pytest.MonkeyP
     assert decoder.feed(stream[body_ends + 16 :]) == [b"next"]
 
 
-def test_any_block_will_do_where_no_large_record_is_begun() -> None:
+def test_decoder_wants_any_block_outside_large_records() -> None:
     decoder = FrameDecoder()
     assert decoder.wanted == 0
     decoder.feed(header(1000) + b"x")
@@ -178,7 +178,7 @@ def test_any_block_will_do_where_no_large_record_is_begun() -> None:
     assert decoder.wanted == 0
 
 
-def test_a_large_record_in_tiny_pieces_takes_memory_in_proportion() -> None:
+def test_large_record_in_tiny_pieces_takes_proportional_memory() -> None:
     size = 1 << 20
     stream = frame(bytes(size))
     decoder = FrameDecoder()
@@ -200,7 +200,7 @@ SAMPLE_STREAM = b"".join(map(frame, SAMPLE))
 
 @pytest.mark.slow(but=["one by one"])
 @pytest.mark.parametrize("count", [5, len(SAMPLE)], ids=["one by one", "all at once"])
-def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned(count: int) -> None:
+def test_every_flipped_bit_is_detected(count: int) -> None:
     ends = [0]
     for record in SAMPLE[:count]:
         ends.append(ends[-1] + len(record) + FRAME_OVERHEAD)
@@ -217,7 +217,7 @@ def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned(cou
 
 @given(st.data())
 @settings(deadline=None)
-def test_a_flipped_bit_is_found_whatever_the_split(data: st.DataObject) -> None:
+def test_flipped_bit_is_found_whatever_split(data: st.DataObject) -> None:
     records = [*SAMPLE, bytes(5000), bytes(LARGE), b"last"]
     stream = bytearray(b"".join(map(frame, records)))
     at = data.draw(st.integers(0, len(SAMPLE_STREAM) + 100) | st.integers(0, len(stream) - 1))
@@ -233,7 +233,7 @@ def test_a_flipped_bit_is_found_whatever_the_split(data: st.DataObject) -> None:
     assert begin <= at < begin + len(records[len(found)]) + FRAME_OVERHEAD
 
 
-def test_a_stream_cut_at_any_byte_is_truncated_unless_it_is_cut_between_records() -> None:
+def test_stream_cut_within_record_is_truncated() -> None:
     borders = {0}
     for record in SAMPLE:
         borders.add(max(borders) + len(record) + FRAME_OVERHEAD)
@@ -258,7 +258,7 @@ def test_stray_header_bytes_are_reported_with_their_number(pieces: list[int]) ->
         decoder.finish()
 
 
-def test_a_truncated_record_is_reported_with_what_is_there_and_what_was_promised() -> None:
+def test_truncation_error_gives_present_and_promised_bytes() -> None:
     for size in (50_000, LARGE + HEADER_BYTES + 2):
         _, error = damaged(frame(bytes(LARGE))[:size])
         assert isinstance(error, TruncatedError)
@@ -284,7 +284,7 @@ def test_truncation_is_raised_again_too() -> None:
             call()
 
 
-def test_an_error_names_the_place_counted_from_where_the_reader_began() -> None:
+def test_error_location_counts_from_start_of_reader() -> None:
     decoder = FrameDecoder()
     decoder.offset, decoder.records = 1000, 10
     decoder.feed(frame(b"good") + b"\xff" * 20)
@@ -298,7 +298,7 @@ def test_an_error_names_the_place_counted_from_where_the_reader_began() -> None:
 
 @pytest.mark.parametrize("length", [MAX_RECORD_BYTES + 1, 2**40, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("split", [5, 12, 40])
-def test_an_insane_length_with_a_right_checksum_is_refused_and_nothing_is_allocated(length: int, split: int) -> None:
+def test_insane_length_is_refused_without_allocation(length: int, split: int) -> None:
     stream = frame(b"good") + header(length) + bytes(100)
     decoder = FrameDecoder()
     tracemalloc.start()
@@ -317,7 +317,7 @@ def test_an_insane_length_with_a_right_checksum_is_refused_and_nothing_is_alloca
 
 @pytest.mark.parametrize("length", [0, 5, 2**31, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("count", [1, 50])
-def test_a_length_with_a_wrong_checksum_is_not_believed(length: int, count: int) -> None:
+def test_length_with_wrong_checksum_is_not_believed(length: int, count: int) -> None:
     stream = frame(b"good") * count + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
     records, error = damaged(stream)
     assert records == [b"good"] * count
@@ -326,7 +326,7 @@ def test_a_length_with_a_wrong_checksum_is_not_believed(length: int, count: int)
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_the_limit_holds_for_records_that_are_whole_in_one_block_too(count: int) -> None:
+def test_limit_applies_to_records_whole_in_one_block(count: int) -> None:
     stream = frame(b"12345") * count + frame(b"123456") + frame(b"1")
     assert decode([stream], max_record_bytes=6) == [b"12345"] * count + [b"123456", b"1"]
     records, error = damaged(stream, max_record_bytes=5)
@@ -337,7 +337,7 @@ def test_the_limit_holds_for_records_that_are_whole_in_one_block_too(count: int)
 
 @pytest.mark.parametrize("size", [4, LARGE])
 @pytest.mark.parametrize("more", [1, 50])
-def test_without_verify_a_changed_payload_is_returned_and_a_changed_length_is_not(size: int, more: int) -> None:
+def test_unverified_decoder_returns_changed_payload_but_no_changed_length(size: int, more: int) -> None:
     stream = bytearray(frame(b"a") + frame(bytes(size)) + frame(b"c") * more)
     stream[17 + HEADER_BYTES] ^= 1
     changed = b"\x01" + bytes(size - 1)
@@ -351,7 +351,7 @@ def test_without_verify_a_changed_payload_is_returned_and_a_changed_length_is_no
 
 
 @given(st.binary(max_size=400))
-def test_no_random_bytes_crash_it(data: bytes) -> None:
+def test_random_bytes_never_crash_decoder(data: bytes) -> None:
     decoder = FrameDecoder()
     records = decoder.feed(data)
     if data and not records:
@@ -359,7 +359,7 @@ def test_no_random_bytes_crash_it(data: bytes) -> None:
             decoder.finish()
 
 
-def test_a_file_that_is_no_tfrecord_gets_a_hint() -> None:
+def test_file_that_is_no_tfrecord_gets_hint() -> None:
     _, error = damaged(b"%PDF-1.7 and so on, and on")
     assert "check that this is a TFRecord file" in str(error)
 
@@ -374,7 +374,7 @@ def plain_vectors() -> list[str]:
 
 @pytest.mark.parametrize("name", plain_vectors())
 @pytest.mark.parametrize("block", [1, 1000, 1 << 20])
-def test_files_tensorflow_wrote_are_read_and_written_again_to_the_byte(vectors: Path, name: str, block: int) -> None:
+def test_tensorflow_files_round_trip_byte_for_byte(vectors: Path, name: str, block: int) -> None:
     held = json.loads((vectors / "manifest.json").read_text())["files"][name]
     stream = (vectors / name).read_bytes()
     records = decode(cut(stream, [block] * len(stream)))
@@ -383,7 +383,7 @@ def test_files_tensorflow_wrote_are_read_and_written_again_to_the_byte(vectors: 
     assert b"".join(encode_frames(records)) == stream
 
 
-def test_every_interleave_shard_tensorflow_wrote_holds_what_its_folder_says(vectors: Path) -> None:
+def test_interleave_shards_from_tensorflow_match_their_manifest(vectors: Path) -> None:
     for case in json.loads((vectors / "manifest.json").read_text())["interleave"]:
         shards = sorted((vectors / case["folder"]).iterdir())
         records = [decode([shard.read_bytes()]) for shard in shards]
@@ -396,7 +396,7 @@ def test_every_interleave_shard_tensorflow_wrote_holds_what_its_folder_says(vect
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.data())
-def test_what_was_fed_from_the_damage_on_remains(records: list[bytes], data: st.DataObject) -> None:
+def test_decoder_keeps_bytes_from_damage_on(records: list[bytes], data: st.DataObject) -> None:
     stream = bytearray(b"".join(map(frame, records)))
     stream[data.draw(st.integers(0, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
     stream = stream[: data.draw(st.integers(1, len(stream)))]

@@ -61,7 +61,7 @@ def test_members_that_are_whole_come_out_as_they_are(block: int) -> None:
 
 @pytest.mark.parametrize("block", [50, 1 << 18])
 @pytest.mark.parametrize("number", range(6))
-def test_a_damaged_member_takes_no_other_along(number: int, block: int) -> None:
+def test_damaged_member_takes_no_other_along(number: int, block: int) -> None:
     data = changed(DATA, BEGINS[number] + len(MEMBERS[number]) // 2)
     found, damage, _ = salvaged(data, block)
     before, after = records_of(*range(number)), records_of(*range(number + 1, 6))
@@ -76,7 +76,7 @@ def test_a_damaged_member_takes_no_other_along(number: int, block: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 100))
-def test_only_a_checksum_at_a_members_end_being_wrong_loses_no_record(number: int, seed: int) -> None:
+def test_wrong_checksum_at_member_end_loses_no_record(number: int, seed: int) -> None:
     place = BEGINS[number + 1] - 1 - random.Random(seed).randrange(8)
     found, damage, _ = salvaged(changed(DATA, place))
     assert found == records_of(*range(6))
@@ -85,14 +85,14 @@ def test_only_a_checksum_at_a_members_end_being_wrong_loses_no_record(number: in
 
 @settings(deadline=None)
 @given(st.integers(0, len(DATA)), st.integers(1, 800))
-def test_bytes_that_are_missing_take_along_the_members_they_were_of(place: int, size: int) -> None:
+def test_missing_bytes_lose_only_records_of_their_members(place: int, size: int) -> None:
     found, _, _ = salvaged(DATA[:place] + DATA[place + size :])
     wanted = records_of(*(n for n in range(6) if BEGINS[n + 1] <= place or BEGINS[n] >= place + size))
     rest = iter(found)
     assert all(record in rest for record in wanted)
 
 
-def test_garbage_in_front_between_and_behind_is_reported_in_bytes_of_the_file() -> None:
+def test_garbage_around_members_is_reported_in_file_bytes() -> None:
     garbage = b"\x1f\x8b\x08 is not all that it takes"
     data = garbage + MEMBERS[0] + garbage + MEMBERS[1] + garbage
     found, damage, _ = salvaged(data)
@@ -105,14 +105,14 @@ def test_garbage_in_front_between_and_behind_is_reported_in_bytes_of_the_file() 
     ]
 
 
-def test_a_file_that_ends_within_a_member_gives_what_is_there() -> None:
+def test_file_cut_within_member_yields_records_before_cut() -> None:
     found, damage, _ = salvaged(DATA[:-20])
     assert records_of(*range(6))[: len(found)] == found
     assert len(found) > 75
     assert damage == [Damage(BEGINS[5], len(MEMBERS[5]) - 20, "truncated", len(found))]
 
 
-def test_a_record_may_begin_in_one_member_and_end_in_another_and_be_lost_with_either() -> None:
+def test_record_across_two_members_is_lost_with_either() -> None:
     """As in files that were compressed in blocks of one size: bgzip's."""
     records = [random.Random(n).randbytes(1000) for n in range(10)]
     stream = framed(records)
@@ -136,7 +136,7 @@ def test_damage_of_frames_is_placed_in_its_member() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 6])
-def test_of_zlib_everything_before_the_fault_comes_out(level: int) -> None:
+def test_zlib_records_before_fault_are_salvaged(level: int) -> None:
     records = records_of(0, 1, 2)
     packed = zlib.compress(framed(records), level)
     for cut in (len(packed) // 2, len(packed) - 1, len(packed) - 4):
@@ -168,7 +168,7 @@ def test_reading_begins_at_any_member_and_finds_the_same() -> None:
         assert again[0].first == record
 
 
-def test_what_a_file_is_follows_from_what_comes_first_in_it() -> None:
+def test_file_kind_follows_from_its_first_recognisable_part() -> None:
     random_records = [random.Random(n).randbytes(500) for n in range(5)]
     stored = gzip.compress(framed(random_records), 0)  # the frames stand in it as they are
     assert recognise(b"garbage" + framed(random_records)) == ""
@@ -179,7 +179,7 @@ def test_what_a_file_is_follows_from_what_comes_first_in_it() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(["GZIP", "ZLIB"]))
-def test_no_random_bytes_crash_it(data: bytes, type: str) -> None:
+def test_random_bytes_never_crash_member_salvage(data: bytes, type: str) -> None:
     front = b"\x1f\x8b\x08\x00" if type == "GZIP" else b"\x78\x9c"
     for content in (data, front + data):
         assert salvaged(content, 20, type)[0] == []

@@ -52,7 +52,7 @@ def salvaged(data: bytes, step: int = 1 << 20, **options: object) -> tuple[list[
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
-def test_a_stream_without_damage_comes_out_as_it_is(step: int) -> None:
+def test_stream_without_damage_comes_out_as_it_is(step: int) -> None:
     records = RECORDS[:3] if step == 1 else RECORDS
     assert salvaged(framed(records), step) == (records, [])
     assert salvaged(b"") == ([], [])
@@ -60,21 +60,21 @@ def test_a_stream_without_damage_comes_out_as_it_is(step: int) -> None:
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("place", [0, 5, 8, 11])
-def test_a_record_with_half_a_header_is_given_out(number: int, place: int) -> None:
+def test_record_with_half_header_is_given_out(number: int, place: int) -> None:
     data = changed(framed(RECORDS), BORDERS[number] + place)
     assert salvaged(data) == (RECORDS, [Damage(BORDERS[number], 12, "length", number)])
 
 
 @pytest.mark.parametrize("step", [64, 1 << 20])
 @pytest.mark.parametrize("number", [0, 2, 3, 5])
-def test_a_record_whose_data_is_changed_is_lost_and_no_other(number: int, step: int) -> None:
+def test_record_with_changed_data_is_the_only_loss(number: int, step: int) -> None:
     data = changed(framed(RECORDS), BORDERS[number] + 12)
     lost = Damage(BORDERS[number], BORDERS[number + 1] - BORDERS[number], "data", number)
     assert salvaged(data, step) == (RECORDS[:number] + RECORDS[number + 1 :], [lost])
 
 
 @pytest.mark.parametrize("number", [0, 2, 3, 5])
-def test_behind_a_header_that_is_gone_the_next_record_is_found(number: int) -> None:
+def test_next_record_is_found_behind_lost_header(number: int) -> None:
     data = changed(framed(RECORDS), *range(BORDERS[number], BORDERS[number] + 12))
     found, damage = salvaged(data)
     assert found == RECORDS[:number] + RECORDS[number + 1 :]
@@ -83,7 +83,7 @@ def test_behind_a_header_that_is_gone_the_next_record_is_found(number: int) -> N
 
 @settings(deadline=None)
 @given(st.integers(0, 70_405), st.integers(1, 500))
-def test_bytes_that_are_missing_take_along_the_records_they_were_of(place: int, size: int) -> None:
+def test_missing_bytes_lose_only_the_records_they_touch(place: int, size: int) -> None:
     # Not so many as a few records have: then another header stands where the damaged one says, and it is believed.
     assume(size not in {end - begin for begin in BORDERS for end in BORDERS} or place in BORDERS)
     data = framed(RECORDS)
@@ -111,18 +111,18 @@ def test_garbage_between_records_is_passed_over(number: int, garbage: bytes) -> 
     assert damage or found != RECORDS
 
 
-def test_a_torn_tail_is_reported() -> None:
+def test_torn_tail_is_reported() -> None:
     for size in range(70_387, 70_405):
         assert salvaged(framed(RECORDS)[:size]) == (RECORDS[:-1], [Damage(70_386, size - 70_386, "truncated", 5)])
 
 
-def test_a_record_beyond_the_limit_is_lost() -> None:
+def test_record_beyond_limit_is_lost() -> None:
     found, damage = salvaged(framed(RECORDS), max_record_bytes=1000)
     assert found == RECORDS[:3] + RECORDS[4:]
     assert damage == [Damage(353, 70_016, "too_large", 3)]
 
 
-def test_changed_data_is_given_out_where_it_is_not_verified() -> None:
+def test_changed_data_is_returned_without_verification() -> None:
     found, damage = salvaged(changed(framed([b"abc", b"xyz"]), 13, 19), verify=False)
     assert found == [b"a#c", b"xyz"]
     assert damage == [Damage(19, 12, "length", 1)]
@@ -140,7 +140,7 @@ class TestARecordThatHoldsFrames:
     def test_is_given_out_while_half_its_header_is_whole(self) -> None:
         assert salvaged(changed(framed(NESTED), 22)) == (NESTED, [Damage(22, 12, "length", 1)])
 
-    def test_is_replaced_by_them_and_that_is_told_where_its_header_is_gone(self) -> None:
+    def test_inner_frames_replace_record_with_lost_header_as_ambiguous(self) -> None:
         found, damage = salvaged(changed(framed(NESTED), *range(22, 34)))
         assert found == [b"before", *INNER, b"after"]
         assert damage == [
@@ -149,7 +149,7 @@ class TestARecordThatHoldsFrames:
             Damage(39 + len(framed(INNER)), 4 + 4, "length", 4),
         ]
 
-    def test_is_lost_whole_or_given_out_whole_where_an_index_tells_where_it_ends(self) -> None:
+    def test_index_boundary_keeps_or_loses_record_whole(self) -> None:
         begins = [0, 22, 22 + 16 + len(NESTED[1])]
         found, damage = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=begins)
         assert (found, damage) == (NESTED, [Damage(22, 12, "length", 1)])
@@ -157,18 +157,18 @@ class TestARecordThatHoldsFrames:
         assert found == [b"before", b"after"]
         assert damage == [Damage(22, begins[2] - begins[1], "length", 1)]
 
-    def test_an_index_of_another_file_is_not_believed(self) -> None:
+    def test_index_of_another_file_is_not_believed(self) -> None:
         found, _ = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=[0, 23, 50, 77])
         assert found == [b"before", *INNER, b"after"]
 
-    def test_records_further_apart_than_the_largest_allowed_are_not_in_doubt(self) -> None:
+    def test_records_beyond_largest_size_apart_are_not_ambiguous(self) -> None:
         records = [bytes([n]) * 200 for n in range(20)]
         data = framed(records)
         damaged = changed(data, *range(216, 228), *range(15 * 216, 15 * 216 + 12))
         assert salvaged(damaged)[1][1].reason == "ambiguous"
         assert [each.reason for each in salvaged(damaged, max_record_bytes=2000)[1]] == ["length", "length"]
 
-    def test_is_in_doubt_as_far_as_its_header_says_where_it_is_longer_than_allowed(self) -> None:
+    def test_oversized_record_is_ambiguous_to_its_stated_end(self) -> None:
         found, damage = salvaged(framed(NESTED), max_record_bytes=20)
         assert found == [b"before", *INNER, b"after"]
         assert damage == [
@@ -180,14 +180,14 @@ class TestARecordThatHoldsFrames:
     @pytest.mark.parametrize("limit", [20, 1 << 20])
     @pytest.mark.parametrize("whole", [1, 2, 3])
     @pytest.mark.parametrize("step", [7, 1 << 20])
-    def test_is_in_doubt_where_it_is_torn_behind_one_of_them(self, whole: int, limit: int, step: int) -> None:
+    def test_torn_record_makes_its_inner_frames_ambiguous(self, whole: int, limit: int, step: int) -> None:
         inner = len(framed(INNER[:whole]))
         found, damage = salvaged(framed(NESTED)[: 39 + inner], step, max_record_bytes=limit)
         assert found == [b"before", *INNER[:whole]]
         reason = "too_large" if limit == 20 else "truncated"
         assert damage == [Damage(22, 17, reason, 1), Damage(39, inner, "ambiguous", 1)]
 
-    def test_that_ends_where_its_header_says_puts_nothing_behind_it_in_doubt(self) -> None:
+    def test_oversized_record_with_right_length_leaves_successors_certain(self) -> None:
         records = [b"before", bytes(300), *INNER]
         assert salvaged(framed(records), max_record_bytes=20) == (
             [b"before", *INNER],
@@ -197,9 +197,7 @@ class TestARecordThatHoldsFrames:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=40), st.booleans()), max_size=60), st.integers(1, 400), st.integers(0, 3))
-def test_records_with_bad_data_one_behind_the_other_are_passed_and_the_good_ones_among_them_are_not(
-    drawn: list[tuple[bytes, bool]], step: int, times: int
-) -> None:
+def test_good_records_among_bad_ones_are_salvaged(drawn: list[tuple[bytes, bool]], step: int, times: int) -> None:
     """In any number, so that they are looked at one by one and many at a time."""
     drawn = drawn * 5**times
     stream = bytearray()
@@ -222,9 +220,7 @@ def test_records_with_bad_data_one_behind_the_other_are_passed_and_the_good_ones
         pytest.param(changed(framed([b"", b""]), 13) + b"\xff" * 12, id="bad data and bad headers"),
     ],
 )
-def test_damage_every_few_bytes_is_looked_at_a_few_times_and_no_more(
-    unit: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dense_damage_is_scanned_only_a_few_times(unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
 
     def counted(data: bytes, most: int) -> list[tuple[int, int]]:
@@ -238,7 +234,7 @@ def test_damage_every_few_bytes_is_looked_at_a_few_times_and_no_more(
     assert looked <= 4 * len(data)
 
 
-def test_of_two_lengths_that_half_a_header_may_mean_the_one_whose_data_holds_is_right() -> None:
+def test_half_header_resolves_to_length_whose_data_verifies() -> None:
     """The length is changed to one that ends where a header stands within the record."""
     record = b"a" * 50 + framed([b"inner"])
     data = bytearray(framed([record, b"next"]))
@@ -247,7 +243,7 @@ def test_of_two_lengths_that_half_a_header_may_mean_the_one_whose_data_holds_is_
     assert salvaged(bytes(data)) == ([record, b"next"], [Damage(0, 12, "length", 0)])
 
 
-def test_an_interruption_loses_the_record_that_is_begun_and_finds_the_next() -> None:
+def test_interruption_loses_current_record_and_finds_next() -> None:
     log = DamageLog()
     salvager = FrameSalvager(log.add)
     (run,) = salvager.feed(framed([b"one", b"two"])[:-3])
@@ -260,7 +256,7 @@ def test_an_interruption_loses_the_record_that_is_begun_and_finds_the_next() -> 
     assert log.listed == [Damage(35, 16, "compression", 1)]
 
 
-def test_only_half_of_a_header_is_believed_up_to_16_mib() -> None:
+def test_half_valid_header_is_believed_up_to_16_mib() -> None:
     """Behind garbage whose checksum would mean a record of 200 MB nothing is waited for."""
     length = struct.pack("<Q", 200_000_000)
     data = b"\xff" * 8 + struct.pack("<I", masked_crc32c(length)) + framed(RECORDS)
@@ -270,7 +266,7 @@ def test_only_half_of_a_header_is_believed_up_to_16_mib() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=2000), st.integers(1, 100))
-def test_no_random_bytes_crash_it_and_all_are_accounted_for(data: bytes, step: int) -> None:
+def test_random_bytes_never_crash_salvage_and_all_are_counted(data: bytes, step: int) -> None:
     found, damage = salvaged(data, step)
     lost = sum(each.length for each in damage if each.reason != "ambiguous")
     assert lost + sum(len(record) + 16 for record in found) == len(data)

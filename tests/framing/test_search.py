@@ -53,12 +53,12 @@ def test_headers_are_those_whose_checksum_holds(front: bytes, headers: list[tupl
 
 
 @pytest.mark.parametrize("most", [MOST, 2**32 - 1, 2**32, 2**40])
-def test_a_length_is_believed_up_to_the_limit(most: int) -> None:
+def test_length_is_believed_up_to_limit(most: int) -> None:
     assert find_headers(header(most), most) == [(0, most)]
     assert find_headers(header(most + 1), most) == []
 
 
-def test_the_one_length_whose_checksum_is_zero_is_found_among_zeros() -> None:
+def test_header_with_zero_checksum_is_found_among_zeros() -> None:
     length = length_of(0)
     data = bytes(100) + header(length) + bytes(100)
     assert find_headers(data, 1 << 28) == [(100, length)]
@@ -71,20 +71,20 @@ def test_the_one_length_whose_checksum_is_zero_is_found_among_zeros() -> None:
     st.integers(1, 5000),
     st.integers(0, 10**9),
 )
-def test_a_frame_is_found_behind_anything_whatever_the_split(front: bytes, record: bytes, step: int, base: int) -> None:
+def test_frame_is_found_behind_anything_whatever_split(front: bytes, record: bytes, step: int, base: int) -> None:
     step = max(step, len(record) // 50)
     assert find(front + frame(record) + b"behind", step, base=base) == base + len(front)
 
 
 @pytest.mark.parametrize("claim", [0, 5, 300, 16 << 10, (16 << 10) + 1, 100_000])
 @pytest.mark.parametrize("step", [7, 4096, 1 << 20])
-def test_headers_that_lie_are_passed_over_and_a_frame_that_they_claim_is_found(claim: int, step: int) -> None:
+def test_search_skips_lying_headers_and_finds_claimed_frame(claim: int, step: int) -> None:
     data = header(claim) * 3 + b"stuff" + frame(b"it") + bytes(120_000 if claim > 300 and step > 7 else 300)
     assert find(data, step) == 36 + 5
 
 
 @pytest.mark.parametrize("step", [997, 1 << 20])
-def test_of_frames_within_each_other_the_first_to_begin_is_found(step: int) -> None:
+def test_outermost_of_nested_frames_is_found_first(step: int) -> None:
     inner = frame(b"i" * 20_000)
     outer = frame(b"front" + inner + b"behind")
     assert find(b"x" * 10 + outer, step) == 10
@@ -93,7 +93,7 @@ def test_of_frames_within_each_other_the_first_to_begin_is_found(step: int) -> N
     assert find(b"x" * 10 + bytes(broken), step) == 10 + 12 + 5
 
 
-def test_large_claims_are_checked_from_one_pass_over_the_bytes() -> None:
+def test_large_claims_are_checked_in_one_pass() -> None:
     """Each of many large frames that overlap: those that do not hold are dropped, the one that does is found."""
     source = random.Random(1)
     body = source.randbytes(200_000)
@@ -103,13 +103,13 @@ def test_large_claims_are_checked_from_one_pass_over_the_bytes() -> None:
         assert find(data, step) == len(lies)
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_search_without_whole_frame_returns_no_offset() -> None:
     assert find(random.Random(2).randbytes(5000), 100) is None
     assert find(b"", 1) is None
     assert find(frame(b"cut short")[:-1], 5) is None
 
 
-def test_the_buffer_is_emptied_of_what_no_frame_can_begin_in() -> None:
+def test_search_drops_bytes_that_begin_no_frame() -> None:
     buffer = bytearray()
     search = FrameSearch(buffer, base=0, start=0, max_record_bytes=MOST)
     for _ in range(50):

@@ -22,7 +22,7 @@ def test_everything_flushed_is_kept_and_nothing_after_it(level: int | None, flus
     assert gzip.decompress(torn[:keep] + tail) == flushed
 
 
-def test_the_bytes_of_a_flush_inside_the_data_do_not_mislead() -> None:
+def test_flush_marker_inside_data_does_not_mislead() -> None:
     data = b"\x00\x00\xff\xff" * 50
     compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: as they are
     member = b"".join(compressor.compress([data])) + compressor.flush()
@@ -32,5 +32,5 @@ def test_the_bytes_of_a_flush_inside_the_data_do_not_mislead() -> None:
 
 
 @pytest.mark.parametrize("member", [b"", b"\x1f\x8b", b"no member at all", b"\x1f\x8b\x08\x00" + bytes(5000)])
-def test_what_was_never_flushed_has_nothing_to_keep(member: bytes) -> None:
+def test_member_never_flushed_keeps_no_bytes(member: bytes) -> None:
     assert finish_member(member) == (0, b"")

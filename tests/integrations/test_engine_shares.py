@@ -29,7 +29,7 @@ def write(share: Any, batch: Any, schema: Schema | None = None, part: int = 0) -
     )
 
 
-def test_rows_are_in_the_data_set_from_the_commit_on(tmp_path: Path) -> None:
+def test_rows_appear_only_after_commit(tmp_path: Path) -> None:
     schema = schema_of(TABLE.schema)
     with open_driver_job(tmp_path / "d", job_id="job", schema=schema.to_json()) as job:
         entries = [*write(job.share, TABLE.slice(20), None, 1), *write(job.share, TABLE.slice(0, 20), schema, 0)]
@@ -40,7 +40,7 @@ def test_rows_are_in_the_data_set_from_the_commit_on(tmp_path: Path) -> None:
         assert again.committed is not None
 
 
-def test_a_row_that_does_not_fit_is_named_by_its_number_and_leaves_nothing(tmp_path: Path) -> None:
+def test_bad_row_is_named_and_leaves_no_shard(tmp_path: Path) -> None:
     bodies = [b"x" * 200_000 for _ in range(20)]
     table = pa.table({"id": [*range(19), None], "body": bodies})  # more than a MiB, and so made records in pieces
     schema = Schema({"id": FixedLen((), "int64"), "body": FixedLen((), "bytes")})
@@ -51,7 +51,7 @@ def test_a_row_that_does_not_fit_is_named_by_its_number_and_leaves_nothing(tmp_p
     assert blocking.recover(tmp_path / "d").shards == ()
 
 
-def test_parts_are_dealt_out_in_order_and_by_their_bytes() -> None:
+def test_parts_are_dealt_in_order_and_by_size() -> None:
     parts = tuple(Part(path=f"{n}", compression="", records=1, bytes=size) for n, size in enumerate([4, 1, 1, 1, 1, 4]))
     dealt = groups(parts, 3)
     assert [part for group in dealt for part in group] == list(parts)

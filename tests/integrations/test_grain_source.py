@@ -53,7 +53,7 @@ def test_any_record_and_many(source: RecordDataSource) -> None:
         source[COUNT]
 
 
-def test_the_snapshot_is_printed_and_neither_the_folder_nor_anything_that_changes(numbers: str, tmp_path: Path) -> None:
+def test_source_repr_depends_only_on_snapshot(numbers: str, tmp_path: Path) -> None:
     one, other = RecordDataSource(numbers), pickle.loads(pickle.dumps(RecordDataSource(numbers)))
     other[0]
     assert repr(one) == repr(other)
@@ -68,7 +68,7 @@ def test_the_snapshot_is_printed_and_neither_the_folder_nor_anything_that_change
         each.close()
 
 
-def test_a_file_without_a_manifest_is_printed_as_another_where_it_was_replaced_by_one_of_the_same_size(
+def test_source_repr_changes_after_replacement_of_same_size(
     tmp_path: Path,
 ) -> None:
     shown = []
@@ -97,7 +97,7 @@ def test_threads_that_begin_at_once_open_it_once(source: RecordDataSource, monke
 
 
 @pytest.mark.slow
-def test_processes_that_are_spawned_read_from_one_that_was_in_use(source: RecordDataSource) -> None:
+def test_spawned_processes_read_from_source_in_use(source: RecordDataSource) -> None:
     assert source[0] == b"0"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = [pool.submit(read, source, number).result(60) for number in (7, 8, 9)]
@@ -121,7 +121,7 @@ if child:
 
 
 @pytest.mark.slow
-def test_the_child_of_a_fork_opens_its_own(numbers: str) -> None:
+def test_child_of_fork_opens_its_own(numbers: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
 
 
@@ -132,7 +132,7 @@ def test_closed_it_opens_again(source: RecordDataSource) -> None:
     assert source[2] == b"2"
 
 
-def test_the_newest_versions_are_the_records(tmp_path: Path) -> None:
+def test_newest_versions_are_records(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="write") as writer:
         for number in range(6):
             writer.write(encode_example({"n": number, "date": number % 4}), key=f"k{number % 3}")

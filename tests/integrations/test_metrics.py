@@ -37,7 +37,7 @@ class _Writer:
         return _STATS
 
 
-async def test_totals_are_of_all_writers_and_what_grows_stays_when_they_end(tmp_path: Path) -> None:
+async def test_totals_cover_all_writers_and_keep_counts_of_ended(tmp_path: Path) -> None:
     before = writer_totals()
     async with (
         asyncrec.open_sharded_writer(tmp_path / "a") as first,
@@ -59,7 +59,7 @@ async def test_totals_are_of_all_writers_and_what_grows_stays_when_they_end(tmp_
     assert after.buffered_bytes == before.buffered_bytes
 
 
-async def test_a_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
+async def test_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:
         await writer.write(b"one")
         here = writer.stats()
@@ -69,7 +69,7 @@ async def test_a_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
         assert (await anyio.to_thread.run_sync(writer_totals)).writers >= 1
 
 
-async def test_a_child_of_a_fork_has_no_writers(tmp_path: Path) -> None:
+async def test_child_of_fork_has_no_writers(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:
         await writer.write(b"one")
         child = os.fork()
@@ -79,7 +79,7 @@ async def test_a_child_of_a_fork_has_no_writers(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_a_writer_that_nobody_has_any_more_is_not_kept_and_what_it_counted_is() -> None:
+def test_abandoned_writer_is_collected_but_its_counts_remain() -> None:
     """Of one whose event loop ended beneath it, say: the context was never left."""
     writers = _Writers()
 
@@ -100,7 +100,7 @@ def test_a_writer_that_nobody_has_any_more_is_not_kept_and_what_it_counted_is() 
     assert (writers.totals().writers, writers.totals().records) == (0, 1)
 
 
-def test_a_writer_may_end_while_the_totals_are_added_up() -> None:
+def test_writer_may_end_during_summation_of_totals() -> None:
     """The collector may end it, on the thread that adds up."""
     writers = _Writers()
 
@@ -161,7 +161,7 @@ async def test_prometheus_scrapes_them(tmp_path: Path) -> None:
         registry.register(Collector())
 
 
-async def test_the_board_and_the_alerts_name_metrics_that_are_there() -> None:
+async def test_dashboard_and_alerts_use_only_existing_metrics() -> None:
     monitoring = Path(__file__).parents[2] / "examples/monitoring"
     board = json.loads((monitoring / "grafana.json").read_text())
     rules = yaml.safe_load((monitoring / "alerts.yml").read_text())["groups"][0]["rules"]

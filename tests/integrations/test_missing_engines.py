@@ -19,7 +19,7 @@ import pytest
         ("spark", "pyspark"),
     ],
 )
-def test_an_integration_without_its_library_says_how_to_install_it(
+def test_missing_library_error_names_the_extra_to_install(
     extra: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = f"asyncrec.integrations.{extra}"

@@ -40,7 +40,7 @@ def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -
         (1, 2, 0, 3, (1, 6)), (1, 2, 2, 3, (5, 6)), (1, 2, 0, 1, (1, 2)),
     ],
 )  # fmt: skip
-def test_a_share_is_dealt_to_ranks_first_and_then_to_their_workers(
+def test_shares_are_dealt_to_ranks_then_to_their_workers(
     monkeypatch: pytest.MonkeyPatch,
     rank: int | None,
     ranks: int,
@@ -60,7 +60,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, method: str, *place: Any) -> Any
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_no_two_workers_share_a_batch_however_many_each_rank_has(workers: list[int]) -> None:
+def test_workers_never_share_a_batch_across_uneven_ranks(workers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         shares = [
             with_torch(patch, "fork", rank, len(workers), worker, count).worker_shard()
@@ -72,7 +72,7 @@ def test_no_two_workers_share_a_batch_however_many_each_rank_has(workers: list[i
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_spawned_worker_that_nobody_told_its_rank_fails(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+def test_spawned_worker_without_rank_fails(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """``torch.distributed`` is not initialised there, and each rank would read everything."""
     torch = with_torch(monkeypatch, method, None, 1, 0, 2)
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_spawned_worker_that_nobody_told_its_rank_fails(monkeypatch: pytest.Mo
         torch.worker_shard()
 
 
-def test_a_dataset_takes_its_rank_to_a_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_takes_its_rank_to_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_stream(worker: tuple[int, int]) -> Any:
         raise AssertionError(worker)
 
@@ -93,7 +93,7 @@ def test_a_dataset_takes_its_rank_to_a_spawned_worker(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_without_the_framework_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch, framework: str) -> None:
+def test_missing_framework_error_names_package_to_install(monkeypatch: pytest.MonkeyPatch, framework: str) -> None:
     monkeypatch.setitem(sys.modules, framework, None)
     monkeypatch.delitem(sys.modules, f"asyncrec.integrations.{framework}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install"):

@@ -216,11 +216,11 @@ def boundaries(module: Any, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_differs_where_the_list_says_so(name: str, tmp_path: Path) -> None:
+def test_datum_comparison_differs_only_as_listed(name: str, tmp_path: Path) -> None:
     original, here = outcome(CHECKS[name], theirs, tmp_path / "theirs"), outcome(CHECKS[name], mine, tmp_path / "ours")
     assert same(original, here) == (name not in named("datum")), f"{original!r} there, {here!r} here"
 
 
-def test_the_list_names_no_check_that_is_not_there() -> None:
+def test_list_names_no_check_that_is_not_there() -> None:
     assert named("datum") <= CHECKS.keys()
     assert len(CHECKS) == listed("datum")["compared"]

@@ -353,15 +353,15 @@ def compare(name: str, check: Check, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_does_what_tensorboardx_does(name: str, tmp_path: Path) -> None:
+def test_outcomes_match_tensorboardx_except_as_listed(name: str, tmp_path: Path) -> None:
     compare(name, CHECKS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", S3_CHECKS)
-def test_it_does_with_s3_what_tensorboardx_does(name: str, tmp_path: Path, s3: None) -> None:
+def test_s3_outcomes_match_tensorboardx_except_as_listed(name: str, tmp_path: Path, s3: None) -> None:
     compare(name, S3_CHECKS[name], tmp_path)
 
 
-def test_each_difference_is_checked() -> None:
+def test_every_listed_difference_is_checked() -> None:
     assert named("tensorboardx") <= {*CHECKS, *S3_CHECKS}
     assert len(CHECKS) + len(S3_CHECKS) == listed("tensorboardx")["compared"]

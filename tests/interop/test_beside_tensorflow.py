@@ -252,12 +252,12 @@ CHECKS: dict[str, Check] = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_does_what_tensorflow_does(name: str, tmp_path: Path) -> None:
+def test_outcomes_match_tensorflow_except_as_listed(name: str, tmp_path: Path) -> None:
     theirs = outcome(CHECKS[name], original, tmp_path / "theirs")
     mine = outcome(CHECKS[name], ours, tmp_path / "ours")
     assert same(theirs, mine) == (name not in named("tensorflow")), f"{theirs!r:.300}, and here {mine!r:.300}"
 
 
-def test_each_difference_is_checked() -> None:
+def test_every_listed_difference_is_checked() -> None:
     assert named("tensorflow") <= CHECKS.keys()
     assert len(CHECKS) == listed("tensorflow")["compared"]

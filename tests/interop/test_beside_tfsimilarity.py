@@ -145,12 +145,12 @@ def in_a_graph(module: Any, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_differs_where_the_list_says_so(theirs: Any, name: str, tmp_path: Path) -> None:
+def test_tfsimilarity_comparison_differs_only_as_listed(theirs: Any, name: str, tmp_path: Path) -> None:
     original = outcome(CHECKS[name], theirs, tmp_path / "theirs")
     mine = outcome(CHECKS[name], ours, tmp_path / "ours")
     assert same(original, mine) == (name not in named("tfsimilarity")), f"{original!r} there, {mine!r} here"
 
 
-def test_the_list_names_no_check_that_is_not_there() -> None:
+def test_list_names_no_check_that_is_not_there() -> None:
     assert named("tfsimilarity") <= CHECKS.keys()
     assert len(CHECKS) == listed("tfsimilarity")["compared"]

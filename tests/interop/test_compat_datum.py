@@ -111,7 +111,7 @@ def test_our_split_stands_beside_theirs_in_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_it_is_a_dataset_of_padded_batches_that_a_model_takes(tmp_path: Path, shuffle: bool) -> None:
+def test_dataset_gives_padded_batches_that_train_a_model(tmp_path: Path, shuffle: bool) -> None:
     write_ours(tmp_path)
     configs = DatasetConfigs(batch_size_train=16, drop_remainder=False)
     dataset = load(tmp_path, configs).train_fn(repeat=2, shuffle=shuffle)
@@ -214,7 +214,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_with_one_configuration_both_give_the_same(pictures: str, name: str) -> None:
+def test_datasets_of_equal_configuration_match_datum(pictures: str, name: str) -> None:
     """Values, order, shapes, types, cardinality; read twice, repeated, shuffled or not, of parts of splits."""
     found = []
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
@@ -236,7 +236,7 @@ def test_with_one_configuration_both_give_the_same(pictures: str, name: str) -> 
             assert _values(ours) == _values(expected)
 
 
-def test_the_files_are_read_as_configured(pictures: str) -> None:
+def test_files_are_read_as_configured(pictures: str) -> None:
     found = []
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
         configs.batch_size_train = 1
@@ -293,7 +293,7 @@ def test_tensorflows_padding_is_a_padding(pictures: str) -> None:
     )
 
 
-def test_a_cache_is_used(pictures: str, tmp_path: Path) -> None:
+def test_cache_is_used(pictures: str, tmp_path: Path) -> None:
     """datum fails: it asks its configurations for a method that they do not have."""
     configs = DatasetConfigs(cache=True, cache_filename=str(tmp_path / "cache"), use_datum_padding=True)
     dataset = load(pictures, configs).val_fn()
@@ -301,7 +301,7 @@ def test_a_cache_is_used(pictures: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("cache*"))
 
 
-def test_images_of_every_mode_have_the_shape_that_pillow_shows() -> None:
+def test_image_shapes_of_every_mode_match_pillow() -> None:
     for mode, kind in [*((mode, "PNG") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")), ("CMYK", "JPEG")]:
         for progressive in (False, True):
             file = io.BytesIO()
@@ -325,7 +325,7 @@ def test_boundaries_and_numbers_of_shards_are_datums() -> None:
         assert shard_count(size, records) == shard_utils._get_number_shards(size, records)
 
 
-def test_shards_that_tensorflow_does_not_read_are_read_by_us(tmp_path: Path) -> None:
+def test_shards_unreadable_for_tensorflow_are_read(tmp_path: Path) -> None:
     """And compressed ones, which datum cannot read."""
     for path, options in (("memory://of-datum/set", {}), (str(tmp_path), {"compression": "GZIP", "num_shards": 3})):
         TFRecordWriter(generator, None, path, "train", COUNT, ["m"], writer_options=options).create_records()
@@ -337,7 +337,7 @@ def test_shards_that_tensorflow_does_not_read_are_read_by_us(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("instruction", ["train", "train[10%:90%]", "train[-5:]+train[:7]"])
-def test_a_store_gives_several_shards_at_once_in_the_order_of_a_disk(tmp_path: Path, instruction: str) -> None:
+def test_store_interleaves_shards_in_same_order_as_disk(tmp_path: Path, instruction: str) -> None:
     orders = []
     for path in ("memory://of-datum/order", str(tmp_path)):
         options = {"num_shards": 4, "temporary_folder": str(tmp_path)}

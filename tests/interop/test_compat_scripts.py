@@ -134,7 +134,7 @@ for batch in dataset.train_fn("train+val", False):
 
 
 @pytest.mark.timeout(300)
-def test_the_readmes_export_and_its_reading(datum: Path, tmp_path: Path) -> None:
+def test_readmes_export_and_its_reading(datum: Path, tmp_path: Path) -> None:
     """The export's import is in datum's own script; the reading of what either wrote is each one's."""
     export, load = tmp_path / "export.py", tmp_path / "load.py"
     export.write_text(EXPORT)

@@ -44,7 +44,7 @@ def event(step: int, value: float = 0.5) -> event_pb2.Event:
 # -- as tensorboardX tests its own ------------------------------------------------------------------------------------
 
 
-def test_a_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
+def test_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
     writer = RecordWriter(str(tmp_path / "x"))
     writer.write(b"x" * 64)
     writer.close()
@@ -67,7 +67,7 @@ def test_names_are_made_valid() -> None:
     assert make_valid_tf_name("$ave/&sound") == "._ave/_sound"
 
 
-def test_an_event_file_writer_writes_its_version_and_its_events(tmp_path: Path, installed: None) -> None:
+def test_event_file_writer_writes_version_and_events(tmp_path: Path, installed: None) -> None:
     writer = event_file_writer.EventFileWriter(str(tmp_path), filename_suffix=".event_horizon")
     assert type(writer._ev_writer._py_recordio_writer) is RecordWriter
     fake = event(1)
@@ -106,7 +106,7 @@ def test_tensorboards_event_loader_follows_a_file_as_it_grows(tmp_path: Path) ->
     assert [each.step for each in loader.Load()] == [201]
 
 
-def test_a_record_of_which_only_a_part_is_there_comes_when_it_is_whole(tmp_path: Path) -> None:
+def test_partial_record_is_loaded_once_complete(tmp_path: Path) -> None:
     """Large ones go to the file before a flush."""
     path = str(tmp_path / "events.out.tfevents.1.host")
     with RecordWriter(path) as writer:
@@ -122,7 +122,7 @@ def test_a_record_of_which_only_a_part_is_there_comes_when_it_is_whole(tmp_path:
         assert early + [each.step for each in loader.Load()] == [2]
 
 
-def test_the_accumulator_sees_all_of_a_summary_writers_run(tmp_path: Path, installed: None) -> None:
+def test_accumulator_sees_all_of_summary_writers_run(tmp_path: Path, installed: None) -> None:
     writer = tensorboardX.SummaryWriter(str(tmp_path))
     accumulator = EventAccumulator(str(tmp_path))
     for step in range(5):
@@ -137,7 +137,7 @@ def test_the_accumulator_sees_all_of_a_summary_writers_run(tmp_path: Path, insta
 # -- SummaryWriter on ours --------------------------------------------------------------------------------------------
 
 
-def test_a_summary_writer_writes_to_a_store(installed: None) -> None:
+def test_summary_writer_writes_to_store(installed: None) -> None:
     with tensorboardX.SummaryWriter("memory://compat-summary/logs") as writer:
         writer.add_scalar("loss", 0.25, 7)
     with blocking.open_storage("memory://compat-summary") as store:
@@ -162,7 +162,7 @@ def test_both_write_the_same_events(tmp_path: Path) -> None:
     assert len(theirs) == 100
 
 
-def test_what_was_installed_goes_again_and_factories_come_along(tmp_path: Path) -> None:
+def test_install_keeps_factories_and_is_undone_on_exit(tmp_path: Path) -> None:
     opened = []
 
     class Factory:
@@ -187,7 +187,7 @@ def test_what_was_installed_goes_again_and_factories_come_along(tmp_path: Path) 
     assert len(blocking.read_records(tmp_path / "x")) == 2
 
 
-def test_a_script_that_never_closes_its_summary_writer_keeps_every_event(tmp_path: Path) -> None:
+def test_unclosed_summary_writer_keeps_every_event(tmp_path: Path) -> None:
     """tensorboardX closes it by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
     program = f"""
 from asyncrec import blocking
@@ -218,7 +218,7 @@ def store() -> Iterator[str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("end", "flush_secs"), [("", 120), ("raise KeyError", 120), ("raise SystemExit(3)", 0)])
-def test_a_summary_writer_on_a_store_that_is_never_closed_keeps_every_event(
+def test_unclosed_summary_writer_on_store_keeps_every_event(
     store: str, tmp_path: Path, end: str, flush_secs: int
 ) -> None:
     """tensorboardX's exit handler comes when the objects of stores are closed: its queue is emptied before."""

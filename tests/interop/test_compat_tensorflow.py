@@ -45,7 +45,7 @@ def test_its_names_stand_where_tensorflows_do(place: str) -> None:
     ],
     ids=["none", "gzip", "zlib", "options"],
 )
-def test_each_reads_what_the_other_wrote(tmp_path: Path, options: Any) -> None:
+def test_files_are_interchangeable_with_tensorflow(tmp_path: Path, options: Any) -> None:
     """TensorFlow's own options are taken as they are."""
     for writer, name in ((tf, "ours"), (real, "theirs")):
         with writer.io.TFRecordWriter(str(tmp_path / name), options) as file:
@@ -58,7 +58,7 @@ def test_each_reads_what_the_other_wrote(tmp_path: Path, options: Any) -> None:
     assert list(tf.io.tf_record_iterator(tmp_path / "theirs", options)) == list(RECORDS)
 
 
-def test_an_example_of_one_is_an_example_of_the_other() -> None:
+def test_examples_are_interchangeable_with_tensorflow() -> None:
     def example(tf: Any) -> Any:
         feature = {
             "a": tf.train.Feature(int64_list=tf.train.Int64List(value=[1, -2])),

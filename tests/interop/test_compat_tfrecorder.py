@@ -91,7 +91,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("example_class", [None, ToyExample])
-def test_the_documents_loop_runs_over_a_dataset(saved: str, example_class: Any) -> None:
+def test_documents_loop_runs_over_dataset(saved: str, example_class: Any) -> None:
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath=saved)
     dataset = tf_factory.generate_dataset(tfrecord_filepaths, example_class)
     assert isinstance(dataset, tf.data.Dataset)
@@ -109,7 +109,7 @@ def test_the_documents_loop_runs_over_a_dataset(saved: str, example_class: Any) 
         assert seen == 40
 
 
-def test_the_methods_of_a_dataset_work_on_it_and_a_model_trains(saved: str) -> None:
+def test_dataset_methods_work_and_model_trains(saved: str) -> None:
     paths = tf_factory.get_tfrecord_filepaths(saved)
     dataset = tf_factory.generate_dataset(paths, dataset_num_shuffled_tfrecord_files=10, num_workers=2, worker_index=1)
     pairs = dataset.map(lambda label, data, *rest: (tf.ensure_shape(rest[-1], (6,)), label)).batch(8).repeat(3)
@@ -119,7 +119,7 @@ def test_the_methods_of_a_dataset_work_on_it_and_a_model_trains(saved: str) -> N
     assert sum(len(label) for _, label in pairs) == 60
 
 
-def test_its_records_are_read_by_tensorflow_as_tfrecorder_read_them(saved: str) -> None:
+def test_records_are_parsed_by_tensorflow_as_by_tfrecorder(saved: str) -> None:
     """By ``parse_single_example`` and ``decode_raw``: scalars of one element, arrays as their bytes."""
     features = {
         "label": tf.io.FixedLenFeature((), tf.int64),
@@ -134,7 +134,7 @@ def test_its_records_are_read_by_tensorflow_as_tfrecorder_read_them(saved: str) 
         assert float(example["half"]) == number / 2
 
 
-def test_what_tfrecorder_wrote_is_read_with_the_class(tmp_path: Path) -> None:
+def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
     """Its files hold no shapes beside the arrays, and are numbered: ``0.tfr``."""
 
     class Pair(Example):
@@ -169,7 +169,7 @@ def test_its_scripts_say_over_tensors_what_they_said(
     assert capsys.readouterr().out.splitlines() == script.with_suffix(".out").read_text().splitlines()
 
 
-def test_records_are_parsed_in_a_graph_and_a_missing_field_is_0(saved: str) -> None:
+def test_graph_parsing_fills_missing_fields_with_zero(saved: str) -> None:
     """``dataset.map(Example.parse_from_string)``, which TFRecorder's ``generate_dataset`` did."""
     paths = tf_factory.get_tfrecord_filepaths(saved)
     ours = [tuple(value.numpy() for value in values) for values in tf_factory.generate_dataset(paths, ToyExample)]
@@ -219,14 +219,14 @@ def test_damage_is_a_data_loss_error(saved: str, example_class: Any) -> None:
         list(tf_factory.generate_dataset([str(path)], example_class))
 
 
-def test_a_file_that_is_missing_is_told_when_it_is_read_and_no_files_are_no_examples(tmp_path: Path) -> None:
+def test_missing_file_fails_on_read_but_empty_list_works(tmp_path: Path) -> None:
     dataset = tf_factory.generate_dataset(str(tmp_path / "0.tfr"), ToyExample)
     with pytest.raises(tf.errors.NotFoundError):
         list(dataset)
     assert list(tf_factory.generate_dataset([], ToyExample)) == []
 
 
-def test_an_overridden_parse_from_string_is_called(saved: str) -> None:
+def test_overridden_parse_from_string_is_called(saved: str) -> None:
     class Labels(ToyExample):
         @classmethod
         def parse_from_string(cls, serialized_examples: Any) -> Any:
@@ -252,7 +252,7 @@ def test_other_files_give_the_same_examples(saved: str, where: str) -> None:
     assert len(read[0]) == 40
 
 
-def test_the_fields_of_a_declared_class_are_read_exact(tmp_path: Path) -> None:
+def test_fields_of_declared_class_are_read_exact(tmp_path: Path) -> None:
     from asyncrec.example import DeclaredExample
     from asyncrec.example import tfrecordable as declared
 

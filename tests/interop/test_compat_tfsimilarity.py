@@ -61,7 +61,7 @@ def labels(dataset: Any, batches: int | None = None) -> list[list[int]]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_the_parameters_and_their_defaults_are_the_documents() -> None:
+def test_parameters_and_their_defaults_are_documents() -> None:
     parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
     shown = {each.name: each.default for each in parameters if each.kind is not each.KEYWORD_ONLY}
     required = inspect.Parameter.empty
@@ -72,7 +72,7 @@ def test_the_parameters_and_their_defaults_are_the_documents() -> None:
     }  # fmt: skip
 
 
-def test_it_is_a_dataset_of_what_the_function_gives(shards: str) -> None:
+def test_sampler_is_endless_dataset_of_deserialised_batches(shards: str) -> None:
     dataset = TFRecordDatasetSampler(shards, deserialize)
     assert isinstance(dataset, tf.data.Dataset)
     image, label = dataset.element_spec
@@ -80,7 +80,7 @@ def test_it_is_a_dataset_of_what_the_function_gives(shards: str) -> None:
     assert [len(batch) for batch in labels(dataset, 30)] == [32] * 30  # for ever: 320 records are 10 batches
 
 
-def test_what_tensorflow_does_not_do_we_do(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampler_reads_stores_and_extra_arguments_without_tf_data(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that it does not read, and our own arguments."""
     for path in Path(shards).iterdir():
         blocking.write_records(f"memory://of-similarity/shards/{path.name}", blocking.read_records(path))
@@ -100,7 +100,7 @@ def test_what_tensorflow_does_not_do_we_do(shards: str, monkeypatch: pytest.Monk
 # -- a model ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_keras_model_trains_on_it_for_an_epoch(shards: str) -> None:
+def test_keras_model_trains_on_it_for_epoch(shards: str) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(CLASSES)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
@@ -116,7 +116,7 @@ def test_a_keras_model_trains_on_it_for_an_epoch(shards: str) -> None:
 # -- its parameters ---------------------------------------------------------------------------------------------------
 
 
-def test_examples_come_in_blocks_of_a_class_from_each_shard_in_turn(shards: str) -> None:
+def test_examples_alternate_between_shards_in_class_blocks(shards: str) -> None:
     for batch in labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=1, seed=3)):
         pairs = [tuple(batch[at : at + 2]) for at in range(0, 32, 2)]
         assert all(one == other for one, other in pairs)
@@ -124,7 +124,7 @@ def test_examples_come_in_blocks_of_a_class_from_each_shard_in_turn(shards: str)
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-def test_compression_is_as_told(tmp_path: Path, compression: str) -> None:
+def test_compression_must_match_the_argument(tmp_path: Path, compression: str) -> None:
     write_shards(tmp_path, [10, 10], compression)
     dataset = TFRecordDatasetSampler(str(tmp_path), deserialize, compression=compression, num_repeat=2)
     assert sum(map(len, labels(dataset))) == 40
@@ -140,7 +140,7 @@ def test_other_options_change_no_record(shards: str) -> None:
         assert Counter(label for batch in found for label in batch) == dict.fromkeys(range(CLASSES), 40)
 
 
-def test_shards_of_another_suffix_are_none_of_it(tmp_path: Path) -> None:
+def test_shards_with_other_suffix_are_ignored(tmp_path: Path) -> None:
     write_shards(tmp_path, [10])
     (tmp_path / "shard-000.tfrec").rename(tmp_path / "shard-000.tfrecord")
     with pytest.raises(tf.errors.InvalidArgumentError, match="no shard matches"):
@@ -149,7 +149,7 @@ def test_shards_of_another_suffix_are_none_of_it(tmp_path: Path) -> None:
     assert found == [[0] * 10]
 
 
-def test_numbers_that_cannot_be_are_told_at_once(shards: str) -> None:
+def test_impossible_numbers_are_refused_at_once(shards: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="Batch size must be greater than zero"):
         TFRecordDatasetSampler(shards, deserialize, batch_size=0)
     with pytest.raises(ValueError, match="example_per_class"):
@@ -159,7 +159,7 @@ def test_numbers_that_cannot_be_are_told_at_once(shards: str) -> None:
 # -- its faults -------------------------------------------------------------------------------------------------------
 
 
-def test_the_classes_of_a_batch_are_distinct_though_shards_mix_them(tmp_path: Path) -> None:
+def test_batch_classes_are_balanced_despite_mixed_shards(tmp_path: Path) -> None:
     """TensorFlow Similarity has a batch's classes be whatever the shards hold."""
     for shard in range(3):
         records = [asyncrec.encode_example({"image": [0.0] * 4, "label": n * 7 % CLASSES}) for n in range(400)]
@@ -169,7 +169,7 @@ def test_the_classes_of_a_batch_are_distinct_though_shards_mix_them(tmp_path: Pa
         assert sorted(Counter(batch).values()) == [2, 2, 2, 2]
 
 
-def test_shards_of_unequal_length_leave_no_tail_of_a_single_class(tmp_path: Path) -> None:
+def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
     """There, the longest shard's class filled the last batches alone."""
     write_shards(tmp_path, [10, 10, 10, 200])
     plain = labels(TFRecordDatasetSampler(str(tmp_path), deserialize, batch_size=8, num_repeat=1))
@@ -179,13 +179,13 @@ def test_shards_of_unequal_length_leave_no_tail_of_a_single_class(tmp_path: Path
     assert len(balanced) == 5
 
 
-def test_the_order_of_the_shards_has_a_seed(shards: str) -> None:
+def test_order_of_shards_has_seed(shards: str) -> None:
     """There, it had none."""
     found = [labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=2, seed=seed)) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
 
 
-def test_more_shards_than_files_may_be_open_are_no_crash(tmp_path: Path) -> None:
+def test_shards_beyond_open_file_limit_are_read(tmp_path: Path) -> None:
     """Its document warns: "Can cause segv if too many shards". With a seed the shards are read by us."""
     write_shards(tmp_path, [2] * 600)
     program = f"""
@@ -238,7 +238,7 @@ def test_its_own_test_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"async_cycle": True}, {"shards_per_cycle": 2}, {"seed": 3}])
-def test_of_two_workers_each_gets_its_share(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_workers_split_records_between_them(tmp_path: Path, options: dict[str, Any]) -> None:
     """By the policy that a strategy has unless told otherwise: by file where tf.data reads, else by batch."""
     from tensorflow.python.data.experimental.ops import distribute
 
@@ -344,7 +344,7 @@ def test_for_ever_is_known_to_be_for_ever(tmp_path: Path, num_repeat: int | None
     assert len(numbers(dataset.take(6))) == 192
 
 
-def test_an_iterator_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_iterator_goes_on_from_checkpoint(tmp_path: Path) -> None:
     tf.random.set_seed(5)
     iterator = iter(TFRecordDatasetSampler(numbered(tmp_path / "shards"), to_number, batch_size=4))
     checkpoint = tf.train.Checkpoint(iterator=iterator)

@@ -100,7 +100,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("against", "failing"), [("datum", {}), ("ours", ON_OURS)])
-def test_it_passes_but_for_what_is_listed(suite: Path, against: str, failing: dict[str, str]) -> None:
+def test_datum_suite_passes_except_listed_tests(suite: Path, against: str, failing: dict[str, str]) -> None:
     files = [f"tests/test_{name}.py" for name in SUITES]
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "SUITE": against, "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -53,7 +53,7 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else list(value.tolist())
 
 
-def test_what_we_encode_tensorflow_parses_to_the_same_and_the_other_way_round() -> None:
+def test_examples_round_trip_with_tensorflow_both_ways() -> None:
     rng = np.random.default_rng(0)
     for _ in range(COUNT):
         names = {"".join(rng.choice(list("abé𐀀"), int(rng.integers(0, 4)))) for _ in range(int(rng.integers(0, 6)))}
@@ -88,14 +88,14 @@ def test_sequence_examples_go_both_ways() -> None:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
-def test_the_small_floats_that_models_use_go_in_as_floats(dtype: Any) -> None:
+def test_small_model_floats_are_encoded_as_floats(dtype: Any) -> None:
     """TensorFlow brings ml_dtypes; we know its types by their names."""
     array = np.array([[0.5, -1.5], [2, 0]]).astype(dtype)
     assert decode_example(encode_example({"x": array}))["x"].tolist() == [0.5, -1.5, 2, 0]
     assert decode_example(encode_example({"x": array[0, 1]}))["x"].tolist() == [-1.5]
 
 
-def test_the_messages_of_both_live_in_one_process() -> None:
+def test_messages_of_both_live_in_one_process() -> None:
     assert Example.DESCRIPTOR.full_name != tf.train.Example.DESCRIPTOR.full_name
     data = encode_example({"a": 1})
     assert Example.FromString(data).SerializeToString() == tf.train.Example.FromString(data).SerializeToString()
@@ -103,7 +103,7 @@ def test_the_messages_of_both_live_in_one_process() -> None:
 
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("writer", ["ours", "tensorflow"])
-def test_a_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> None:
+def test_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> None:
     rng = np.random.default_rng(2)
     records = [
         encode_example(
@@ -151,7 +151,7 @@ def test_a_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> N
     assert tuple(parsed["sparse"].dense_shape.numpy()) == ours["sparse"].dense_shape
 
 
-def test_feature_lists_are_what_parse_sequence_example_makes_of_them() -> None:
+def test_feature_lists_decode_as_by_parse_sequence_example() -> None:
     frames = np.arange(6, dtype=np.float32).reshape(3, 2)
     record = encode_sequence_example({"id": 1}, {"frames": frames, "words": [["a", "b"], [], ["c"]]})
     context, lists = tf.io.parse_single_sequence_example(

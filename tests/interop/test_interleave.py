@@ -16,7 +16,7 @@ async def ours(paths: list[str], cycle: int, block: int, reads: int) -> list[byt
         return [record for batch in [batch async for batch in stream.batches(50)] for record in batch]
 
 
-def test_three_hundred_random_cases_are_in_the_order_of_tensorflow(tmp_path: Path) -> None:
+def test_interleave_order_matches_tensorflow_in_random_cases(tmp_path: Path) -> None:
     source = random.Random(8)
     shards = []
     for number in range(12):

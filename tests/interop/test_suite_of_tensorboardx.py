@@ -44,7 +44,7 @@ def outcomes(folder: Path, *plugin: str) -> dict[str, str]:
 
 
 @pytest.mark.timeout(600)  # its tests sleep for minutes
-def test_what_passes_on_tensorboardx_passes_on_ours(tmp_path: Path) -> None:
+def test_tests_passing_on_tensorboardx_pass_on_asyncrec(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         theirs = pool.submit(outcomes, tmp_path / "theirs")
         ours = pool.submit(outcomes, tmp_path / "ours", "-p", "installed_tensorboardx")

@@ -48,7 +48,7 @@ def test_both_write_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
-def test_events_written_by_its_summary_writer_go_through_asyncrec_unchanged(tmp_path: Path) -> None:
+def test_summary_writer_events_pass_through_unchanged(tmp_path: Path) -> None:
     """Read by us, written again by us, and read by TensorFlow as events."""
     with SummaryWriter(str(tmp_path)) as summary:
         for step in range(100):

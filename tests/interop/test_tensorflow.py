@@ -109,7 +109,7 @@ def test_asyncrec_reads_what_tensorflow_wrote(tmp_path: Path, records: list[byte
     assert asyncrec_reads(tmp_path / "theirs") == records
 
 
-def test_without_compression_the_files_are_the_same_byte_for_byte(tmp_path: Path, records: list[bytes]) -> None:
+def test_uncompressed_files_match_tensorflow_byte_for_byte(tmp_path: Path, records: list[bytes]) -> None:
     asyncrec_wrote(tmp_path / "ours", records)
     tensorflow_wrote(tmp_path / "theirs", records, "")
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
@@ -123,7 +123,7 @@ def test_tensorflow_reads_all_members_of_a_gzip_file(tmp_path: Path) -> None:
     assert tensorflow_reads(tmp_path / "ours", "GZIP", buffer_size=1000) == records
 
 
-def test_asyncrec_reads_all_members_of_a_file_joined_from_tensorflows(tmp_path: Path) -> None:
+def test_members_of_joined_tensorflow_files_are_all_read(tmp_path: Path) -> None:
     parts = [[b"a", b""], [], [bytes(MIB)], [b"z" * 17]]
     for number, part in enumerate(parts):
         tensorflow_wrote(tmp_path / f"{number}", part, "GZIP")
@@ -159,7 +159,7 @@ def test_asyncrec_reads_what_tensorflow_flushed_while_writing(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_tensorflow_reads_its_own_file_after_asyncrec_appended_to_it(tmp_path: Path, compression: str) -> None:
+def test_tensorflow_reads_file_after_asyncrec_appends(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "shared"
     tensorflow_wrote(path, [b"first", b""], compression)
     asyncrec_wrote(path, [b"second", b"", bytes(MIB)], mode="a", compression=compression)
@@ -195,7 +195,7 @@ def test_tensorflow_finds_the_same_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"num_shards": 5}, {"max_shard_records": 700}, {"max_shard_bytes": 2 * MIB, "open_shards": 3}], ids=str
 )
-def test_tf_data_reads_a_sharded_data_set_by_a_glob(tmp_path: Path, compression: str, options: dict[str, int]) -> None:
+def test_tf_data_reads_sharded_data_set_by_glob(tmp_path: Path, compression: str, options: dict[str, int]) -> None:
     """The glob meets the shards and nothing else, though index, keys and manifest lie beside them."""
     records = [b"%d:" % i + bytes(i % 3000) for i in range(5000)]
 

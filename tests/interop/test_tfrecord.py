@@ -55,7 +55,7 @@ def read(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("compression", "theirs"), [("", None), ("GZIP", "gzip")])
-def test_it_reads_what_asyncrec_wrote(tmp_path: Path, compression: str, theirs: str | None) -> None:
+def test_tfrecord_reads_files_written_by_asyncrec(tmp_path: Path, compression: str, theirs: str | None) -> None:
     async def main() -> None:
         await asyncrec.write_records(str(tmp_path / "ours"), records(), compression=compression)
 
@@ -85,7 +85,7 @@ def test_our_index_is_its_index_byte_for_byte(tmp_path: Path) -> None:
         assert index_of(shard).read_bytes() == theirs.read_bytes()
 
 
-def test_it_splits_a_shard_among_workers_by_our_index(tmp_path: Path) -> None:
+def test_workers_split_shard_by_asyncrec_index(tmp_path: Path) -> None:
     for shard in write_shards(tmp_path):
         index = index_of(shard)
         parts = [
@@ -96,7 +96,7 @@ def test_it_splits_a_shard_among_workers_by_our_index(tmp_path: Path) -> None:
         assert [record for part in parts for record in part] == read(shard)
 
 
-def test_the_first_columns_of_a_gzip_index_are_offsets_and_sizes_in_the_members_output(tmp_path: Path) -> None:
+def test_gzip_index_lists_frame_sizes_in_second_column(tmp_path: Path) -> None:
     """NumPy, which `tfrecord` reads an index with, reads the third column too."""
     for shard in write_shards(tmp_path, "GZIP"):
         index = np.loadtxt(index_of(shard), dtype=np.int64)

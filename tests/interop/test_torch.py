@@ -49,9 +49,7 @@ def flat(loader: object) -> list[int]:
 
 
 @WORKERS
-def test_workers_together_give_every_record_once_each_epoch_in_another_order(
-    numbers: str, workers: int, method: str | None
-) -> None:
+def test_workers_yield_every_record_once_per_reshuffled_epoch(numbers: str, workers: int, method: str | None) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
     loader = DataLoader(
         dataset, batch_size=None, num_workers=workers, multiprocessing_context=method, persistent_workers=workers > 0
@@ -72,9 +70,7 @@ def test_any_stream_is_dealt_to_the_workers(numbers: str, workers: int, method: 
 
 
 @WORKERS
-def test_a_map_style_dataset_gives_the_batches_that_the_sampler_asks_for(
-    numbers: str, workers: int, method: str | None
-) -> None:
+def test_map_style_dataset_serves_sampled_batches(numbers: str, workers: int, method: str | None) -> None:
     dataset = RecordDataset(numbers, transform=int)
     assert len(dataset) == COUNT
     assert dataset[-1] == dataset[COUNT - 1]
@@ -84,7 +80,7 @@ def test_a_map_style_dataset_gives_the_batches_that_the_sampler_asks_for(
     assert sorted(flat(loader)) == list(range(COUNT))
 
 
-def test_what_is_sent_to_a_worker_holds_nothing_open_and_the_same_snapshot(numbers: str) -> None:
+def test_pickled_dataset_keeps_snapshot_after_growth(numbers: str) -> None:
     dataset = RecordDataset(numbers, transform=int)
     assert dataset[0] != dataset[1]  # it is open here
     with blocking.open_sharded_writer(numbers, max_shard_records=10) as writer:
@@ -95,7 +91,7 @@ def test_what_is_sent_to_a_worker_holds_nothing_open_and_the_same_snapshot(numbe
 
 
 @WORKERS
-def test_all_workers_and_epochs_read_the_snapshot_that_was_sent(
+def test_workers_and_epochs_read_the_same_snapshot(
     numbers: str, workers: int, method: str | None, tmp_path: Path
 ) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1, cache=tmp_path / "cache")
@@ -110,7 +106,7 @@ def test_all_workers_and_epochs_read_the_snapshot_that_was_sent(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("given", [0, 1, 7, 31, 32])
-def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:
+def test_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:
     def loader() -> StatefulDataLoader:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
@@ -128,7 +124,7 @@ def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: 
 
 
 @pytest.mark.parametrize("workers", [(0, 2), (2, 3), (3, 1), (3, 0)])
-def test_a_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
+def test_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
     def loader(count: int) -> tuple[ShuffledDataset, DataLoader]:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return dataset, DataLoader(dataset, batch_size=None, num_workers=count, persistent_workers=count > 0)
@@ -161,7 +157,7 @@ def test_a_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tu
     assert list(batches) == whole[2]
 
 
-def test_the_epoch_of_a_loaded_state_may_be_set_or_not(numbers: str) -> None:
+def test_loaded_state_works_with_or_without_set_epoch(numbers: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, seed=1)
     dataset.set_epoch(2)
     rest, state = list(dataset)[5:], dataset.stream_state(5)
@@ -182,7 +178,7 @@ def test_one_rank_gets_every_record_of_an_epoch(numbers: str, workers: int) -> N
     assert len(batches) == len(dataset)
 
 
-def test_a_position_is_one_of_the_data_set_too(numbers: str) -> None:
+def test_position_is_one_of_data_set_too(numbers: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, seed=1)
     dataset.set_epoch(3)
     everything = list(dataset)
@@ -192,7 +188,7 @@ def test_a_position_is_one_of_the_data_set_too(numbers: str) -> None:
         assert list(stream.batches(BATCH)) == everything[5:]
 
 
-def test_a_state_that_does_not_fit_is_refused_before_the_loop(numbers: str) -> None:
+def test_unfit_state_is_refused_before_iteration(numbers: str) -> None:
     def made(**options: object) -> ShuffledDataset:
         return ShuffledDataset(numbers, **{"batch_size": BATCH, "seed": 1} | options)
 
@@ -237,7 +233,7 @@ def test_arguments_are_checked_when_a_dataset_is_made(numbers: str, tmp_path: Pa
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
-def test_the_length_is_that_of_an_epoch_by_any_number_of_workers(numbers: str, workers: int, uneven: str) -> None:
+def test_length_of_epoch_is_independent_of_workers(numbers: str, workers: int, uneven: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=100, transform=to_ints, uneven=uneven)
     loader = DataLoader(dataset, batch_size=None, num_workers=workers)
     assert len(loader) == len(dataset) == 11
@@ -299,7 +295,7 @@ def of_two_ranks(folder: Path, path: str, kind: str, method: str, workers: tuple
     ("method", "workers"),
     [("fork", (0, 0)), ("fork", (2, 2)), ("spawn", (2, 2)), ("forkserver", (2, 2)), ("fork", (2, 1))],
 )
-def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
+def test_ranks_are_detected_and_share_no_record(
     numbers: str, tmp_path: Path, kind: str, method: str, workers: tuple[int, int]
 ) -> None:
     given = of_two_ranks(tmp_path, numbers, kind, method, workers)
@@ -311,9 +307,7 @@ def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
 
 @pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork")])
 @pytest.mark.parametrize("chosen", [None, 2])
-def test_a_state_of_a_later_epoch_is_gone_on_from(
-    numbers: str, workers: int, method: str | None, chosen: int | None
-) -> None:
+def test_state_of_later_epoch_is_resumed(numbers: str, workers: int, method: str | None, chosen: int | None) -> None:
     def loader(epoch: int | None, **options: object) -> StatefulDataLoader:
         dataset = ShuffledDataset(numbers, **{"batch_size": BATCH, "transform": to_ints, "seed": 1} | options)
         if epoch is not None:

@@ -57,7 +57,7 @@ def test_workers_together_give_each_newest_version_once(pages: str, workers: int
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1), (1, 0)])
-def test_a_loop_over_the_newest_goes_on_with_other_workers(pages: str, before: int, after: int) -> None:
+def test_newest_stream_resumes_with_other_worker_count(pages: str, before: int, after: int) -> None:
     def loader(workers: int) -> tuple[ShuffledDataset, DataLoader[object]]:
         dataset = ShuffledDataset(pages, batch_size=7, transform=numbers, seed=1, newest="date")
         return dataset, DataLoader(dataset, batch_size=None, num_workers=workers)
@@ -73,7 +73,7 @@ def test_a_loop_over_the_newest_goes_on_with_other_workers(pages: str, before: i
 
 
 @WORKERS
-def test_a_map_style_dataset_has_the_newest_versions(pages: str, workers: int, method: str | None) -> None:
+def test_map_style_dataset_has_newest_versions(pages: str, workers: int, method: str | None) -> None:
     dataset = RecordDataset(pages, transform=number, newest="date")
     assert len(dataset) == len(NEWEST)
     assert dataset[-1] == dataset[len(NEWEST) - 1]

@@ -67,7 +67,7 @@ train(epochs=3, workers=workers, path=checkpoint)
 
 
 @pytest.mark.timeout(300)  # six processes load PyTorch, one after the other
-def test_the_loop_of_the_page_goes_on_after_a_kill_with_other_workers(tmp_path: Path) -> None:
+def test_documented_loop_resumes_after_kill_with_other_workers(tmp_path: Path) -> None:
     data, first, loop = blocks_of("train-with-pytorch")[:3]
     assert "def train(" in loop
     begins, calls = data.index("for name, count"), loop.index("accuracy = train(")

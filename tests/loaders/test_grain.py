@@ -41,14 +41,12 @@ def flat(lists: Any) -> list[int]:
     return [number for numbers in lists for number in numbers]
 
 
-def test_it_is_a_source_by_grains_own_protocol(source: RecordDataSource) -> None:
+def test_source_satisfies_grain_protocol(source: RecordDataSource) -> None:
     assert isinstance(source, grain.sources.RandomAccessDataSource)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_shuffled_epoch_gives_each_record_once_in_an_order_of_the_seed(
-    source: RecordDataSource, workers: int
-) -> None:
+def test_shuffled_epoch_gives_each_record_once_by_seed(source: RecordDataSource, workers: int) -> None:
     found = flat(batches(source, workers=workers))
     assert sorted(found) == list(range(COUNT))
     assert found != sorted(found)
@@ -57,7 +55,7 @@ def test_a_shuffled_epoch_gives_each_record_once_in_an_order_of_the_seed(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_goes_on_exactly_in_another_source_over_the_same_snapshot(
+def test_state_resumes_exactly_in_another_source_of_snapshot(
     source: RecordDataSource, numbers: str, workers: int
 ) -> None:
     expected = flat(batches(source, workers=workers))
@@ -98,7 +96,7 @@ def test_grains_older_loader_goes_on_exactly_too(source: RecordDataSource, numbe
     again.close()
 
 
-def test_a_state_of_another_snapshot_is_refused_by_the_loader(source: RecordDataSource, tmp_path: Path) -> None:
+def test_state_of_another_snapshot_is_refused(source: RecordDataSource, tmp_path: Path) -> None:
     state = iter(loader(source, 0)).get_state()
     with blocking.open_sharded_writer(tmp_path / "another" / "numbers") as writer:
         writer.write_many(b"%d" % number for number in range(COUNT))

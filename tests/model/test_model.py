@@ -25,7 +25,7 @@ MOST_WITHOUT = 70_000
 
 @pytest.mark.slow(but=["log-used-twice", "folder-ender", "repeats"])
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_no_state_of_a_configuration_is_wrong(name: str) -> None:
+def test_configuration_reaches_no_wrong_state(name: str) -> None:
     result = run.explore(CONFIGURATIONS[name], most=MOST)
     assert result.wrong == "", "\n".join(result.trace)
     assert result.whole or result.states >= MOST
@@ -33,7 +33,7 @@ def test_no_state_of_a_configuration_is_wrong(name: str) -> None:
 
 @pytest.mark.slow(but=["[fence]", "adopt-in-end", "settle-turn", "whole-look", "sync-before-end"])
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_rule_its_configuration_breaks(rule: str) -> None:
+def test_configuration_breaks_without_its_rule(rule: str) -> None:
     with without([rule]):
         result = run.explore(run.shown_by(rule), most=MOST_WITHOUT)
     assert result.wrong
@@ -66,7 +66,7 @@ def test_mirrored_states_are_one_and_change_no_verdict() -> None:
         assert all(Exploration(replace(twins, twins=each)).explore().wrong for each in (twins.twins, None))
 
 
-def test_a_trace_is_a_shortest_way_to_what_is_wrong() -> None:
+def test_trace_is_a_shortest_path_to_the_error() -> None:
     with without(["list-before-entry"]):
         result = run.explore(CONFIGURATIONS["long-lists"])
     assert [line.partition(":")[0] for line in result.trace] == ["W", "W", "W", "W"]
@@ -74,12 +74,12 @@ def test_a_trace_is_a_shortest_way_to_what_is_wrong() -> None:
     assert "entry(commit" in result.trace[3]
 
 
-def test_a_rule_that_is_not_one_is_refused() -> None:
+def test_rule_that_is_not_one_is_refused() -> None:
     with pytest.raises(ValueError, match="not rules of the model: gravity"), without(["gravity"]):
         pass
 
 
-def test_a_power_cut_leaves_any_part_of_what_was_not_synced() -> None:
+def test_power_cut_keeps_any_subset_of_unsynced_changes() -> None:
     entry, shard = Name("entry", "W", 1), Name("shard", "W", 0)
     store: Store = {shard: Data(("old",))}
     store, _ = change(store, Link(entry, Data(("a",)), content_is_synced=True))
@@ -90,20 +90,20 @@ def test_a_power_cut_leaves_any_part_of_what_was_not_synced() -> None:
     assert {frozenset(each) for each in after_a_power_cut(store)} == {frozenset({entry}), frozenset({entry, shard})}
 
 
-def test_a_file_whose_content_was_not_synced_is_torn() -> None:
+def test_file_whose_content_was_not_synced_is_torn() -> None:
     entry = Name("entry", "W", 0)
     store, _ = change({}, Link(entry, Data(("a",)), content_is_synced=False))
     store, _ = change(store, Sync("entries"))
     assert list(after_a_power_cut(store)) == [{entry: Torn(entry)}]
 
 
-def test_the_page_has_each_rule_with_its_configuration() -> None:
+def test_page_has_each_rule_with_its_configuration() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
     named = {row.split("`")[1]: row.split("`")[-2] for row in rows}
     assert {rule: named.get(rule) for rule in RULES} == {rule: each.shown_by for rule, each in RULES.items()}
     assert named.keys() == RULES.keys()
 
 
-def test_each_rule_is_shown_by_a_configuration_that_is_there() -> None:
+def test_every_rule_names_an_existing_configuration() -> None:
     assert {rule.shown_by for rule in RULES.values()} <= CONFIGURATIONS.keys()
     assert len(CONFIGURATIONS) == len(configurations())

@@ -29,7 +29,7 @@ def unhurried() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_columns_that_each_begin_in_another_record_take_no_more_memory_together_than_the_records_give() -> None:
+def test_columns_begun_in_different_records_take_bounded_memory() -> None:
     names = [f"feature {number:03}" for number in range(200)]
     records = [encode_example({name: np.ones(5000, np.int64)}) for name in names]
     schema = Schema(dict.fromkeys(names, VarLen("int64")))
@@ -43,7 +43,7 @@ def test_columns_that_each_begin_in_another_record_take_no_more_memory_together_
     assert peak < 40 * sum(map(len, records))  # a byte becomes a number of eight, and the columns' counts are beside it
 
 
-def test_a_record_of_many_features_is_read_as_often_as_one_of_few() -> None:
+def test_record_with_many_features_is_decoded_in_linear_time() -> None:
     if not native.FUNCTIONS:
         return
     names = [f"feature {number:03}" for number in range(1000)]
@@ -87,7 +87,7 @@ def test_others_run_while_a_large_example_is_encoded(value: Any) -> None:
 
 
 @pytest.mark.parametrize("raw", [(1, [b"", 3]), (1, [None]), ("", b""), (2**70, b"")])
-def test_what_python_makes_of_a_value_is_checked_before_it_is_read(raw: Any) -> None:
+def test_python_conversion_result_is_checked_before_use(raw: Any) -> None:
     if module is not None:
         with pytest.raises((TypeError, OverflowError)):
             module.encode_example({"a": object()}, True, np.ndarray, lambda value, narrow: raw)
@@ -105,7 +105,7 @@ class _Asked:
 
 
 @pytest.mark.parametrize("name", ["cut_frames", "encode_frames", "encode_index", "fitting", "measure_frames"])
-def test_an_argument_refused_ends_the_reading_of_arguments(name: str) -> None:
+def test_argument_refused_ends_reading_of_arguments(name: str) -> None:
     if module is None:
         return
     after = [_Asked() for _ in range(3)]
@@ -122,7 +122,7 @@ def test_an_argument_refused_ends_the_reading_of_arguments(name: str) -> None:
     assert not any(each.asked for each in after)
 
 
-def test_columns_of_a_batch_grow_where_the_first_record_was_short() -> None:
+def test_batch_columns_grow_beyond_short_first_record() -> None:
     schema = Schema({"a": VarLen("int64"), "b": VarLen("float32"), "c": FixedLen((), "int64")})
     lengths = [1, 0, 3000, 2, 50_000, 7, 100_000, 1]
     records = [encode_example({"a": np.arange(n), "b": np.ones(2 * n, np.float32), "c": n}) for n in lengths]

@@ -34,14 +34,14 @@ def installed(commands: str) -> set[str]:
     return {re.split(r"==| \\", line)[0] for line in lines if line and not line.startswith((" ", "#"))}
 
 
-def test_the_demo_installs_no_framework_and_nothing_that_only_tests_need(checkout: Path) -> None:
+def test_demo_installs_no_framework_or_test_dependency(checkout: Path) -> None:
     found = installed(run_by(checkout, "demo"))
     assert {"-e .[cli,demo]", "-e plugins/asyncrec-report", "anyio", "typer"} <= found
     assert not found & {"scrapy", "crawlee", "pytest", "mypy", "aiobotocore", "-e plugins/asyncrec-scrapy"}
 
 
 @pytest.mark.slow
-def test_the_demo_needs_nothing_more_where_the_tests_ran_but_the_tests_where_the_demo_did(checkout: Path) -> None:
+def test_demo_reuses_test_environment_but_tests_extend_demo_environment(checkout: Path) -> None:
     commands = run_by(checkout, "test")
     assert installed(run_by(checkout, "demo")) <= installed(commands)
     assert {"scrapy", "pytest", "mypy", "-e plugins/asyncrec-scrapy"} <= installed(commands)
@@ -57,13 +57,13 @@ def test_every_plugin_is_among_what_is_ours() -> None:
 
 
 @pytest.mark.parametrize("name", ["ci.txt", "demo.txt", "dist.txt", "pip.txt", "wheels.txt"])
-def test_what_is_locked_has_a_version_and_a_hash(name: str) -> None:
+def test_locked_requirements_have_version_and_hash(name: str) -> None:
     text = (ROOT / "requirements/locked" / name).read_text("utf-8").replace("\\\n", "")
     requirements = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(requirements) > 1
     assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
 
 
-def test_the_demo_has_the_versions_of_the_tests() -> None:
+def test_demo_has_versions_of_tests() -> None:
     demo, tests = ((ROOT / "requirements/locked" / name).read_text("utf-8") for name in ("demo.txt", "ci.txt"))
     assert set(re.findall(r"^\S+==\S+", demo, re.MULTILINE)) <= set(re.findall(r"^\S+==\S+", tests, re.MULTILINE))

@@ -27,7 +27,7 @@ def project(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
-def test_a_distribution_has_the_cores_version_and_addresses_and_needs_no_older_core(path: Path) -> None:
+def test_distribution_shares_version_and_urls_with_core(path: Path) -> None:
     core, own = project(PROJECTS[0]), project(path)
     assert own["version"] == core["version"]
     assert own["urls"] == core["urls"]
@@ -37,7 +37,7 @@ def test_a_distribution_has_the_cores_version_and_addresses_and_needs_no_older_c
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
-def test_what_a_distribution_is_found_by_is_words(path: Path) -> None:
+def test_distribution_keywords_are_plain_words(path: Path) -> None:
     for word in project(path).get("keywords", ()):  # type: ignore[attr-defined]  # a list
         assert str(word).replace(" ", "").isalnum(), word
 
@@ -53,19 +53,19 @@ def test_readme_says_of_every_extra_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
-def test_a_plugin_carries_the_license(path: Path) -> None:
+def test_plugin_carries_license(path: Path) -> None:
     assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
-def test_a_release_changes_the_version_wherever_it_stands(path: Path) -> None:
+def test_release_changes_version_wherever_it_stands(path: Path) -> None:
     text = module("release").with_version(path.read_text("utf-8"), "7.8.9")
     old = str(project(path)["version"])
     assert old not in text
     assert tomllib.loads(text)["project"]["version"] == "7.8.9"
 
 
-def test_a_release_takes_what_is_unreleased_under_its_own_heading() -> None:
+def test_release_moves_unreleased_changes_under_its_heading() -> None:
     changes = "# Changes\n\n## Unreleased\n\n- A thing.\n\n## 0.1.0 (2026-01-01)\n\n- First.\n"
     assert module("release").with_heading(changes, "0.2.0", "2026-02-02") == (
         "# Changes\n\n## Unreleased\n\n## 0.2.0 (2026-02-02)\n\n- A thing.\n\n## 0.1.0 (2026-01-01)\n\n- First.\n"
@@ -73,7 +73,7 @@ def test_a_release_takes_what_is_unreleased_under_its_own_heading() -> None:
 
 
 @pytest.mark.parametrize("changes", ["# Changes\n", "## Unreleased\n\n## 0.1.0\n", "## Unreleased\n"])
-def test_nothing_is_released_that_the_changelog_does_not_tell_of(changes: str) -> None:
+def test_release_without_changelog_entries_is_refused(changes: str) -> None:
     with pytest.raises(ValueError, match="Unreleased"):
         module("release").with_heading(changes, "0.2.0", "2026-02-02")
 
@@ -81,5 +81,5 @@ def test_nothing_is_released_that_the_changelog_does_not_tell_of(changes: str) -
 @pytest.mark.parametrize(
     ("text", "links"), [("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]), ("[a](https://b/c) [d](#e)", [])]
 )
-def test_a_link_that_only_a_checkout_has_is_found(text: str, links: list[str]) -> None:
+def test_link_that_only_checkout_has_is_found(text: str, links: list[str]) -> None:
     assert module("dist").relative_links(text) == links

@@ -99,7 +99,7 @@ class World:
 
 @pytest.mark.slow(but=["1"])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_each_version_resolves_to_what_the_server_had(seed: int) -> None:
+async def test_every_version_resolves_to_served_content(seed: int) -> None:
     world = World(seed)
     for day in range(1, DAYS + 1):
         await world.crawl(day)

@@ -12,7 +12,7 @@ MOST_LINES = 17
 
 
 @pytest.mark.parametrize("client", ["aiohttp", "httpx", "playwright"])
-def test_a_recipe_has_at_most_seventeen_lines(client: str) -> None:
+def test_recipe_has_at_most_seventeen_lines(client: str) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (recipe,) = [block for block in blocks if f"pages.from_{client}" in block]
     assert len([line for line in recipe.splitlines() if line.strip()]) <= MOST_LINES

@@ -109,7 +109,7 @@ def test_httpx() -> None:
 
 
 @pytest.mark.parametrize("client", ["aiohttp", "httpx"])
-def test_an_endless_answer_costs_its_limit(client: str) -> None:
+def test_endless_answer_costs_its_limit(client: str) -> None:
     async def work(root: str) -> None:
         if client == "aiohttp":
             async with aiohttp.ClientSession() as session, session.get(f"{root}/endless") as response:
@@ -123,16 +123,16 @@ def test_an_endless_answer_costs_its_limit(client: str) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 599])
-def test_a_status_that_may_pass_is_temporary(status: int) -> None:
+def test_status_that_may_pass_is_temporary(status: int) -> None:
     assert pages.is_temporary(status)
 
 
 @pytest.mark.parametrize("status", [0, 200, 304, 404, 410, 451, 600])
-def test_a_status_that_stays_is_not_temporary(status: int) -> None:
+def test_status_that_stays_is_not_temporary(status: int) -> None:
     assert not pages.is_temporary(status)
 
 
-def test_a_large_body_that_the_caller_has_read_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_body_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
     def page(*args: Any, **features: Any) -> dict[str, Any]:

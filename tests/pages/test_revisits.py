@@ -44,7 +44,7 @@ def stored(page: dict[str, Any]) -> dict[str, Any]:
     return pages.PAGE.decode(pages.PAGE.encode(page))
 
 
-async def test_a_304_is_a_revisit_of_the_stored_page() -> None:
+async def test_304_is_revisit_of_stored_page() -> None:
     one = first()
     page = stored(not_modified(one))
     assert pages.is_revisit(page)
@@ -54,7 +54,7 @@ async def test_a_304_is_a_revisit_of_the_stored_page() -> None:
     assert page["profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 
-async def test_an_equal_body_is_a_revisit_and_another_is_a_page() -> None:
+async def test_equal_body_becomes_revisit_and_other_body_a_page() -> None:
     one = first()
     same, other = first(date="2026-11-23T00:00:00Z", before=one), first(b"<p>two", before=one)
     assert (same["type"], same["content"], same["digest"]) == ("revisit", b"", one["digest"])
@@ -63,7 +63,7 @@ async def test_an_equal_body_is_a_revisit_and_another_is_a_page() -> None:
     assert other["content"] == b"<p>two"
 
 
-async def test_a_revisit_of_a_revisit_refers_to_the_body() -> None:
+async def test_revisit_of_revisit_refers_to_body() -> None:
     one = first()
     two = not_modified(one)
     three = first(date="2026-11-24T00:00:00Z", before=stored(two))
@@ -91,14 +91,14 @@ async def test_a_revisit_of_a_revisit_refers_to_the_body() -> None:
         "a revisit that refers to nothing",
     ],
 )  # fmt: skip
-async def test_what_cannot_be_found_again_is_stored_whole(parts: dict[str, Any], before: dict[str, Any]) -> None:
+async def test_page_without_retrievable_original_is_stored_whole(parts: dict[str, Any], before: dict[str, Any]) -> None:
     page = first(**parts, before=first(**before))
     assert page == first(**parts)
     assert not pages.is_revisit(page)
 
 
 @pytest.mark.parametrize("before", [b"record", "http://a/", {}, 1])
-async def test_what_is_not_a_page_is_refused(before: Any) -> None:
+async def test_before_argument_must_be_a_page(before: Any) -> None:
     with pytest.raises(TypeError, match="before must be a page"):
         first(before=before)
 
@@ -136,7 +136,7 @@ async def test_conditions_are_asked_for_what_can_be_trusted(
         assert await pages.conditions(dataset, URL) == expected
 
 
-async def test_conditions_of_a_revisit_are_its_own_or_the_originals(tmp_path: Path) -> None:
+async def test_revisit_conditions_come_from_itself_or_its_original(tmp_path: Path) -> None:
     one = first()
     two = not_modified(one)
     three = first(date="2026-11-24T00:00:00Z", headers={"ETag": '"3"'}, before=two)
@@ -150,7 +150,7 @@ async def test_conditions_of_a_revisit_are_its_own_or_the_originals(tmp_path: Pa
         assert known.page == stored(three)
 
 
-async def test_no_conditions_are_asked_for_a_body_that_is_gone(tmp_path: Path) -> None:
+async def test_conditions_are_empty_for_missing_body(tmp_path: Path) -> None:
     """A 304 would give another revisit without a body."""
     await write(tmp_path / "pages", [not_modified(first(), headers=ETAG)])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
@@ -158,7 +158,7 @@ async def test_no_conditions_are_asked_for_a_body_that_is_gone(tmp_path: Path) -
         assert (known, known.page) == ({}, None)
 
 
-async def test_a_resolved_page_is_what_was_crawled(tmp_path: Path) -> None:
+async def test_resolved_page_is_what_was_crawled(tmp_path: Path) -> None:
     one = first()
     whole = first(date="2026-11-23T00:00:00Z", headers={"ETag": '"new"', "Content-Type": "text/html"}, reason="Fine")
     same = pages.page(**{**_parts(whole), "before": one})
@@ -175,7 +175,7 @@ def _parts(page: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in page.items() if name not in ("digest", "content_type", "charset")}
 
 
-async def test_a_resolved_304_has_the_originals_status_and_newer_headers(tmp_path: Path) -> None:
+async def test_resolved_304_has_original_status_and_newer_headers(tmp_path: Path) -> None:
     one = first(headers={**ETAG, "Cache-Control": "no-cache", "Content-Length": "6"}, reason="OK")
     sent = {"ETag": '"1b"', "Age": "5", "Content-Length": "0", "Connection": "close", "Content-Type": "none"}
     await write(tmp_path / "pages", [one, not_modified(one, headers=sent, ip="127.0.0.2")])
@@ -190,7 +190,7 @@ async def test_a_resolved_304_has_the_originals_status_and_newer_headers(tmp_pat
     ]  # fmt: skip
 
 
-async def test_the_body_of_the_right_version_is_found_among_many(tmp_path: Path) -> None:
+async def test_revisit_resolves_to_right_version_among_many(tmp_path: Path) -> None:
     """More than are read at once; two of them in one second."""
     versions = [first(b"%d" % number, date=f"2026-11-22T00:00:{number // 2:02}Z") for number in range(40)]
     revisits = [not_modified(versions[number]) for number in (0, 1, 17, 38, 39)]
@@ -200,7 +200,7 @@ async def test_the_body_of_the_right_version_is_found_among_many(tmp_path: Path)
     assert [page["content"] for page in found] == [b"0", b"1", b"17", b"38", b"39"]
 
 
-async def test_a_body_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
+async def test_missing_body_error_names_the_original(tmp_path: Path) -> None:
     await write(tmp_path / "pages", [first(b"<p>two"), not_modified(first())])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         page = await the_revisit(dataset)
@@ -210,7 +210,7 @@ async def test_a_body_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> 
             await pages.resolve(dataset, [page])
 
 
-async def test_a_body_is_found_in_another_data_set_of_the_pattern(tmp_path: Path) -> None:
+async def test_body_is_found_in_another_data_set_of_pattern(tmp_path: Path) -> None:
     one = first()
     await write(tmp_path / "pages-2026-11-22", [one])
     await write(tmp_path / "pages-2026-11-23", [not_modified(one)])
@@ -219,7 +219,7 @@ async def test_a_body_is_found_in_another_data_set_of_the_pattern(tmp_path: Path
         assert [page["content"] for page in await pages.resolve(dataset, [not_modified(one)])] == [b"<p>one"]
 
 
-async def test_features_of_ones_own_stay_and_older_schemas_are_read(tmp_path: Path) -> None:
+async def test_resolve_keeps_custom_features_and_reads_older_schemas(tmp_path: Path) -> None:
     former = {name: kind for name, kind in pages.PAGE.features.items() if not name.startswith(("refers_to", "profile"))}
     more = {**pages.PAGE.features, "section": asyncrec.FixedLen((), "str", default="")}
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=asyncrec.Schema(former)) as writer:
@@ -234,7 +234,7 @@ async def test_features_of_ones_own_stay_and_older_schemas_are_read(tmp_path: Pa
     assert (page["section"], page["content"]) == ("news", b"<p>one")
 
 
-async def test_what_is_not_a_data_set_or_a_page_is_refused(tmp_path: Path) -> None:
+async def test_arguments_other_than_data_set_and_page_are_refused(tmp_path: Path) -> None:
     await write(tmp_path / "pages", [first()])
     for other in ("crawl/pages", {}, tmp_path):
         with pytest.raises(TypeError, match=r"one that asyncrec\.open_dataset has opened"):

@@ -10,7 +10,7 @@ from asyncrec import FixedLen, Schema, encode_example, pages
 from asyncrec.errors import ArgumentError
 
 
-def test_a_page_is_what_the_schema_takes_and_gives_back() -> None:
+def test_page_round_trips_through_schema() -> None:
     page = pages.page(
         "http://a/",
         b"<p>",
@@ -29,13 +29,13 @@ def test_a_page_is_what_the_schema_takes_and_gives_back() -> None:
     assert (read["method"], read["type"], read["truncated"], read["final_url"]) == ("GET", "response", "", "")
 
 
-def test_the_digest_is_the_one_of_web_archives() -> None:
+def test_digest_is_one_of_web_archives() -> None:
     """That of the empty content is known from every archive."""
     assert pages.payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
     assert pages.page("http://a/")["digest"] == pages.payload_digest(b"")
 
 
-def test_the_time_is_now_in_utc_unless_it_is_given() -> None:
+def test_date_defaults_to_current_utc_time() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     made = datetime.fromisoformat(pages.page("http://a/")["date"])
     assert before <= made <= datetime.now(UTC)
@@ -44,7 +44,7 @@ def test_the_time_is_now_in_utc_unless_it_is_given() -> None:
         pages.page("http://a/", date=datetime(2020, 1, 1))  # that is what is refused
 
 
-def test_a_long_content_is_cut_and_says_so() -> None:
+def test_long_content_is_cut_and_says_so() -> None:
     page = pages.page("http://a/", b"x" * 10, max_bytes=4)
     assert (page["content"], page["truncated"]) == (b"xxxx", "length")
     assert page["digest"] == pages.payload_digest(b"xxxx")
@@ -54,17 +54,17 @@ def test_a_long_content_is_cut_and_says_so() -> None:
         pages.page("http://a/", max_bytes=-1)
 
 
-def test_a_header_cannot_smuggle_in_another() -> None:
+def test_header_cannot_smuggle_in_another() -> None:
     page = pages.page("http://a/", headers=[("X", "1\r\nY: 2"), ("A: 1\nB", "2")])
     assert page["headers"] == b"X: 1 Y: 2\nA: 1 B: 2"
 
 
-def test_a_feature_that_a_page_has_not_is_named() -> None:
+def test_feature_that_page_has_not_is_named() -> None:
     with pytest.raises(TypeError, match="the feature 'stats' is not in PAGE; its features are url, date, status,"):
         pages.page("http://a/", stats=200)
 
 
-def test_the_key_is_the_url_unless_more_was_asked() -> None:
+def test_key_is_url_unless_more_was_asked() -> None:
     page = pages.page("http://a/")
     assert pages.page_key(page) == "http://a/"
     assert pages.page_key({**page, "method": "POST"}, b"a=1") == f"POST http://a/ {pages.payload_digest(b'a=1')}"
@@ -72,7 +72,7 @@ def test_the_key_is_the_url_unless_more_was_asked() -> None:
     assert pages.page_key(page, b"q") != pages.page_key(page)
 
 
-def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
+def test_pages_from_older_warc_conversion_decode() -> None:
     older = Schema(
         {
             **{
@@ -87,7 +87,7 @@ def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
     assert pages.PAGE.decode(record)["method"] == "GET"
 
 
-def test_the_help_of_the_module_says_what_each_feature_means() -> None:
+def test_module_help_describes_every_feature() -> None:
     assert pages.__doc__ is not None
     table = pages.__doc__.partition("The features of")[2]
     said = [line.split()[0] for line in table.splitlines() if line.startswith("    ")]

@@ -26,7 +26,7 @@ async def append(path: Path, *records: bytes, compression: str = "") -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_it_begins_a_file_and_continues_it(tmp_path: Path, compression: str) -> None:
+async def test_append_creates_and_continues_a_file(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "logs" / "events"
     await append(path, b"1", b"2", compression=compression)
     await append(path, compression=compression)
@@ -34,7 +34,7 @@ async def test_it_begins_a_file_and_continues_it(tmp_path: Path, compression: st
     assert await asyncrec.read_records(path) == [b"1", b"2", b"3"]
 
 
-async def test_the_file_is_visible_as_it_grows(tmp_path: Path) -> None:
+async def test_file_is_visible_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a") as writer:
         for count in range(1, 5):
@@ -44,7 +44,7 @@ async def test_the_file_is_visible_as_it_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 22))
-async def test_a_torn_tail_is_cut_off_and_all_before_it_stays(tmp_path: Path, cut: int) -> None:
+async def test_append_cuts_torn_tail_and_keeps_earlier_records(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "events"
     await append(path, b"whole", b"torn!")
     path.write_bytes(path.read_bytes()[:-cut])
@@ -61,9 +61,7 @@ async def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 70_000, 3 << 20])
-async def test_zeros_behind_a_gzip_member_are_cut_off_and_do_not_stand_between_members(
-    tmp_path: Path, zeros: int
-) -> None:
+async def test_zeros_behind_gzip_member_are_cut_before_append(tmp_path: Path, zeros: int) -> None:
     """Readers that know one member after another, as zlib's loop in TensorFlow, stop at them."""
     path = tmp_path / "events"
     await append(path, b"whole", compression="GZIP")
@@ -76,9 +74,7 @@ async def test_zeros_behind_a_gzip_member_are_cut_off_and_do_not_stand_between_m
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("zeros", [0, 1, 12, 5000])
-async def test_wherever_a_write_was_torn_with_zeros_behind_it_what_was_flushed_stays(
-    tmp_path: Path, compression: str, zeros: int
-) -> None:
+async def test_flushed_records_survive_any_torn_write_with_zeros(tmp_path: Path, compression: str, zeros: int) -> None:
     path = tmp_path / "events"
     await append(path, b"one" * 20, compression=compression)
     async with asyncrec.open_writer(path, mode="a", compression=compression) as writer:
@@ -100,14 +96,14 @@ async def test_wherever_a_write_was_torn_with_zeros_behind_it_what_was_flushed_s
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_file_of_which_a_power_loss_left_zeros_alone_begins_anew(tmp_path: Path, compression: str) -> None:
+async def test_file_of_only_zeros_begins_anew(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "events"
     path.write_bytes(bytes(5000))
     await append(path, b"next", compression=compression)
     assert await asyncrec.read_records(path) == [b"next"]
 
 
-async def test_a_torn_record_longer_than_the_file_is_cut_off(tmp_path: Path) -> None:
+async def test_torn_record_longer_than_file_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"whole", bytes(100_000))
     path.write_bytes(path.read_bytes()[:5000])
@@ -129,7 +125,7 @@ async def test_damage_before_zeros_is_an_error_still(tmp_path: Path, compression
         assert (tmp_path / "damaged").read_bytes() == data
 
 
-async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path) -> None:
+async def test_torn_gzip_member_keeps_its_flushed_records(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"member one", compression="GZIP")
     async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
@@ -142,9 +138,7 @@ async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path)
     gzip.decompress(path.read_bytes())
 
 
-async def test_the_end_of_a_torn_member_is_written_whole_where_a_disk_takes_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_torn_member_is_finished_despite_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one does that is nearly full, or over a network."""
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
@@ -160,7 +154,7 @@ async def test_the_end_of_a_torn_member_is_written_whole_where_a_disk_takes_less
 
 
 @pytest.mark.parametrize("torn", range(1, 12))
-async def test_a_member_torn_in_its_first_bytes_costs_no_whole_one_before_it(tmp_path: Path, torn: int) -> None:
+async def test_member_torn_at_its_start_loses_no_earlier_one(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "events"
     await append(path, b"one", compression="GZIP")
     size = path.stat().st_size
@@ -170,7 +164,7 @@ async def test_a_member_torn_in_its_first_bytes_costs_no_whole_one_before_it(tmp
     assert await asyncrec.read_records(path) == [b"one", b"next"]
 
 
-async def test_damage_before_the_end_is_an_error_and_nothing_is_appended_behind_it(tmp_path: Path) -> None:
+async def test_damage_before_the_end_prevents_append(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"one", b"two", b"three")
     data = bytearray(path.read_bytes())
@@ -181,7 +175,7 @@ async def test_damage_before_the_end_is_an_error_and_nothing_is_appended_behind_
     assert path.read_bytes() == data
 
 
-async def test_an_exception_in_the_body_keeps_whole_records_only(tmp_path: Path) -> None:
+async def test_exception_in_body_keeps_whole_records_only(tmp_path: Path) -> None:
     path = tmp_path / "events"
     with pytest.raises(RuntimeError):
         async with asyncrec.open_writer(path, mode="a") as writer:
@@ -194,7 +188,7 @@ async def test_an_exception_in_the_body_keeps_whole_records_only(tmp_path: Path)
     assert set(map(len, records[1:])) <= {100_000}
 
 
-async def test_two_writers_do_not_append_to_one_file_at_once(tmp_path: Path) -> None:
+async def test_second_writer_cannot_append_to_open_file(tmp_path: Path) -> None:
     async with asyncrec.open_writer(tmp_path / "x", mode="a") as writer:
         await writer.write(b"mine")
         with pytest.raises(StorageError, match="another writer"):
@@ -203,7 +197,7 @@ async def test_two_writers_do_not_append_to_one_file_at_once(tmp_path: Path) -> 
     assert await asyncrec.read_records(tmp_path / "x") == [b"mine", b"later"]
 
 
-async def test_what_cannot_be_appended_to_is_refused(tmp_path: Path) -> None:
+async def test_append_refuses_stores_zlib_and_other_compression(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only local files"):
         async with asyncrec.open_writer("x", mode="a", storage=MemoryStorage()):
             pass
@@ -215,7 +209,7 @@ async def test_what_cannot_be_appended_to_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", ["_write", "sync"])
-async def test_a_disk_that_fails_is_told_and_what_was_flushed_before_stays(
+async def test_failing_disk_raises_and_keeps_flushed_records(
     tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events"
@@ -273,7 +267,7 @@ class Disk:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_disk_that_writes_a_little_at_a_time_gets_every_byte_at_its_place(
+async def test_short_disk_writes_keep_every_byte_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     path = tmp_path / "events"
@@ -287,9 +281,7 @@ async def test_a_disk_that_writes_a_little_at_a_time_gets_every_byte_at_its_plac
     assert await asyncrec.read_records(path) == [*records, b"next"]
 
 
-async def test_what_a_flush_has_acknowledged_and_what_was_closed_is_synced_after_it_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flush_and_close_sync_after_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a file that was just made is found by its folder, before anything is written into it."""
     disk = Disk(monkeypatch)
     async with asyncrec.open_writer(tmp_path / "events", mode="a") as writer:
@@ -302,7 +294,7 @@ async def test_what_a_flush_has_acknowledged_and_what_was_closed_is_synced_after
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_torn_end_is_cut_and_synced_before_anything_is_appended_and_a_whole_one_is_left_alone(
+async def test_torn_end_is_cut_and_synced_before_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     path = tmp_path / "events"
@@ -323,9 +315,7 @@ async def test_a_torn_end_is_cut_and_synced_before_anything_is_appended_and_a_wh
         assert not [what for what in disk.taken() if what != "sync folder"]
 
 
-async def test_leaving_on_an_exception_cuts_off_what_is_torn_and_says_what_the_body_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of which the disk took a half: whoever reads the file next finds it whole."""
     path = tmp_path / "events"
     await append(path, b"before")
@@ -345,7 +335,7 @@ async def test_leaving_on_an_exception_cuts_off_what_is_torn_and_says_what_the_b
     assert await asyncrec.read_records(path) == [b"before"]
 
 
-async def test_a_file_that_was_refused_is_open_and_locked_no_more(tmp_path: Path) -> None:
+async def test_refused_file_is_left_closed_and_unlocked(tmp_path: Path) -> None:
     """Damaged, of another compression, or another writer's: no descriptor stays, and none of its locks."""
     path = tmp_path / "events"
     await append(path, b"one" * 20, b"two")
@@ -362,7 +352,7 @@ async def test_a_file_that_was_refused_is_open_and_locked_no_more(tmp_path: Path
     assert await asyncrec.read_records(path) == [b"one" * 20, b"two", b"next"]
 
 
-async def test_what_was_published_is_the_file_with_all_that_was_in_it(tmp_path: Path) -> None:
+async def test_published_size_includes_earlier_content(tmp_path: Path) -> None:
     await append(tmp_path / "events", b"before")
     async with asyncrec.open_writer(tmp_path / "events", mode="a") as writer:
         await writer.write(b"next")
@@ -370,14 +360,14 @@ async def test_what_was_published_is_the_file_with_all_that_was_in_it(tmp_path: 
     assert writer.published.size == (tmp_path / "events").stat().st_size == 22 + 20
 
 
-async def test_a_disk_that_cannot_open_the_file_says_so_by_its_name(tmp_path: Path) -> None:
+async def test_unopenable_file_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     with pytest.raises(StorageError, match="events"):
         await append(tmp_path / "events", b"next")
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_file_is_looked_through_in_blocks_however_long_it_is(
+async def test_file_is_scanned_in_bounded_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     """Its zeros as well."""

@@ -41,7 +41,7 @@ async def test_room_is_given_out_first_come_first_served() -> None:
     assert budget.used == 15
 
 
-async def test_a_size_beyond_the_limit_is_let_in_alone() -> None:
+async def test_size_beyond_limit_is_let_in_alone() -> None:
     budget = ByteBudget(100)
     await budget.take(1)
     async with anyio.create_task_group() as group:
@@ -52,7 +52,7 @@ async def test_a_size_beyond_the_limit_is_let_in_alone() -> None:
     assert budget.used == 1000
 
 
-async def test_a_cancelled_wait_holds_nothing_and_lets_the_next_in() -> None:
+async def test_cancelled_wait_holds_no_bytes_and_admits_next() -> None:
     budget = ByteBudget(100)
     await budget.take(50)
     async with anyio.create_task_group() as group:
@@ -69,7 +69,7 @@ async def test_a_cancelled_wait_holds_nothing_and_lets_the_next_in() -> None:
     assert budget.used == 60
 
 
-async def test_a_wait_that_is_granted_and_cancelled_at_once_gives_its_bytes_back() -> None:
+async def test_wait_granted_then_cancelled_returns_its_bytes() -> None:
     budget = ByteBudget(100)
     await budget.take(100)
     scope = anyio.CancelScope()
@@ -86,7 +86,7 @@ async def test_a_wait_that_is_granted_and_cancelled_at_once_gives_its_bytes_back
     assert budget.used == (60 if not scope.cancelled_caught else 0)
 
 
-async def test_after_release_all_nobody_waits() -> None:
+async def test_release_all_admits_every_waiter() -> None:
     budget = ByteBudget(10)
     await budget.take(10)
     async with anyio.create_task_group() as group:
@@ -97,7 +97,7 @@ async def test_after_release_all_nobody_waits() -> None:
     assert budget.bound < 0, "every caller goes through take, where its writer tells it why"
 
 
-async def test_when_callers_wait_and_nothing_is_under_way_what_is_collected_is_sent() -> None:
+async def test_collected_bytes_are_sent_for_starving_callers() -> None:
     """Else all room could lie in batches that are not full, and nobody would ever be let in."""
     budget = ByteBudget(100)
     calls = []
@@ -116,7 +116,7 @@ async def test_when_callers_wait_and_nothing_is_under_way_what_is_collected_is_s
     assert budget.under_way == 0
 
 
-async def test_a_caller_that_never_waits_is_made_to_yield() -> None:
+async def test_caller_that_never_waits_is_made_to_yield() -> None:
     budget = ByteBudget(1000)
     ran = []
 
@@ -136,7 +136,7 @@ async def test_a_caller_that_never_waits_is_made_to_yield() -> None:
     assert budget.used == 3
 
 
-def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
+def test_reserving_most_of_limit_is_refused_with_remedy() -> None:
     budget = ByteBudget(100)
     budget.reserve(70)
     assert budget.bound == 30
@@ -146,7 +146,7 @@ def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
     assert budget.bound == 100
 
 
-def test_an_object_is_not_refused_for_what_others_hold_for_a_while() -> None:
+def test_reservation_ignores_bytes_held_temporarily() -> None:
     """An upload's chunk, the keys of a large object: it goes by itself, and whoever wants to write waits for it."""
     budget = ByteBudget(100)
     budget.account(1_000, chunk=True)
@@ -159,12 +159,12 @@ def test_an_object_is_not_refused_for_what_others_hold_for_a_while() -> None:
     assert budget.reserved == 1_075
 
 
-def test_a_limit_that_holds_nothing_is_refused() -> None:
+def test_limit_that_holds_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         ByteBudget(0)
 
 
-async def test_while_it_is_paused_nobody_is_let_in_and_resuming_lets_everybody_in() -> None:
+async def test_paused_budget_admits_waiters_only_after_resume() -> None:
     """What is given back meanwhile is not given out; the way in without waiting is closed, too."""
     budget = ByteBudget(100)
     await budget.take(50)
@@ -183,7 +183,7 @@ async def test_while_it_is_paused_nobody_is_let_in_and_resuming_lets_everybody_i
     assert budget.bound == 100, "it was not paused"
 
 
-async def test_a_writer_that_failed_lets_in_who_waits_for_a_place_that_is_full() -> None:
+async def test_failed_writer_admits_waiters_of_paused_budget() -> None:
     budget = ByteBudget(100)
     budget.pause()
     async with anyio.create_task_group() as group:
@@ -195,7 +195,7 @@ async def test_a_writer_that_failed_lets_in_who_waits_for_a_place_that_is_full()
     assert budget.bound < 0
 
 
-async def test_what_is_held_beside_the_records_takes_room_and_gives_it_back() -> None:
+async def test_accounted_bytes_take_room_and_return_to_waiters() -> None:
     """It is there already, so it may be more than there is room for; who waits is let in when it is less."""
     budget = ByteBudget(100)
     await budget.take(30)
@@ -224,11 +224,11 @@ async def test_exactly_as_much_as_there_is_room_for_fits() -> None:
     assert budget.used == 61, "alone, though it is too much"
 
 
-def test_a_chunk_may_take_a_quarter_of_the_limit_over_all_objects() -> None:
+def test_chunks_may_take_quarter_of_limit_over_all_objects() -> None:
     assert (ByteBudget(1000).share, ByteBudget(1000, objects=5).share) == (250, 50)
 
 
-def test_what_many_objects_would_reserve_is_refused_before_they_do() -> None:
+def test_joint_reservation_is_refused_in_advance() -> None:
     budget = ByteBudget(100)
     budget.reserve(25)
     budget.refuse_beyond(3)
@@ -237,7 +237,7 @@ def test_what_many_objects_would_reserve_is_refused_before_they_do() -> None:
     assert (budget.reserved, budget.bound) == (25, 75)
 
 
-async def test_the_time_that_callers_wait_adds_up_cancelled_or_not() -> None:
+async def test_waiting_time_accumulates_even_for_cancelled_calls() -> None:
     budget = ByteBudget(10)
     await budget.take(10)
     assert budget.seconds_waited == 0
@@ -252,7 +252,7 @@ async def test_the_time_that_callers_wait_adds_up_cancelled_or_not() -> None:
     assert budget.seconds_waited > once
 
 
-async def test_a_caller_that_yielded_need_not_yield_again() -> None:
+async def test_caller_that_yielded_need_not_yield_again() -> None:
     budget = ByteBudget(1000)
     budget.let_others_run()
     budget.let_others_run()
@@ -265,7 +265,7 @@ async def test_a_caller_that_yielded_need_not_yield_again() -> None:
 class TestALimitThatMayGrow:
     """What a sharded writer has unless it is told a limit."""
 
-    def test_grows_with_the_chunks_to_four_times_what_they_take_and_stays(self) -> None:
+    def test_limit_grows_to_four_times_the_chunks_and_stays(self) -> None:
         budget = ByteBudget(64, objects=3, most=256)
         budget.reserve(16)
         assert budget.limit == 64
@@ -280,7 +280,7 @@ class TestALimitThatMayGrow:
         budget.account(40)
         assert budget.limit == 64
 
-    def test_refuses_what_a_limit_of_the_most_would_and_nothing_else(self) -> None:
+    def test_growing_limit_refuses_only_reservations_beyond_its_maximum(self) -> None:
         budget = ByteBudget(64, most=256)
         budget.reserve(8)
         budget.refuse_beyond(24)
@@ -293,7 +293,7 @@ class TestALimitThatMayGrow:
             budget.refuse_beyond(2)
 
     @pytest.mark.parametrize("objects", [1, 16, 64, 256, 1000, 3072])
-    def test_leaves_each_of_many_objects_a_chunk_worth_its_write(self, objects: int) -> None:
+    def test_growing_limit_leaves_each_object_a_worthwhile_chunk(self, objects: int) -> None:
         budget = ByteBudget(64 << 20, objects=objects, most=256 << 20)
         before = ByteBudget(256 << 20, objects=objects)
         assert min(before.share, 256 << 10) <= budget.share <= before.share

@@ -31,7 +31,7 @@ async def framed(records: list[bytes]) -> list[bytes]:
     return frames
 
 
-async def test_a_gzip_file_cut_between_records_is_told() -> None:
+async def test_gzip_file_cut_between_records_is_truncated() -> None:
     """As a copy that was broken off leaves it: every record in it is whole."""
     compressor = zlib.compressobj(wbits=31)
     content = b""

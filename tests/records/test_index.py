@@ -16,16 +16,16 @@ from asyncrec.errors import FormatError
 LENGTHS = st.lists(st.integers(0, 1 << 40), max_size=50)
 
 
-def test_the_text_is_one_line_of_offset_and_frame_size_per_record() -> None:
+def test_index_lists_offset_and_frame_size_per_record() -> None:
     assert encode_index(0, pack_lengths([0, 3, 100])) == b"0 16\n16 19\n35 116\n"
 
 
-def test_gzip_has_a_third_column_with_the_members_first_byte() -> None:
+def test_gzip_index_adds_member_offset_as_third_column() -> None:
     assert encode_index(7, pack_lengths([0, 3]), member=4096) == b"7 16 4096\n23 19 4096\n"
 
 
 @given(LENGTHS, st.integers(0, 1 << 50), st.none() | st.integers(0, 1 << 50))
-def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member: int | None) -> None:
+def test_index_round_trips_through_text(lengths: list[int], start: int, member: int | None) -> None:
     index = parse_index(encode_index(start, pack_lengths(lengths), member=member))
     assert len(index) == len(lengths)
     assert index.sizes.tolist() == [length + 16 for length in lengths]
@@ -43,7 +43,7 @@ def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member:
         b"10 " * 500_000 + b"\n", b"1 16\n" + b"10 " * 500_000 + b"x\n", b"1\t16\r\n" + b"10 " * 500_000 + b"\n",
     ],
 )  # fmt: skip
-def test_what_is_no_index_is_refused(text: bytes) -> None:
+def test_malformed_index_is_refused_in_bounded_memory(text: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FormatError, match="not a valid index:"):
@@ -54,18 +54,18 @@ def test_what_is_no_index_is_refused(text: bytes) -> None:
     assert peak < 8 * len(text) + 100_000
 
 
-def test_an_index_with_tabs_and_other_ends_of_lines_is_read() -> None:
+def test_index_with_tabs_and_crlf_is_read() -> None:
     index = parse_index(b"0\t16\r\n16\t17\r\n")
     assert (index.offsets.tolist(), index.sizes.tolist()) == ([0, 16], [16, 17])
 
 
-def test_an_empty_index_is_an_empty_file() -> None:
+def test_empty_index_is_empty_file() -> None:
     assert len(parse_index(b"")) == 0
     assert RecordIndex.of_sizes(np.empty(0, np.int64)).encode() == b""
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=100), st.lists(st.integers(1, 400), max_size=5))
-def test_a_column_gives_what_an_array_would(lengths: list[int], steps: list[int]) -> None:
+def test_column_gives_what_array_would(lengths: list[int], steps: list[int]) -> None:
     sizes = np.array(lengths, np.int64) * 1000 + 16
     starts = np.cumsum(sizes) - sizes
     begins = [0, *np.cumsum(steps, dtype=np.int64).tolist()]

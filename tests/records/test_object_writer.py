@@ -35,7 +35,7 @@ class Picky(Exception):
         self.code = code
 
 
-def test_an_error_is_copy_for_reraise_as_one_of_its_kind_or_as_itself() -> None:
+def test_reraised_error_is_a_copy_or_the_original() -> None:
     error = OSError(5, "disk")
     again = copy_for_reraise(error)
     assert (type(again), again.args, again.__cause__) == (OSError, (5, "disk"), error)
@@ -119,7 +119,7 @@ async def writing_to(host: Host, **options: Any) -> AsyncIterator[tuple[WriteQue
     assert writer.opened.is_set()
 
 
-async def test_tickets_reach_spooled_by_a_flush_and_committed_by_the_end_of_their_object() -> None:
+async def test_tickets_are_spooled_by_flush_and_committed_with_object() -> None:
     host = Host()
     async with writing_to(host) as (queue, budget, append):
         assert (queue.levels.first_unspooled, queue.levels.first_uncommitted, queue.levels.oldest_uncommitted) == (
@@ -151,7 +151,7 @@ async def test_tickets_reach_spooled_by_a_flush_and_committed_by_the_end_of_thei
     assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, None)
 
 
-async def test_what_the_host_has_not_committed_is_spooled_and_waits_to_be_told() -> None:
+async def test_uncommitted_objects_wait_for_commit_notice() -> None:
     async with writing_to(Host(commits=False)) as (queue, _, append):
         append()
         queue.end_object()
@@ -167,7 +167,7 @@ async def test_what_the_host_has_not_committed_is_spooled_and_waits_to_be_told()
         assert queue.levels.first_uncommitted is None
 
 
-async def test_a_flush_that_is_not_durable_says_so_and_moves_no_ticket() -> None:
+async def test_non_durable_flush_reports_so_and_moves_no_ticket() -> None:
     async with writing_to(Host(), durable_flush=False) as (queue, _, append):
         append()
         request = queue.flush()
@@ -176,7 +176,7 @@ async def test_a_flush_that_is_not_durable_says_so_and_moves_no_ticket() -> None
         assert queue.levels.first_unspooled == 1
 
 
-async def test_a_flush_of_nothing_is_done_at_once_and_one_after_the_end_too() -> None:
+async def test_empty_or_late_flush_completes_at_once() -> None:
     async with writing_to(Host()) as (queue, _, append):
         request = queue.flush()
         await request.done.wait()
@@ -202,7 +202,7 @@ async def test_a_flush_of_nothing_is_done_at_once_and_one_after_the_end_too() ->
     ],
 )
 @pytest.mark.parametrize("pause", [False, True])
-async def test_an_object_is_full_at_its_limit_exactly(
+async def test_object_is_full_at_its_limit_exactly(
     limits: dict[str, int], size: int, expected: list[int], pause: bool
 ) -> None:
     host = Host()
@@ -215,7 +215,7 @@ async def test_an_object_is_full_at_its_limit_exactly(
     assert host.objects[-1][1] == 10
 
 
-async def test_records_in_batches_end_objects_as_single_ones_do_and_tickets_step() -> None:
+async def test_batched_records_end_objects_like_single_ones() -> None:
     host = Host()
     async with writing_to(host, limits={"records": 4}) as (queue, budget, _):
         for first, count in ((1, 3), (7, 3), (13, 1)):
@@ -226,7 +226,7 @@ async def test_records_in_batches_end_objects_as_single_ones_do_and_tickets_step
     assert budget.used == 0
 
 
-async def test_seconds_count_from_the_first_record_whether_more_come_or_not() -> None:
+async def test_time_limit_counts_from_first_record() -> None:
     host = Host()
     async with writing_to(host, limits={"seconds": 60}) as (_, _, append):
         for wait in (0, 59, 2, 100):
@@ -237,7 +237,7 @@ async def test_seconds_count_from_the_first_record_whether_more_come_or_not() ->
     assert [round(last - first) for first, last in host.times] == [60, 60, 60]
 
 
-async def test_many_small_records_and_one_end_are_one_object_in_order() -> None:
+async def test_many_small_records_form_one_ordered_object() -> None:
     host = Host()
     async with writing_to(host, eager=True) as (queue, _, append):
         for _ in range(2 * BATCH_RECORDS + 5):
@@ -246,7 +246,7 @@ async def test_many_small_records_and_one_end_are_one_object_in_order() -> None:
     assert host.objects == [(2 * BATCH_RECORDS + 5, 2 * BATCH_RECORDS + 5)]
 
 
-async def test_eager_publishes_an_empty_object_and_the_other_publishes_none() -> None:
+async def test_eager_writer_publishes_empty_object() -> None:
     for eager, objects in ((True, [(0, 0)]), (False, [])):
         host = Host()
         async with writing_to(host, eager=eager):
@@ -255,7 +255,7 @@ async def test_eager_publishes_an_empty_object_and_the_other_publishes_none() ->
 
 
 @pytest.mark.parametrize("fails_at", ["open", "before", "publish", "commit"])
-async def test_a_failure_is_kept_gives_all_room_back_and_lets_everybody_go(fails_at: str) -> None:
+async def test_failure_is_kept_and_releases_room_and_waiters(fails_at: str) -> None:
     host = Host(fails_at=fails_at)
     async with writing_to(host, eager=True) as (queue, budget, append):
         append()
@@ -300,7 +300,7 @@ class Slow(Host):
         await self.may_publish.wait()
 
 
-async def test_a_flush_waits_for_its_own_object_and_for_no_later_one() -> None:
+async def test_flush_waits_only_for_its_own_object() -> None:
     """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
     host = Slow()
     async with writing_to(host) as (queue, _, append):
@@ -321,7 +321,7 @@ async def test_a_flush_waits_for_its_own_object_and_for_no_later_one() -> None:
     assert [records for records, _ in host.objects] == [2, 1]
 
 
-async def test_many_who_flush_at_once_share_one_flush_of_the_object() -> None:
+async def test_concurrent_flushes_share_one_object_flush() -> None:
     host = Host()
     flushed = 0
     opening = host.open_object
@@ -352,7 +352,7 @@ async def test_many_who_flush_at_once_share_one_flush_of_the_object() -> None:
     assert flushed == 1
 
 
-async def test_records_that_waited_for_their_object_to_open_are_given_the_whole_time_still() -> None:
+async def test_records_delayed_by_opening_get_full_time_limit() -> None:
     """Their time was over when it opened: it would be one of many with some records each."""
     host = Slow(opening=100)
     host.may_publish.set()
@@ -368,7 +368,7 @@ async def test_records_that_waited_for_their_object_to_open_are_given_the_whole_
     assert len(host.objects) == 1
 
 
-async def test_a_compressed_object_ends_with_the_batch_that_reaches_its_limit_and_the_next_counts_from_there() -> None:
+async def test_compressed_object_ends_with_batch_reaching_its_limit() -> None:
     """What its bytes come to is known only afterwards; its records are counted before."""
     host = Host()
     async with writing_to(host, compressed=True, limits={"bytes": 100, "records": 6}) as (queue, _, append):
@@ -387,7 +387,7 @@ async def test_a_compressed_object_ends_with_the_batch_that_reaches_its_limit_an
     assert [records for records, _ in host.objects] == [2, 6, 1]
 
 
-async def test_what_waits_behind_an_object_that_ended_early_is_counted_to_the_next() -> None:
+async def test_records_behind_early_ended_object_count_towards_next() -> None:
     """Batches in the queue, and the one that is pending."""
     host = Slow()
     async with writing_to(host, limits={"seconds": 60, "records": 5, "bytes": 5 * (10 + FRAME_OVERHEAD)}) as (
@@ -413,7 +413,7 @@ async def test_what_waits_behind_an_object_that_ended_early_is_counted_to_the_ne
 
 
 @pytest.mark.parametrize("limits", [{"records": 3}, {"bytes": 3 * (10 + FRAME_OVERHEAD)}])
-async def test_a_batch_that_comes_sealed_counts_as_its_records_do(limits: dict[str, int]) -> None:
+async def test_sealed_batch_counts_towards_limits_like_its_records(limits: dict[str, int]) -> None:
     """It goes behind what is pending, and does not begin an object of its own where there is room."""
     host = Host()
     async with writing_to(host, limits=limits) as (queue, budget, append):
@@ -435,7 +435,7 @@ async def test_a_batch_that_comes_sealed_counts_as_its_records_do(limits: dict[s
     assert budget.used == budget.under_way == 0
 
 
-async def test_a_flush_that_its_object_did_not_come_to_is_done_when_that_was_published() -> None:
+async def test_flush_missed_by_its_object_completes_on_publication() -> None:
     """Its limit of time was reached before; nothing of what it flushes is behind it."""
     host = Slow()
     async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
@@ -453,7 +453,7 @@ async def test_a_flush_that_its_object_did_not_come_to_is_done_when_that_was_pub
     assert [records for records, _ in host.objects] == [1]
 
 
-async def test_one_error_is_told_when_the_owner_is_cancelled_too() -> None:
+async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
     """Then everybody is let go as well, and no room stays taken."""
     host = Slow()
     budget = ByteBudget(1 << 20)
@@ -478,7 +478,7 @@ async def test_one_error_is_told_when_the_owner_is_cancelled_too() -> None:
     assert (budget.used, budget.under_way, queue.levels.first_uncommitted) == (0, 0, 1)
 
 
-async def test_keys_are_given_to_records_that_have_none_where_another_of_their_batch_has_one() -> None:
+async def test_batch_with_a_key_pads_keyless_records() -> None:
     """One by one or many together, before it or behind it: a batch has a key for each of its records, or none."""
     none = bytes(KEY_BYTES)
     size = 1 + FRAME_OVERHEAD
@@ -494,7 +494,7 @@ async def test_keys_are_given_to_records_that_have_none_where_another_of_their_b
         assert (queue._pending.first, queue._pending.last) == (1, 5)
 
 
-async def test_a_batch_is_handed_on_when_it_is_full_of_bytes_or_records_or_somebody_starves() -> None:
+async def test_batch_is_handed_on_at_byte_or_record_limit() -> None:
     host = Slow()
     async with writing_to(host) as (queue, budget, append):
         append(BATCH_BYTES - 2 * FRAME_OVERHEAD - 1)
@@ -512,7 +512,7 @@ async def test_a_batch_is_handed_on_when_it_is_full_of_bytes_or_records_or_someb
         host.may_publish.set()
 
 
-async def test_a_queue_hands_over_a_part_of_a_batch_first_and_again_after_one_that_was_not_full() -> None:
+async def test_queue_hands_over_partial_batch_first() -> None:
     """So that queues which are filled alike, and have a part each, never have all their batches full in one turn."""
     budget = ByteBudget(1 << 24)
     queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False, first_part=0.25)
@@ -546,7 +546,7 @@ async def test_a_queue_hands_over_a_part_of_a_batch_first_and_again_after_one_th
         assert budget.under_way > before
 
 
-async def test_what_an_object_held_beside_its_records_is_given_back_with_it_and_the_next_begins_with_nothing() -> None:
+async def test_sidecar_bytes_are_released_with_their_object() -> None:
     host = Host()
     index = MemoryStorage()
 

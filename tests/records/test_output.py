@@ -80,7 +80,7 @@ def framed(*records: bytes) -> bytes:
     return b"".join(map(bytes, encode_frames(list(records))))
 
 
-async def test_the_object_holds_the_frames_the_index_their_places_and_the_keys_one_for_each() -> None:
+async def test_output_writes_frames_with_index_and_keys() -> None:
     place = Place()
     await place.output.write([batch(b"a"), batch(b"bb", b"ccc", keys=[b"k" * KEY_BYTES, b"l" * KEY_BYTES])])
     await place.output.write([batch(b"dddd")])
@@ -92,7 +92,7 @@ async def test_the_object_holds_the_frames_the_index_their_places_and_the_keys_o
     assert (place.output.records, place.output.size) == (4, len(place.object.data))
 
 
-async def test_without_a_key_no_keys_are_opened() -> None:
+async def test_keyless_output_opens_no_keys() -> None:
     place = Place()
     await place.output.write([batch(b"a"), batch(b"b")])
     assert await place.output.flush()
@@ -101,7 +101,7 @@ async def test_without_a_key_no_keys_are_opened() -> None:
     assert "flush keys" not in place.log
 
 
-async def test_keys_reach_their_sink_before_the_records_that_they_belong_to() -> None:
+async def test_keys_reach_sink_before_their_records() -> None:
     """When a crash comes in between, no record is there without its key: in writing, and in flushing."""
     place = Place()
     count = 1 + 1000 // KEY_BYTES
@@ -117,7 +117,7 @@ async def test_keys_reach_their_sink_before_the_records_that_they_belong_to() ->
     ("durable", "expected"), [("object keys", True), ("object", False), ("keys", False), ("", False)]
 )
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_flush_promises_what_object_and_keys_both_have(durable: str, expected: bool, compression: str) -> None:
+async def test_flush_promises_what_object_and_keys_both_have(durable: str, expected: bool, compression: str) -> None:
     place = Place(compression=compression, durable=durable)
     await place.output.write([batch(b"a", keys=[b"k" * KEY_BYTES])])
     assert not place.output.flushed
@@ -125,7 +125,7 @@ async def test_a_flush_promises_what_object_and_keys_both_have(durable: str, exp
     assert place.output.flushed is expected
 
 
-async def test_what_was_promised_once_stays_promised() -> None:
+async def test_flushed_state_survives_later_non_durable_flush() -> None:
     place = Place()
     await place.output.write([batch(b"a")])
     assert await place.output.flush()
@@ -135,7 +135,7 @@ async def test_what_was_promised_once_stays_promised() -> None:
     assert place.output.flushed
 
 
-async def test_a_flush_of_a_compressed_object_has_every_record_in_what_it_hands_over() -> None:
+async def test_compressed_flush_contains_every_record() -> None:
     place = Place(compression="GZIP")
     await place.output.write([batch(b"a" * 50)])
     await place.output.flush()
@@ -145,7 +145,7 @@ async def test_a_flush_of_a_compressed_object_has_every_record_in_what_it_hands_
     assert gzip.decompress(place.object.data) == framed(b"a" * 50)
 
 
-async def test_an_index_of_members_leads_to_each_record_from_the_member_it_begins_in() -> None:
+async def test_member_index_locates_each_record_from_its_member() -> None:
     place = Place(compression=CompressionOptions(type="GZIP", member_bytes=100))
     records = [bytes([n]) * 60 for n in range(10)]
     for record in records:
@@ -158,7 +158,7 @@ async def test_an_index_of_members_leads_to_each_record_from_the_member_it_begin
         assert gzip.decompress(place.object.data[member:])[offset : offset + size] == framed(record)
 
 
-async def test_an_index_of_zlib_counts_in_what_comes_out() -> None:
+async def test_index_of_zlib_counts_in_what_comes_out() -> None:
     place = Place(compression="ZLIB")
     await place.output.write([batch(b"a"), batch(b"bb")])
     await place.output.write([batch(b"ccc")])
@@ -167,7 +167,7 @@ async def test_an_index_of_zlib_counts_in_what_comes_out() -> None:
     assert (index.offsets.tolist(), index.members) == ([0, 17, 35], None)
 
 
-async def test_what_waits_beside_the_object_is_counted_until_it_is_sent() -> None:
+async def test_sidecar_bytes_are_counted_until_sent() -> None:
     place = Place()
     await place.output.write([batch(b"a", keys=[b"k" * KEY_BYTES])])
     assert place.output.sidecar_bytes == len(b"0 17\n") + KEY_BYTES
@@ -176,7 +176,7 @@ async def test_what_waits_beside_the_object_is_counted_until_it_is_sent() -> Non
     assert place.index.data == b"0 17\n"
 
 
-async def test_the_time_that_a_store_takes_is_counted() -> None:
+async def test_time_that_store_takes_is_counted() -> None:
     place = Place(seconds=3)
     for _ in range(2):
         await place.output.write([batch(bytes(1000))])

@@ -44,7 +44,7 @@ async def begin(storage: MemoryStorage, name: str) -> None:
         await writer.write(b"a page")
 
 
-async def test_a_local_data_set_is_named_with_the_call_that_reads_it(tmp_path: Path) -> None:
+async def test_missing_object_error_names_local_data_set_reader(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
         await writer.write(b"a page")
     path = tmp_path / "crawl" / "pages"
@@ -84,14 +84,14 @@ async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["pages-old", "page", "pages2", "sub/pages"])
-async def test_a_data_set_of_another_name_is_not_meant(other: str) -> None:
+async def test_data_set_of_another_name_is_not_meant(other: str) -> None:
     storage = MemoryStorage()
     await begin(storage, other)
     with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=storage)
 
 
-async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
+async def test_file_with_data_set_name_is_read_without_listing() -> None:
     storage = ListedStorage()
     await begin(storage, "pages")
     await asyncrec.write_records("pages", [b"a file"], storage=storage)
@@ -101,12 +101,12 @@ async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
 
 
 @pytest.mark.parametrize("refusal", [StoragePermissionError, ArgumentValueError, OSError, RuntimeError, TimeoutError])
-async def test_a_store_that_does_not_list_leaves_the_error_as_it_was(refusal: type[Exception]) -> None:
+async def test_failing_listing_leaves_the_error_unchanged(refusal: type[Exception]) -> None:
     with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=ListedStorage(refusal))
 
 
-async def test_a_store_that_does_not_list_by_pages_is_not_asked_for_a_listing() -> None:
+async def test_store_without_paged_listing_is_not_listed() -> None:
     storage = ListedStorage()
     await begin(storage, "pages")
     storage.asked.clear()
@@ -124,7 +124,7 @@ class TestAStoreThatIsSlow:
         """Both loops, with a clock that jumps."""
         return virtual_backend(request.param)
 
-    async def test_a_store_that_throttles_is_not_tried_again_for_long(self) -> None:
+    async def test_throttled_listing_is_retried_only_briefly(self) -> None:
         class Throttles(MemoryStorage):
             async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
                 async def ask() -> None:
@@ -137,7 +137,7 @@ class TestAStoreThatIsSlow:
             await asyncrec.read_records("pages", storage=Throttles())
         assert anyio.current_time() <= 2
 
-    async def test_a_listing_that_does_not_answer_is_not_waited_for(self) -> None:
+    async def test_hanging_listing_is_abandoned_after_two_seconds(self) -> None:
         storage = ListedStorage()
         await begin(storage, "pages")
         began = anyio.current_time()
@@ -145,7 +145,7 @@ class TestAStoreThatIsSlow:
             await asyncrec.read_records("pages", storage=FlakyStorage(storage, {1: Fault("hang")}))
         assert anyio.current_time() - began == pytest.approx(2)
 
-    async def test_what_comes_within_two_seconds_is_told(self) -> None:
+    async def test_listing_within_two_seconds_explains_the_error(self) -> None:
         storage = ListedStorage()
         await begin(storage, "pages")
         with pytest.raises(ObjectNotFoundError, match=INSTEAD):

@@ -62,7 +62,7 @@ async def test_reading_goes_on_at_every_record(kind: str, tmp_path: Path) -> Non
             assert rest == RECORDS[number:]
 
 
-async def test_reading_goes_on_at_every_record_of_members_that_were_cut_anywhere() -> None:
+async def test_reading_resumes_at_every_record_of_arbitrary_members() -> None:
     """A member that begins within a record is nothing to go on from: its record would be read from its middle."""
     data = b"".join(map(bytes, encode_frames(RECORDS)))
     draw = random.Random(1)
@@ -81,7 +81,7 @@ async def test_reading_goes_on_at_every_record_of_members_that_were_cut_anywhere
         assert rest == RECORDS[number:]
 
 
-async def test_a_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
+async def test_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("file", RECORDS, storage=storage)
     reader = await open_reader_at(storage, "file", BEGINNING, path="file", chunk_size=500, read_ahead=0)

@@ -60,7 +60,7 @@ async def read(path: Any, **options: Any) -> tuple[list[bytes], FormatError | No
 
 
 @pytest.mark.parametrize("name", ["records-none.tfrecord", "records-gzip.tfrecord", "records-zlib.tfrecord"])
-async def test_what_tensorflow_wrote_is_read(vectors: Path, name: str) -> None:
+async def test_tensorflow_files_are_read(vectors: Path, name: str) -> None:
     told = json.loads((vectors / "manifest.json").read_text())["files"][name]
     records = await asyncrec.read_records(vectors / name)
     assert [len(record) for record in records] == told["lengths"]
@@ -69,7 +69,7 @@ async def test_what_tensorflow_wrote_is_read(vectors: Path, name: str) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("chunk_size", [1, 13, 4096, 1 << 20])
-async def test_the_size_of_the_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
+async def test_size_of_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
     storage = MemoryStorage()
     records = RECORDS[:3] if chunk_size == 1 else RECORDS
     await asyncrec.write_records("x", records, compression=compression, storage=storage)
@@ -90,7 +90,7 @@ async def test_records_and_batches_go_on_where_the_other_stopped(tmp_path: Path)
         assert reader.stats().bytes == (tmp_path / "x").stat().st_size
 
 
-async def test_leaving_early_is_clean_and_using_it_afterwards_is_not(tmp_path: Path) -> None:
+async def test_reader_left_early_is_closed_cleanly(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(50_000)])
     before = len(os.listdir("/proc/self/fd"))
     async with asyncrec.open_reader(tmp_path / "x") as reader:
@@ -102,7 +102,7 @@ async def test_leaving_early_is_clean_and_using_it_afterwards_is_not(tmp_path: P
             pass
 
 
-async def test_a_limit_reads_no_more(tmp_path: Path) -> None:
+async def test_limit_reads_no_more(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(100)])
     assert await asyncrec.read_records(tmp_path / "x", 3) == [b"0", b"1", b"2"]
     assert await asyncrec.read_records(tmp_path / "x", limit=0) == []
@@ -111,7 +111,7 @@ async def test_a_limit_reads_no_more(tmp_path: Path) -> None:
         await asyncrec.read_records(tmp_path / "x", limit=-1)
 
 
-async def test_a_start_offset_begins_there_and_errors_count_from_the_files_beginning() -> None:
+async def test_start_offset_is_honoured_and_errors_stay_absolute() -> None:
     storage = MemoryStorage()
     data = bytearray(framed([b"one", b"two", b"three"]))
     data[-1] ^= 1
@@ -135,7 +135,7 @@ class TestDamage:
         return found, error
 
     @pytest.mark.parametrize("cut", [1, 4, 11, 12, 13, 19])
-    async def test_a_truncated_file(self, cut: int) -> None:
+    async def test_truncated_file(self, cut: int) -> None:
         found, error = await self.damaged(framed(RECORDS)[:-cut])
         assert isinstance(error, TruncatedError)
         assert (found, error.record, error.offset) == (RECORDS[:-1], 4, len(framed(RECORDS[:-1])))
@@ -143,7 +143,7 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("at", "part"), [(0, "length"), (7, "length"), (9, "length"), (12, "data"), (16, "data"), (18, "data")]
     )
-    async def test_a_flipped_bit_in_the_length_its_checksum_the_data_or_its_checksum(self, at: int, part: str) -> None:
+    async def test_flipped_bit_names_the_damaged_part(self, at: int, part: str) -> None:
         data = bytearray(framed([b"abc", b"abc", b"z"]))
         data[19 + at] ^= 0x10
         found, error = await self.damaged(bytes(data), compression="")
@@ -156,13 +156,13 @@ class TestDamage:
         assert found == RECORDS
         assert (error.record, error.offset) == (5, len(framed(RECORDS)))
 
-    async def test_a_length_beyond_the_limit(self) -> None:
+    async def test_length_beyond_limit(self) -> None:
         found, error = await self.damaged(framed(RECORDS), max_record_bytes=1000)
         assert isinstance(error, RecordTooLargeError)
         assert (found, error.record, error.length, error.limit) == (RECORDS[:3], 3, 70_000, 1000)
 
     @pytest.mark.parametrize("content", [b"PK\x03\x04 this is a zip file, or so", b"text\n" * 20, bytes(100), b"short"])
-    async def test_a_file_that_is_no_tfrecord(self, content: bytes) -> None:
+    async def test_file_that_is_no_tfrecord(self, content: bytes) -> None:
         found, error = await self.damaged(content)
         assert found == []
         assert error.record == 0
@@ -176,12 +176,12 @@ class TestDamage:
         assert isinstance(error, CorruptRecordError)
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-    async def test_a_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
+    async def test_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
         packed = pack(framed([os.urandom(1000) for _ in range(100)]))
         _, error = await self.damaged(packed[: len(packed) // 2])
         assert isinstance(error, TruncatedError)
 
-    async def test_in_gzip_the_member_is_named_too(self) -> None:
+    async def test_gzip_damage_names_its_member(self) -> None:
         first, second = gzip.compress(framed([b"a"])), bytearray(gzip.compress(framed([b"b", b"c"])))
         second[-6] ^= 1
         _, error = await self.damaged(first + bytes(second))
@@ -203,7 +203,7 @@ class TestDamage:
             with pytest.raises(StopAsyncIteration):
                 await anext(reader)
 
-    async def test_turning_verification_off_reads_flipped_payloads_and_still_finds_the_records(self) -> None:
+    async def test_unverified_read_returns_flipped_payloads(self) -> None:
         data = bytearray(framed([b"abc", b"xyz"]))
         data[13] ^= 1
         storage = MemoryStorage()
@@ -213,7 +213,7 @@ class TestDamage:
         assert found == [b"acc", b"xyz"]
 
 
-async def test_a_missing_file_a_folder_and_an_empty_file(tmp_path: Path) -> None:
+async def test_missing_file_folder_and_empty_file(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"missing\.tfrecord"):
         await asyncrec.read_records(tmp_path / "missing.tfrecord")
     with pytest.raises(StorageError, match="folder"):
@@ -223,7 +223,7 @@ async def test_a_missing_file_a_folder_and_an_empty_file(tmp_path: Path) -> None
     assert await asyncrec.read_records(tmp_path / "empty") == []
 
 
-async def test_no_permission_is_a_permission_error_that_names_the_file(tmp_path: Path) -> None:
+async def test_denied_read_raises_permission_error_naming_the_file(tmp_path: Path) -> None:
     class NotAllowed:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
@@ -269,7 +269,7 @@ class Remote(MemoryStorage):
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_damage_in_transit_is_read_again_and_told(compression: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_in_transit_is_reread_and_logged(compression: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = Remote(flips=1)
     records = [os.urandom(1000) for _ in range(2000)]
     await asyncrec.write_records("x", records, storage=storage, compression=compression)
@@ -282,7 +282,7 @@ async def test_damage_in_transit_is_read_again_and_told(compression: str, caplog
     assert "damaged in transit" in caplog.text
 
 
-async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
+async def test_damage_at_rest_is_reread_and_noted_in_error() -> None:
     storage = Remote(flips=0)
     data = bytearray(framed([bytes(1000)] * 20))
     data[5100] ^= 1
@@ -294,7 +294,7 @@ async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
     assert any("stored object itself is damaged" in note for note in error.__notes__)
 
 
-async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
+async def test_broken_connection_is_resumed_at_its_offset() -> None:
     store = MemoryStorage()
     records = [os.urandom(1000) for _ in range(2000)]
     await asyncrec.write_records("x", records, storage=store)
@@ -304,7 +304,7 @@ async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
         assert reader.stats().retries == 3
 
 
-async def test_an_object_that_is_replaced_meanwhile_is_an_error_not_a_mixture() -> None:
+async def test_object_replaced_during_read_is_an_error() -> None:
     store = MemoryStorage()
     await asyncrec.write_records("x", [b"old" * 1000] * 1000, storage=store)
     flaky = FlakyStorage(store, {3: Fault("error")})
@@ -333,14 +333,14 @@ class TestFromSomewhere:
         await reader.aclose()
         return caught.value
 
-    async def test_of_a_plain_file(self) -> None:
+    async def test_error_location_is_absolute_in_plain_file(self) -> None:
         data = bytearray(framed([b"one", b"two", b"three"]))
         data[38 + 12] ^= 1
         error = await self.error_of(bytes(data), Position(19, 0, 1))
         assert (error.record, error.offset, error.member_offset) == (2, 38, None)
 
     @pytest.mark.parametrize("skip", [0, 1])
-    async def test_of_gzip_members(self, skip: int) -> None:
+    async def test_error_location_is_absolute_in_gzip_members(self, skip: int) -> None:
         """The member by its compressed byte, the frame by what comes out behind the byte where reading began."""
         data = bytearray(packed([b"one"], [b"two", b"three"], [b"four", b"five"]))
         first, second = len(packed([b"one"])), len(packed([b"two", b"three"]))
@@ -350,7 +350,7 @@ class TestFromSomewhere:
         assert error.record == 3
         assert error.offset == len(framed([b"two", b"three"]))
 
-    async def test_a_record_within_gzip_that_is_damaged_itself(self) -> None:
+    async def test_record_within_gzip_that_is_damaged_itself(self) -> None:
         inner = bytearray(framed([b"two", b"three"]))
         inner[19 + 12] ^= 1
         data = packed([b"one"]) + gzip.compress(bytes(inner))
@@ -365,7 +365,7 @@ class TestFromSomewhere:
         assert isinstance(error, TruncatedError)
         assert (error.record, error.offset) == (1, 19)
 
-    async def test_an_error_that_is_raised_again_stands_where_it_stood(self) -> None:
+    async def test_reraised_error_keeps_its_location(self) -> None:
         """Who was to go on behind it was cancelled before."""
         pipeline = Pipeline("x", "", ReadOptions(max_record_bytes=100, chunk_size=100), Position(1000, 0, 50))
         storage = MemoryStorage()
@@ -380,7 +380,7 @@ class TestFromSomewhere:
         assert told == [(51, 1019)] * 2
 
 
-async def test_a_file_that_is_read_from_a_byte_on_counts_its_records_and_bytes_from_there() -> None:
+async def test_records_and_bytes_count_from_start_position() -> None:
     storage = MemoryStorage()
     await storage.put("x", packed(RECORDS, [b"a", b"b", b"c"]))
     reader = await open_reader_at(
@@ -397,7 +397,7 @@ async def test_a_file_that_is_read_from_a_byte_on_counts_its_records_and_bytes_f
     await reader.aclose()
 
 
-async def test_a_batch_names_the_members_it_begins_and_ends_in_and_none_before_them() -> None:
+async def test_batch_names_only_the_members_of_its_records() -> None:
     """Whatever was read before: a file may have millions."""
     storage = MemoryStorage()
     await storage.put("x", packed(*[[b"%d" % number] for number in range(300)]))
@@ -409,7 +409,7 @@ async def test_a_batch_names_the_members_it_begins_and_ends_in_and_none_before_t
     assert numbers == [b"%d" % number for number in range(300)]
 
 
-async def test_a_reader_that_was_closed_reads_no_more() -> None:
+async def test_reader_that_was_closed_reads_no_more() -> None:
     """One of `open_reader_at` too: not from what it holds, either."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
@@ -419,7 +419,7 @@ async def test_a_reader_that_was_closed_reads_no_more() -> None:
         await reader.next_batch()
 
 
-async def test_a_reader_that_cannot_open_its_object_holds_nothing_of_it() -> None:
+async def test_reader_that_fails_to_open_closes_its_source() -> None:
     """The first bytes do not come: the source that was opened for them is closed."""
     closed: list[str] = []
 
@@ -444,7 +444,7 @@ async def test_a_reader_that_cannot_open_its_object_holds_nothing_of_it() -> Non
     assert closed == ["x"]
 
 
-async def test_what_was_found_out_about_the_object_can_be_asked_for() -> None:
+async def test_reader_exposes_compression_etag_and_size() -> None:
     storage = MemoryStorage()
     info = await asyncrec.write_records("x", [b"a"], storage=storage, compression="GZIP")
     async with asyncrec.open_reader("x", storage=storage) as reader:
@@ -453,7 +453,7 @@ async def test_what_was_found_out_about_the_object_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("length", [LARGE_RECORD - 1, LARGE_RECORD, LARGE_RECORD + 1, 3 * LARGE_RECORD])
-async def test_large_records_are_read_at_any_size_beside_small_ones(compression: str, length: int) -> None:
+async def test_large_records_are_read_beside_small_ones(compression: str, length: int) -> None:
     storage = MemoryStorage()
     records = [b"before", b"x" * length, b"", b"y" * length, b"behind"]
     await asyncrec.write_records("x", records, storage=storage, compression=compression)
@@ -472,7 +472,7 @@ async def test_large_compressed_records_are_held_one_at_a_time() -> None:
         assert [batch async for batch in reader.batches()] == [[record] for record in records]
 
 
-async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_it_is_an_error_still() -> None:
+async def test_damage_at_rest_behind_transit_damage_is_an_error() -> None:
     """That one range came right the second time says nothing of another."""
     storage = Remote(flips=1)
     data = bytearray(framed([os.urandom(1000) for _ in range(3000)]))
@@ -487,7 +487,7 @@ async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_i
     assert any("stored object itself is damaged" in note for note in caught.value.__notes__)
 
 
-async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:
+async def test_damaged_local_file_is_not_read_twice() -> None:
     """What is at rest here was not damaged in transit."""
     storage = MemoryStorage()
     data = bytearray(framed([b"abc"]))
@@ -498,7 +498,7 @@ async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:
     assert not hasattr(error, "__notes__")
 
 
-async def test_in_the_child_of_a_fork_a_reader_gives_nothing_that_it_held() -> None:
+async def test_forked_reader_refuses_every_read() -> None:
     """Neither record by record nor in batches: whoever reads on is told."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
@@ -513,7 +513,7 @@ async def test_in_the_child_of_a_fork_a_reader_gives_nothing_that_it_held() -> N
         assert reader._closed
 
 
-async def test_a_large_block_is_cut_into_records_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_block_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     feed = FrameDecoder.feed
 

@@ -52,7 +52,7 @@ async def test_values_become_the_record_that_encode_example_makes(tmp_path: Path
     assert await stored(path) == [encode_example(page(number)) for number in range(1, 6)]
 
 
-async def test_what_does_not_fit_is_refused_by_name_and_takes_nothing(tmp_path: Path) -> None:
+async def test_misfit_record_is_refused_by_feature_without_effect(tmp_path: Path) -> None:
     path = tmp_path / "pages.tfrecord"
     async with asyncrec.open_writer(path, schema=PAGE) as writer:
         with pytest.raises(SchemaError, match=r"pages\.tfrecord: feature 'status': expected FixedLen"):
@@ -67,7 +67,7 @@ async def test_what_does_not_fit_is_refused_by_name_and_takes_nothing(tmp_path: 
     assert await stored(path) == [encode_example(page(1))]
 
 
-async def test_of_many_the_ones_before_the_one_that_is_refused_are_taken_and_it_is_numbered(tmp_path: Path) -> None:
+async def test_write_many_keeps_records_before_numbered_misfit(tmp_path: Path) -> None:
     path = tmp_path / "pages.tfrecord"
     rows = [page(number) for number in range(200)]
     rows[150] = {"url": 3}
@@ -78,7 +78,7 @@ async def test_of_many_the_ones_before_the_one_that_is_refused_are_taken_and_it_
     assert await stored(path) == [encode_example(row) for row in rows[:150]]
 
 
-async def test_without_a_schema_a_mapping_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+async def test_mapping_without_schema_is_refused_with_both_remedies(tmp_path: Path) -> None:
     async with asyncrec.open_writer(tmp_path / "a") as writer:
         with pytest.raises(TypeError, match=r"not dict; encode it with encode_example, or pass schema="):
             await writer.write(page(1))
@@ -89,7 +89,7 @@ async def test_without_a_schema_a_mapping_is_refused_with_both_ways_out(tmp_path
 @pytest.mark.parametrize(
     ("validate", "refused"), [("all", [0, 60, 150, 199, 950]), ("sample", [0, 60, 199]), ("none", [])]
 )
-async def test_bytes_are_held_against_the_schema_as_often_as_asked(
+async def test_encoded_records_are_validated_as_often_as_requested(
     tmp_path: Path, validate: Any, refused: list[int]
 ) -> None:
     wrong = encode_example({"other": 1})
@@ -114,7 +114,7 @@ async def test_bytes_that_are_no_example_are_refused(tmp_path: Path) -> None:
             await writer.write_many([bytearray(b"\xff no example")])
 
 
-async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
+async def test_large_records_are_encoded_and_validated_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -166,13 +166,13 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
 
 
 @pytest.mark.parametrize("schema", [PAGE.to_json(), PAGE.features, PAGE], ids=["json", "entries", "schema"])
-async def test_a_schema_is_given_as_itself_as_its_json_or_as_entries_by_name(tmp_path: Path, schema: Any) -> None:
+async def test_schema_is_accepted_as_object_json_or_entries(tmp_path: Path, schema: Any) -> None:
     async with asyncrec.open_writer(tmp_path / "a", schema=schema) as writer:
         assert writer.schema == PAGE
 
 
 @pytest.mark.parametrize("options", [{"schema": {"a": "int64"}}, {"validate": "some"}])
-async def test_options_that_are_none_are_refused(tmp_path: Path, options: Any) -> None:
+async def test_invalid_schema_and_validate_options_are_refused(tmp_path: Path, options: Any) -> None:
     with pytest.raises((ArgumentError, SchemaError)):
         async with asyncrec.open_writer(tmp_path / "a", **options):
             pass
@@ -191,7 +191,7 @@ async def test_write_examples_takes_rows_with_and_without_a_schema(tmp_path: Pat
         await asyncrec.write_examples(tmp_path / "c", page(1))  # type: ignore[arg-type]
 
 
-async def test_a_reader_gives_examples_by_the_schema_or_without(tmp_path: Path) -> None:
+async def test_reader_gives_examples_by_schema_or_without(tmp_path: Path) -> None:
     path = tmp_path / "a"
     await asyncrec.write_examples(path, [page(1), {"url": "u", "body": b""}], schema=PAGE)
     async with asyncrec.open_reader(path) as reader:
@@ -202,7 +202,7 @@ async def test_a_reader_gives_examples_by_the_schema_or_without(tmp_path: Path) 
     assert plain[0]["url"] == [b"http://a/1"]
 
 
-async def test_an_example_that_does_not_decode_is_named_and_reading_goes_on_behind_it(tmp_path: Path) -> None:
+async def test_undecodable_example_is_named_and_reading_continues(tmp_path: Path) -> None:
     path = tmp_path / "a"
     await asyncrec.write_records(
         path, [encode_example(page(0)), b"\xff", encode_example({"a": 1}), PAGE.encode(page(3))]
@@ -221,7 +221,7 @@ async def test_an_example_that_does_not_decode_is_named_and_reading_goes_on_behi
             await anext(examples)
 
 
-async def test_a_large_example_is_decoded_in_a_thread_and_a_cancelled_call_does_not_lose_it(tmp_path: Path) -> None:
+async def test_cancelled_call_never_loses_an_example(tmp_path: Path) -> None:
     import anyio
 
     path = tmp_path / "a"

@@ -56,7 +56,7 @@ async def read(storage: Any, **options: Any) -> tuple[list[bytes], list[Damage],
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip", "stop"])
-async def test_a_whole_file_is_read_the_same_whatever_on_corrupt_is(compression: str, on_corrupt: str) -> None:
+async def test_intact_file_reads_alike_under_any_on_corrupt(compression: str, on_corrupt: str) -> None:
     pack: Any = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}[compression]
     found, damage, stats = await read(await stored(pack(framed(RECORDS))), on_corrupt=on_corrupt)
     assert (found, damage, stats.lost_ranges) == (RECORDS, [], 0)
@@ -74,13 +74,13 @@ async def test_skip_reads_on_behind_damage_and_tells_of_it(chunk_size: int) -> N
     assert (stats.lost_ranges, stats.lost_bytes) == (1, len(records[2]) + 16)
 
 
-async def test_a_record_of_which_only_the_header_is_damaged_is_given_out() -> None:
+async def test_record_with_only_header_damaged_is_returned() -> None:
     found, damage, _ = await read(await stored(flipped(framed(RECORDS), BORDERS[7] + 3)), on_corrupt="skip")
     assert found == RECORDS
     assert damage == [Damage(BORDERS[7], 12, "length", 7)]
 
 
-async def test_a_torn_tail_is_told_and_everything_before_it_is_read() -> None:
+async def test_torn_tail_is_reported_after_all_whole_records() -> None:
     data = framed(RECORDS)
     found, damage, _ = await read(await stored(data[:-1]), on_corrupt="skip")
     assert found == RECORDS[:-1]
@@ -95,7 +95,7 @@ async def test_stop_ends_the_file_at_the_damage() -> None:
     assert stats.lost_ranges == 1
 
 
-async def test_stop_gives_up_a_compressed_file_from_the_damaged_member_on() -> None:
+async def test_stop_abandons_compressed_file_from_damaged_member_on() -> None:
     members = [gzip.compress(framed(RECORDS[n : n + 100])) for n in range(0, 400, 100)]
     place = len(members[0]) + len(members[1]) // 2
     data = flipped(b"".join(members), place)
@@ -122,7 +122,7 @@ async def test_every_record_of_a_whole_member_is_read(block: int) -> None:
     assert stats.records == len(found)
 
 
-async def test_of_zlib_what_is_before_the_damage_is_read() -> None:
+async def test_zlib_records_before_damage_are_read() -> None:
     data = zlib.compress(framed(RECORDS))
     found, damage, _ = await read(await stored(data[: len(data) // 2]), on_corrupt="skip")
     assert 150 < len(found) < 250
@@ -131,7 +131,7 @@ async def test_of_zlib_what_is_before_the_damage_is_read() -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_a_file_with_a_damaged_beginning_is_recognised(pack: Any) -> None:
+async def test_file_with_damaged_beginning_is_recognised(pack: Any) -> None:
     """Garbage in front hides what the file is: plain or GZIP, and it may look like ZLIB."""
     data = b"\x78\x9c" + b"garbage" * 9 + pack(framed(RECORDS))
     found, damage, _ = await read(await stored(data), on_corrupt="skip")
@@ -139,26 +139,26 @@ async def test_a_file_with_a_damaged_beginning_is_recognised(pack: Any) -> None:
     assert (damage[0].offset, damage[0].length) == (0, 65)
 
 
-async def test_a_file_of_something_else_has_no_records() -> None:
+async def test_file_of_something_else_has_no_records() -> None:
     found, damage, _ = await read(await stored(b"text\n" * 1000), on_corrupt="skip")
     assert found == []
     assert damage == [Damage(0, 5000, "length", 0)]
 
 
-async def test_an_unknown_word_is_refused() -> None:
+async def test_unknown_word_is_refused() -> None:
     with pytest.raises(ValueError, match='"raise", "skip" or "stop"'):
         async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # the point
             pass
 
 
-async def test_the_error_names_the_ways_to_go_on() -> None:
+async def test_error_names_ways_to_go_on() -> None:
     storage = await stored(flipped(framed(RECORDS), BORDERS[2] + 12))
     with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec repair"):
         await asyncrec.read_records("x", storage=storage)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_reading_is_taken_up_again_at_any_record_behind_damage(compression: str) -> None:
+async def test_reading_resumes_at_any_record_behind_damage(compression: str) -> None:
     """What interleaving relies on: positions told behind damage lead to the same records."""
     if compression:
         members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
@@ -217,7 +217,7 @@ class Remote(MemoryStorage):
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_what_is_damaged_in_transit_only_is_not_lost_even_behind_damage_at_rest(compression: str) -> None:
+async def test_transit_damage_loses_no_record_behind_damage_at_rest(compression: str) -> None:
     if compression:
         members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
         at_rest = sum(map(len, members[:2])) + len(members[2]) // 2
@@ -236,7 +236,7 @@ async def test_what_is_damaged_in_transit_only_is_not_lost_even_behind_damage_at
     assert not storage.places
 
 
-async def test_damage_is_met_within_scopes_that_were_opened_after_the_reader() -> None:
+async def test_reread_leaves_scopes_of_caller_nested() -> None:
     """Reading a range again opens and closes nothing that the caller's scopes are nested in."""
     storage = Remote(BORDERS[300] + 12)
     await storage.put("x", flipped(framed(RECORDS), BORDERS[10] + 12, BORDERS[200] + 12))
@@ -246,7 +246,7 @@ async def test_damage_is_met_within_scopes_that_were_opened_after_the_reader() -
     assert found == RECORDS[:10] + RECORDS[11:200] + RECORDS[201:]
 
 
-async def test_a_remote_object_full_of_damage_is_not_read_twice_for_ever() -> None:
+async def test_heavily_damaged_remote_object_is_reread_only_limited_times() -> None:
     storage = Remote()
     await storage.put("x", flipped(framed(RECORDS), *(border + 12 for border in BORDERS[1:-1:2])))
     found, _, stats = await read(storage, on_corrupt="skip")
@@ -255,7 +255,7 @@ async def test_a_remote_object_full_of_damage_is_not_read_twice_for_ever() -> No
     assert storage.opened < 80
 
 
-async def test_the_list_of_damage_has_a_limit_and_the_counts_have_none() -> None:
+async def test_damage_list_is_limited_but_counts_are_not() -> None:
     records = [b"%d" % n for n in range(5000)]
     data = bytearray(framed(records))
     place = 0
@@ -270,7 +270,7 @@ async def test_the_list_of_damage_has_a_limit_and_the_counts_have_none() -> None
     assert stats.lost_bytes == sum(len(record) + 16 for record in records[1::2])
 
 
-async def test_a_connection_that_breaks_while_looking_for_records_is_made_again() -> None:
+async def test_broken_connection_is_resumed_during_salvage() -> None:
     places = [border + 12 for border in BORDERS[1:-1:40]]
     flaky = FlakyStorage(await stored(flipped(framed(RECORDS), *places)), {2: Fault("error"), 7: Fault("short")})
     found, _, stats = await read(flaky, on_corrupt="skip", chunk_size=4096)
@@ -290,9 +290,7 @@ async def test_leaving_early_from_behind_damage_is_clean(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("store", [MemoryStorage, Remote])
 @pytest.mark.parametrize("limit", [20, 1 << 20])
-async def test_contents_of_a_torn_record_are_in_doubt_wherever_the_file_is(
-    store: type[MemoryStorage], limit: int
-) -> None:
+async def test_contents_of_torn_record_are_ambiguous_in_every_store(store: type[MemoryStorage], limit: int) -> None:
     """A remote one is read as if it were whole again behind each damage, which must not lose sight of the doubt."""
     inner = framed([b"one", b"two"])
     outer = framed([b"before", inner + bytes(100)])
@@ -304,7 +302,7 @@ async def test_contents_of_a_torn_record_are_in_doubt_wherever_the_file_is(
 
 
 @pytest.mark.parametrize("told", ["", "GZIP"])
-async def test_what_the_caller_says_of_the_compression_is_believed_whatever_the_file_looks_like(told: str) -> None:
+async def test_stated_compression_overrides_file_appearance(told: str) -> None:
     """Recognising is for a file that was to be recognised."""
     records = [b"%d" % (n % 7) * 300 for n in range(400)]
     other = framed(records) if told else gzip.compress(framed(records))
@@ -315,7 +313,7 @@ async def test_what_the_caller_says_of_the_compression_is_believed_whatever_the_
         assert sum(lost.length for lost in reader.damage) == 63 + len(other)
 
 
-async def test_the_beginning_of_a_file_says_nothing_of_what_is_read_from_its_middle() -> None:
+async def test_file_start_does_not_decide_compression_of_its_middle() -> None:
     front = gzip.compress(framed(RECORDS[:100]))
     storage = await stored(front + flipped(framed(RECORDS), 12))
     found, damage, _ = await read(storage, on_corrupt="skip", start_offset=len(front))
@@ -323,7 +321,7 @@ async def test_the_beginning_of_a_file_says_nothing_of_what_is_read_from_its_mid
     assert damage == [Damage(len(front), len(RECORDS[0]) + 16, "data", 0)]
 
 
-async def test_damage_behind_whole_records_does_not_have_the_beginning_read_again() -> None:
+async def test_damage_behind_whole_records_does_not_reread_file_start() -> None:
     """The first record has shown what the file is."""
     storage = Remote()
     await storage.put("x", flipped(framed(RECORDS), BORDERS[300] + 12))
@@ -352,7 +350,7 @@ async def test_stop_says_why_it_ended_the_file(place: int | None, reason: str) -
     assert damage == [Damage(BORDERS[7], len(data) - BORDERS[7], reason, 7)]  # type: ignore[arg-type]  # one of them
 
 
-async def test_stop_at_a_record_that_is_too_large_and_at_a_member_that_is_damaged() -> None:
+async def test_stop_ends_at_oversized_record_or_damaged_member() -> None:
     found, damage, _ = await read(
         await stored(framed([b"a", bytes(200), b"b"])), on_corrupt="stop", max_record_bytes=100
     )
@@ -364,7 +362,7 @@ async def test_stop_at_a_record_that_is_too_large_and_at_a_member_that_is_damage
     assert damage == [Damage(len(members[0]), len(members[1]), "compression", 50)]
 
 
-async def test_behind_damage_the_positions_and_counts_are_those_of_what_was_given_out() -> None:
+async def test_positions_and_counts_behind_damage_cover_returned_records() -> None:
     """From any position, too: what is skipped first is not counted twice."""
     storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
     reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
@@ -379,7 +377,7 @@ async def test_behind_damage_the_positions_and_counts_are_those_of_what_was_give
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_a_record_beyond_the_limit_is_lost_behind_damage_too(pack: Any) -> None:
+async def test_record_limit_applies_behind_damage(pack: Any) -> None:
     """The limit holds for whoever salvages, as it does for a whole file; the records behind it are read."""
     data = pack(flipped(framed([b"one", b"two", bytes(300), b"three"]), 19 + 12))
     found, damage, _ = await read(await stored(data), on_corrupt="skip", max_record_bytes=100)
@@ -390,7 +388,7 @@ async def test_a_record_beyond_the_limit_is_lost_behind_damage_too(pack: Any) ->
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_without_verification_flipped_payloads_are_given_out_behind_damage_too(pack: Any) -> None:
+async def test_unverified_read_returns_flipped_payloads_behind_damage(pack: Any) -> None:
     data = flipped(framed([b"one", b"two", b"three", b"four"]), 19 + 3, 38 + 12)
     found, _, _ = await read(await stored(pack(data)), on_corrupt="skip", verify=False)
     assert b"four" in found
@@ -402,7 +400,7 @@ async def test_without_verification_flipped_payloads_are_given_out_behind_damage
 
 @pytest.mark.parametrize("how", ["stop", "skip"])
 @pytest.mark.parametrize("byte", [0, 1, 2])
-async def test_damage_where_a_later_member_begins_is_not_said_to_be_in_the_one_before(how: str, byte: int) -> None:
+async def test_damage_at_member_start_spares_the_member_before(how: str, byte: int) -> None:
     members = [gzip.compress(framed(RECORDS[n : n + 4])) for n in range(0, 40, 4)]
     begin = sum(map(len, members[:3]))
     found, damage, stats = await read(
@@ -413,7 +411,7 @@ async def test_damage_where_a_later_member_begins_is_not_said_to_be_in_the_one_b
     assert stats.lost_bytes == sum(map(len, members[3:] if how == "stop" else members[3:4]))
 
 
-async def test_what_skips_something_warns_once_for_each_file(caplog: pytest.LogCaptureFixture) -> None:
+async def test_skipped_damage_warns_once_per_file(caplog: pytest.LogCaptureFixture) -> None:
     """A file that is none at all is read as no records, and nobody looks at what was lost."""
     torn = flipped(flipped(framed(RECORDS), BORDERS[7] + 13), BORDERS[2] + 13)
     for data, said in ((torn, "damaged at record 2"), (b"text\n" * 1000, "check that this is a TFRecord file")):

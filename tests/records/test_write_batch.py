@@ -39,7 +39,7 @@ def test_many_small_records_make_full_batches() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_a_large_record_comes_as_it_is_and_in_its_place(kind: type[bytes] | type[bytearray]) -> None:
+def test_large_record_is_passed_through_in_order(kind: type[bytes] | type[bytearray]) -> None:
     large = kind(LARGE_RECORD + 1)
     items = list(batched(iter([b"a", large, b"b"])))
     assert items[0] == ([b"a"], 17)
@@ -47,7 +47,7 @@ def test_a_large_record_comes_as_it_is_and_in_its_place(kind: type[bytes] | type
     assert items[2] == ([b"b"], 17)
 
 
-def test_what_comes_before_a_wrong_one_is_given_out_first() -> None:
+def test_records_before_invalid_one_are_yielded_first() -> None:
     items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # what the test is about
     assert next(items) == ([b"a", b"b"], 34)
     with pytest.raises(TypeError, match="not int"):
@@ -56,7 +56,7 @@ def test_what_comes_before_a_wrong_one_is_given_out_first() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("counts", [(1000, 100), (1023, 1, 1), (1, 1023, 1024, 1), (500, 500, 500, 500)])
-async def test_calls_that_do_not_fit_into_one_batch_follow_each_other(counts: tuple[int, ...]) -> None:
+async def test_calls_exceeding_one_batch_keep_record_order(counts: tuple[int, ...]) -> None:
     """However many small records a batch of the writer holds."""
     storage = MemoryStorage()
     records = [b"%d" % number for number in range(sum(counts))]

@@ -32,7 +32,7 @@ def framed(records: list[bytes]) -> bytes:
     ("compression", "expand"),
     [("", bytes), ("GZIP", gzip.decompress), ("ZLIB", zlib.decompress), (0, bytes), (2, gzip.decompress)],
 )
-async def test_what_is_written_is_tfrecord_byte_for_byte(tmp_path: Path, compression: Any, expand: Any) -> None:
+async def test_writer_output_is_tfrecord_byte_for_byte(tmp_path: Path, compression: Any, expand: Any) -> None:
     path = tmp_path / "a" / "x.tfrecord"
     async with asyncrec.open_writer(path, compression=compression) as writer:
         for record in RECORDS:
@@ -42,14 +42,14 @@ async def test_what_is_written_is_tfrecord_byte_for_byte(tmp_path: Path, compres
     assert writer.published.size == path.stat().st_size
 
 
-async def test_a_file_of_no_records_is_an_empty_file(tmp_path: Path) -> None:
+async def test_file_of_no_records_is_empty_file(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "empty", [])
     assert (tmp_path / "empty").read_bytes() == b""
     await asyncrec.write_records(tmp_path / "empty.gz", [], compression="GZIP")
     assert gzip.decompress((tmp_path / "empty.gz").read_bytes()) == b""
 
 
-async def test_one_by_one_and_by_batches_are_the_same_bytes_whatever_the_sizes() -> None:
+async def test_single_and_batched_writes_give_same_bytes() -> None:
     records = [bytes([i % 251]) * (i * 37 % 3000) for i in range(3000)] + [bytes(3 << 20), b"after", bytes(300_000)]
     storage = MemoryStorage()
     async with asyncrec.open_writer("one", storage=storage) as writer:
@@ -61,7 +61,7 @@ async def test_one_by_one_and_by_batches_are_the_same_bytes_whatever_the_sizes()
         assert await storage.get(key) == framed(records), key
 
 
-async def test_a_callers_buffer_is_its_own_again_once_written() -> None:
+async def test_callers_buffer_is_its_own_again_once_written() -> None:
     storage = MemoryStorage()
     buffer = bytearray(b"first")
     large = bytearray(2 << 20)
@@ -78,7 +78,7 @@ async def test_a_callers_buffer_is_its_own_again_once_written() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", None, 7, [b"x"], object()])
-async def test_what_is_no_buffer_is_a_type_error_and_the_writer_goes_on(wrong: Any) -> None:
+async def test_invalid_record_is_a_type_error_and_writer_continues(wrong: Any) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_writer("x", storage=storage) as writer:
         with pytest.raises(TypeError, match="a record must be bytes, bytearray or memoryview"):
@@ -90,13 +90,13 @@ async def test_what_is_no_buffer_is_a_type_error_and_the_writer_goes_on(wrong: A
 
 
 @pytest.mark.parametrize("one", [b"bytes", "text", bytearray(b"x")])
-async def test_write_many_of_one_record_is_told_apart(one: Any) -> None:
+async def test_write_many_refuses_a_single_record(one: Any) -> None:
     async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
         with pytest.raises(TypeError, match="use write"):
             await writer.write_many(one)
 
 
-async def test_an_exception_in_the_body_publishes_nothing_and_keeps_what_was_there(tmp_path: Path) -> None:
+async def test_body_exception_publishes_no_file_and_keeps_old_one(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     with pytest.raises(RuntimeError, match="the crawl failed"):
@@ -117,7 +117,7 @@ async def test_cancellation_publishes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_a_flush_acknowledged_is_kept_when_the_body_fails(tmp_path: Path) -> None:
+async def test_flushed_records_survive_body_failure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with asyncrec.open_writer(tmp_path / "x") as writer:
             await writer.write_many([b"kept"] * 10)
@@ -169,7 +169,7 @@ async def test_use_after_the_context_is_a_closed_resource_error(tmp_path: Path) 
     assert await asyncrec.read_records(tmp_path / "x") == [b"1"]
 
 
-async def test_many_tasks_share_a_writer_and_every_record_arrives_once() -> None:
+async def test_tasks_sharing_writer_write_every_record_once() -> None:
     storage = MemoryStorage()
 
     async def work(number: int) -> None:
@@ -216,7 +216,7 @@ class FullDisk:
         return size
 
 
-async def test_a_full_disk_reaches_every_later_call_chained_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_full_disk_fails_later_calls_and_leaves_no_file(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=FullDisk(0))
     with pytest.raises(StorageError, match="free some space") as at_exit:
         async with asyncrec.open_writer("x", storage=storage) as writer:
@@ -232,7 +232,7 @@ async def test_a_full_disk_reaches_every_later_call_chained_and_leaves_nothing(t
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_that_fails_at_any_operation_leaves_nothing_and_tells() -> None:
+async def test_store_failure_at_any_operation_leaves_no_object() -> None:
     records = [bytes(1000)] * 300
 
     async def job(storage: FlakyStorage) -> None:
@@ -250,7 +250,7 @@ async def test_a_store_that_fails_at_any_operation_leaves_nothing_and_tells() ->
         assert [info async for info in store.list_objects()] == [], f"after operation {k}, {calm.operations[k]}"
 
 
-async def test_a_slow_store_makes_the_caller_wait_in_bounded_memory() -> None:
+async def test_slow_store_makes_caller_wait_in_bounded_memory() -> None:
     storage = SlowStorage(MemoryStorage(), bytes_per_second=40e6)
     most = 0
     async with asyncrec.open_writer("x", storage=storage) as writer:
@@ -263,7 +263,7 @@ async def test_a_slow_store_makes_the_caller_wait_in_bounded_memory() -> None:
     assert writer.stats().bytes == 400 * 100_016
 
 
-async def test_a_cancelled_write_was_not_taken() -> None:
+async def test_cancelled_write_was_not_taken() -> None:
     taken = 0
     inner = MemoryStorage()
     slow = SlowStorage(inner, bytes_per_second=20e6)
@@ -290,28 +290,28 @@ class NotAllowed(FullDisk):
         return os.open(path, flags, *args)
 
 
-async def test_no_permission_is_a_permission_error_that_names_the_file(tmp_path: Path) -> None:
+async def test_denied_write_raises_permission_error_naming_the_file(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=NotAllowed(0))
     with pytest.raises(StoragePermissionError, match=f"{tmp_path}/x"):
         await asyncrec.write_records("x", [b"1"], storage=storage)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+async def test_folder_at_target_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     with pytest.raises(StorageError, match="folder"):
         await asyncrec.write_records(tmp_path / "x", [b"1"])
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
-async def test_the_error_of_the_body_is_not_wrapped_in_a_group() -> None:
+async def test_body_error_is_not_wrapped_in_a_group() -> None:
     with pytest.raises(KeyError):
         async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
             await writer.write(b"1")
             raise KeyError("body")
 
 
-async def test_a_key_and_options_for_opening_are_not_both_given() -> None:
+async def test_storage_and_storage_options_are_mutually_exclusive() -> None:
     with pytest.raises(TypeError):
         async with asyncrec.open_writer("x", storage=MemoryStorage(), storage_options={"a": 1}):
             pass

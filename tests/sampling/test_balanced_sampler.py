@@ -43,7 +43,7 @@ def codes_of(counts: list[int], seed: int = 0) -> np.ndarray[Any, np.dtype[np.in
     return np.array(codes, np.int32)
 
 
-def test_ten_thousand_batches_hold_distinct_classes_and_all_classes_come_equally_often() -> None:
+def test_batches_hold_distinct_classes_with_equal_frequency() -> None:
     codes = codes_of(sizes(1000))
     order = BalancedOrder(codes, classes_per_batch=16, per_class=3, key=5)
     batches = order.batches(np.arange(10_000))
@@ -53,7 +53,7 @@ def test_ten_thousand_batches_hold_distinct_classes_and_all_classes_come_equally
     assert chance_of(np.bincount(classes[:, :, 0].ravel(), minlength=1000)) < 3.09
 
 
-def test_records_of_a_class_come_equally_often_and_none_twice_in_a_batch_where_there_are_enough() -> None:
+def test_records_of_class_are_drawn_evenly_without_repeats() -> None:
     codes = codes_of([7, 50, 2, 300, 3])
     order = BalancedOrder(codes, classes_per_batch=2, per_class=3, key=5)
     batches = order.batches(np.arange(30_000))
@@ -87,7 +87,7 @@ async def stored(storage: MemoryStorage, label: Any = int, *, classes: int = 20)
 
 
 @pytest.mark.parametrize("label", [int, float, lambda code: b"class %02d\0" % code])
-async def test_the_class_is_a_feature_of_any_type(label: Any) -> None:
+async def test_class_is_feature_of_any_type(label: Any) -> None:
     storage = MemoryStorage()
     of = await stored(storage, label)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -100,7 +100,7 @@ async def test_the_class_is_a_feature_of_any_type(label: Any) -> None:
                     assert len(set(batch)) == 5
 
 
-async def test_the_column_is_kept_beside_the_index_and_read_from_there() -> None:
+async def test_class_column_is_stored_and_reused() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -116,7 +116,7 @@ async def test_the_column_is_kept_beside_the_index_and_read_from_there() -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short"])
-async def test_a_column_that_is_damaged_is_made_anew(content: bytes) -> None:
+async def test_column_that_is_damaged_is_made_anew(content: bytes) -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -129,7 +129,7 @@ async def test_a_column_that_is_damaged_is_made_anew(content: bytes) -> None:
         assert len(await storage.get(kept.key)) == kept.size
 
 
-async def test_a_store_that_is_not_written_to_costs_the_column_and_nothing_else() -> None:
+async def test_read_only_store_only_loses_the_class_column() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     flaky = FlakyStorage(storage)
@@ -152,7 +152,7 @@ async def test_a_store_that_is_not_written_to_costs_the_column_and_nothing_else(
 
 
 @pytest.mark.slow
-async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers() -> None:
+async def test_sampler_resumes_at_every_batch_with_any_workers() -> None:
     storage = MemoryStorage()
     await stored(storage)
     options = {"class_feature": "label", "seed": 4}
@@ -175,7 +175,7 @@ async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers(
                 assert [batch for each in zip(*parts, strict=True) for batch in each] == whole[k : k + 8]
 
 
-async def test_a_state_is_refused_where_class_fn_tells_other_classes_loaded_before_entering_or_after() -> None:
+async def test_state_is_refused_after_class_fn_changes_classes() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -206,7 +206,7 @@ async def test_a_state_is_refused_where_class_fn_tells_other_classes_loaded_befo
                 assert await anext(sampler) == expected
 
 
-async def test_an_error_of_class_fn_names_the_record() -> None:
+async def test_error_of_class_fn_names_record() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -223,7 +223,7 @@ async def test_an_error_of_class_fn_names_the_record() -> None:
         assert isinstance(raised.value.__cause__, TypeError)
 
 
-async def test_misuse_is_told() -> None:
+async def test_misuse_is_refused_with_specific_errors() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -252,7 +252,7 @@ async def test_misuse_is_told() -> None:
                 sampler.load_state_dict(state)
 
 
-async def test_a_fault_while_reading_is_raised() -> None:
+async def test_fault_while_reading_is_raised() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -265,7 +265,7 @@ async def test_a_fault_while_reading_is_raised() -> None:
                     await anext(sampler)
 
 
-async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records_as_such(tmp_path: Path) -> None:
+async def test_too_few_classes_are_refused_with_their_names(tmp_path: Path) -> None:
     async def refused(records: list[bytes]) -> str:
         await asyncrec.write_records(tmp_path / "files.tfrecord", records)
         async with asyncrec.open_dataset(tmp_path / "files.tfrecord") as dataset:
@@ -291,9 +291,7 @@ async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records
         (asyncrec.encode_example({"other": 1}), "a record has no feature 'label', .* its features are: other"),
     ],
 )
-async def test_records_that_have_no_class_are_told_with_the_whole_path(
-    record: bytes, words: str, tmp_path: Path
-) -> None:
+async def test_records_without_class_are_named_with_whole_path(record: bytes, words: str, tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "files.tfrecord", [record] * 3)
     async with asyncrec.open_dataset(tmp_path / "files.tfrecord") as dataset:
         with pytest.raises((DecodeError, SchemaError), match=words) as caught:
@@ -302,7 +300,7 @@ async def test_records_that_have_no_class_are_told_with_the_whole_path(
     assert str(caught.value).startswith(f"{tmp_path}/files.tfrecord, among the records 0 to 2: ")
 
 
-async def test_a_shard_that_is_damaged_is_told_with_the_whole_path(tmp_path: Path) -> None:
+async def test_damaged_shard_is_named_with_whole_path(tmp_path: Path) -> None:
     path = tmp_path / "files.tfrecord"
     await asyncrec.write_records(path, [asyncrec.encode_example({"label": 1})] * 3)
     path.write_bytes(path.read_bytes()[:-5] + b"wrong")

@@ -26,7 +26,7 @@ def column(*labels: Any) -> ClassColumn:
 
 
 @pytest.mark.parametrize("labels", [(0, 1, 2), (-(2**63), 2**63 - 1), (0.5, 1.5), (b"", b"\xff", b"a")])
-def test_it_is_read_back_as_it_was(labels: tuple[Any, ...]) -> None:
+def test_class_column_round_trips(labels: tuple[Any, ...]) -> None:
     found = _parse(_encode(column(*labels)), RECORDS)
     assert found.labels == labels
     assert found.codes.tolist() == column(*labels).codes.tolist()
@@ -103,7 +103,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_no_column_is_refused_and_takes_little_memory(what: str) -> None:
+def test_malformed_column_is_refused_in_bounded_memory(what: str) -> None:
     content = HOSTILE[what]()
     tracemalloc.start()
     try:
@@ -115,7 +115,7 @@ def test_what_is_no_column_is_refused_and_takes_little_memory(what: str) -> None
 
 
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
-def test_one_that_was_damaged_is_refused_or_has_a_class_for_each_record(at: int, damage: bytes) -> None:
+def test_damaged_column_is_refused_or_classifies_every_record(at: int, damage: bytes) -> None:
     content = bytearray(_encode(column(b"a", b"b", b"c")))
     at %= len(content)
     content[at : at + len(damage)] = damage
@@ -129,7 +129,7 @@ def test_one_that_was_damaged_is_refused_or_has_a_class_for_each_record(at: int,
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("by", ["feature", "function"])
-async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record(by: str) -> None:
+async def test_nan_class_is_refused_with_its_record(by: str) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(RECORDS):
@@ -149,7 +149,7 @@ async def stored(storage: MemoryStorage) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_object_larger_than_a_column_may_be_is_not_read(
+async def test_oversized_column_object_is_not_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()
@@ -165,7 +165,7 @@ async def test_an_object_larger_than_a_column_may_be_is_not_read(
 
 
 @pytest.mark.anyio
-async def test_a_column_that_would_not_be_read_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_column_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec._sampling.balanced_sampler.class_column._most_bytes", lambda records: 10)
     storage = MemoryStorage()
     await stored(storage)

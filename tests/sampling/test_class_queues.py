@@ -21,9 +21,7 @@ def pushed(queues: ClassQueues[Item], classes: list[int], begin: int = 0) -> lis
 
 
 @given(st.lists(st.integers(0, 12), max_size=300), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10))
-def test_every_batch_has_exactly_p_classes_k_each_and_nothing_comes_twice(
-    classes: list[int], p: int, k: int, extra: int
-) -> None:
+def test_batches_hold_k_items_of_p_classes_without_repeats(classes: list[int], p: int, k: int, extra: int) -> None:
     queues: ClassQueues[Item] = ClassQueues(p, k, p * k + extra)
     found: list[Item] = []
     for number, cls in enumerate(classes):
@@ -41,7 +39,7 @@ def test_every_batch_has_exactly_p_classes_k_each_and_nothing_comes_twice(
 
 
 @given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 200), st.integers(1, 3), st.integers(1, 3))
-def test_a_state_and_the_items_go_on_alike(classes: list[int], stop: int, p: int, k: int) -> None:
+def test_state_and_items_go_on_alike(classes: list[int], stop: int, p: int, k: int) -> None:
     queues: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
     pushed(queues, classes[:stop])
     again: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
@@ -52,14 +50,14 @@ def test_a_state_and_the_items_go_on_alike(classes: list[int], stop: int, p: int
     assert again.dropped == queues.dropped
 
 
-def test_the_longest_queue_drops_its_oldest() -> None:
+def test_longest_queue_drops_its_oldest() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 5)
     pushed(queues, [7, 7, 7, 7, 1, 2])
     assert queues.dropped == 1
     assert queues.items() == [(1, 4), (2, 5), (7, 1), (7, 2), (7, 3)]
 
 
-def test_a_complete_class_is_not_broken_up_for_one_that_is_not() -> None:
+def test_complete_class_is_not_dropped_for_incomplete_one() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 4)
     pushed(queues, [1, 1, 2, 3, 4, 5])
     assert queues.ready == 1
@@ -68,14 +66,14 @@ def test_a_complete_class_is_not_broken_up_for_one_that_is_not() -> None:
 
 
 @pytest.mark.slow
-def test_batches_keep_coming_from_far_more_classes_than_there_is_room_for() -> None:
+def test_batches_keep_coming_despite_too_many_classes() -> None:
     source = random.Random(3)
     queues: ClassQueues[Item] = ClassQueues(16, 2, 1000)
     halves = [len(pushed(queues, [source.randrange(10_000) for _ in range(50_000)])) for _ in range(4)]
     assert min(halves) > 50
 
 
-def test_a_state_of_other_classes_is_refused() -> None:
+def test_state_of_other_classes_is_refused() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 10)
     pushed(queues, [1, 1, 1, 2])
     state = queues.state_dict()

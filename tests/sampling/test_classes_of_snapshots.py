@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 COUNT = 12
 
 
-async def test_each_snapshot_has_classes_of_its_own() -> None:
+async def test_snapshots_keep_separate_classes() -> None:
     storage = MemoryStorage()
     for turned in (0, 1):
         label = {b"%d" % number: (number // 2 + turned * number) % 3 for number in range(COUNT)}

@@ -50,7 +50,7 @@ async def written(storage: Storage, records: list[bytes] = RECORDS, **options: A
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_every_record_is_had_by_its_number_from_either_end(compression: str) -> None:
+async def test_record_is_found_by_number_from_either_end(compression: str) -> None:
     storage = MemoryStorage()
     records = await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -63,9 +63,7 @@ async def test_every_record_is_had_by_its_number_from_either_end(compression: st
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("indexed", [True, False])
-async def test_many_come_in_the_order_asked_for_however_often_each_is_asked_for(
-    compression: str, indexed: bool
-) -> None:
+async def test_get_many_keeps_requested_order_and_repeats(compression: str, indexed: bool) -> None:
     storage = MemoryStorage()
     records = await written(storage, compression=compression, index=indexed)
     wanted = random.Random(1).choices(range(-1000, 1000), k=2500)
@@ -75,7 +73,7 @@ async def test_many_come_in_the_order_asked_for_however_often_each_is_asked_for(
 
 
 @pytest.mark.parametrize("number", [1000, -1001, 1 << 40])
-async def test_a_number_outside_is_an_index_error_that_names_it(number: int) -> None:
+async def test_out_of_range_number_is_named_in_index_error(number: int) -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -86,7 +84,7 @@ async def test_a_number_outside_is_an_index_error_that_names_it(number: int) -> 
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_record_is_found_by_its_key(compression: str) -> None:
+async def test_record_is_found_by_its_key(compression: str) -> None:
     storage = MemoryStorage()
     await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -96,7 +94,7 @@ async def test_a_record_is_found_by_its_key(compression: str) -> None:
             await dataset.get_by_key("key 1000")
 
 
-async def test_of_records_with_one_key_the_first_is_found_and_without_keys_none() -> None:
+async def test_first_record_of_duplicate_key_is_found() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", max_shard_records=2, storage=storage) as writer:
         for number in range(5):
@@ -110,7 +108,7 @@ async def test_of_records_with_one_key_the_first_is_found_and_without_keys_none(
             await dataset.find("same")
 
 
-async def test_keys_of_another_shard_or_none_are_an_error() -> None:
+async def test_keys_missing_or_of_wrong_size_are_an_error() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -150,9 +148,7 @@ async def test_locate_in_a_gzip_shard_says_the_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["none", "gzip", "zlib"])
-async def test_files_that_tensorflow_wrote_are_counted_and_read_without_manifest_or_index(
-    kind: str, vectors: Path
-) -> None:
+async def test_tensorflow_files_are_counted_and_read_without_index(kind: str, vectors: Path) -> None:
     path = vectors / f"records-{kind}.tfrecord"
     expected = await asyncrec.read_records(path)
     async with asyncrec.open_dataset(path) as dataset:
@@ -174,7 +170,7 @@ async def test_gzip_members_that_cut_records_are_read_across_them() -> None:
         assert await dataset.get_many(range(999, -1, -1)) == RECORDS[::-1]
 
 
-async def test_a_record_of_a_member_that_was_decompressed_is_had_without_a_thread(
+async def test_record_of_decompressed_member_needs_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = MemoryStorage()
@@ -186,7 +182,7 @@ async def test_a_record_of_a_member_that_was_decompressed_is_had_without_a_threa
         assert await dataset.get_many([3, 90, 3]) == [records[3], records[90], records[3]]
 
 
-async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
+async def test_large_gzip_member_is_read_in_bounded_memory() -> None:
     storage = MemoryStorage()
     records = [bytes([number]) * (1 << 20) for number in range(40)]
     await storage.put("one.tfrecord", gzip.compress(b"".join(encode_frames(records)), 1))
@@ -195,7 +191,7 @@ async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
         assert dataset.lookup.reader._members.weight == 0, "more than is kept"
 
 
-async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_of_their_names() -> None:
+async def test_shards_without_manifest_follow_pattern_in_name_order() -> None:
     storage = MemoryStorage()
     for number in (2, 0, 1):
         await asyncrec.write_records(f"data/train-{number}.tfrecord", [b"%d" % number] * 2, storage=storage)
@@ -216,7 +212,7 @@ async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_o
 
 
 @pytest.mark.parametrize("where", ["memory", "disk", "cache"])
-async def test_a_folder_of_one_data_set_is_that_data_set(tmp_path: Path, where: str) -> None:
+async def test_folder_with_one_data_set_opens_as_data_set(tmp_path: Path, where: str) -> None:
     storage: Storage = MemoryStorage() if where != "disk" else LocalStorage(str(tmp_path))
     options: dict[str, Any] = {"storage": storage, "cache": tmp_path / "cache" if where == "cache" else None}
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
@@ -232,7 +228,7 @@ async def test_a_folder_of_one_data_set_is_that_data_set(tmp_path: Path, where: 
         assert [record async for record in dataset] == [b"0"]
 
 
-async def test_a_folder_of_shards_without_a_manifest_is_these_shards() -> None:
+async def test_folder_of_bare_shards_opens_as_those_shards() -> None:
     storage = MemoryStorage()
     for number in range(3):
         await asyncrec.write_records(f"crawl/part-{number}", [b"%d" % number], storage=storage)
@@ -242,7 +238,7 @@ async def test_a_folder_of_shards_without_a_manifest_is_these_shards() -> None:
         assert [record async for record in dataset] == [b"0", b"1", b"2"]
 
 
-async def test_a_folder_of_several_data_sets_is_an_error_that_names_them() -> None:
+async def test_folder_with_several_data_sets_is_refused_with_names() -> None:
     storage = MemoryStorage()
     for name in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
@@ -254,7 +250,7 @@ async def test_a_folder_of_several_data_sets_is_an_error_that_names_them() -> No
             pass
 
 
-async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name() -> None:
+async def test_shards_are_not_found_by_name_prefix() -> None:
     storage = MemoryStorage()
     await written(storage)
     assert await asyncrec.list_shards("page", storage=storage) == []
@@ -265,7 +261,7 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
             pass
 
 
-async def test_a_pattern_of_data_sets_names_is_told_what_it_lacks() -> None:
+async def test_pattern_of_data_set_names_is_refused_with_fix() -> None:
     storage = MemoryStorage()
     for name in ("pages-2026-11-23", "pages-2026-11-24", "pages-2026-12-01"):
         async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
@@ -282,13 +278,13 @@ async def test_a_pattern_of_data_sets_names_is_told_what_it_lacks() -> None:
     assert (await tools.count(pattern + "-*", storage=storage)).records == 2
 
 
-async def test_a_list_of_paths_is_refused_with_what_reads_several() -> None:
+async def test_list_of_paths_is_refused_with_alternatives() -> None:
     with pytest.raises(ArgumentTypeError, match=r"not a list; .*a pattern such as .*, or interleave"):
         async with asyncrec.open_dataset(["crawl/a", "crawl/b"]):  # type: ignore[arg-type]
             pass
 
 
-async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+async def test_shards_of_several_data_sets_trigger_a_naming_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = MemoryStorage()
@@ -321,7 +317,7 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
         assert caplog.messages == []
 
 
-async def test_a_manifest_is_a_snapshot_that_stays() -> None:
+async def test_manifest_is_snapshot_that_stays() -> None:
     storage = MemoryStorage()
     await written(storage)
     manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -333,7 +329,7 @@ async def test_a_manifest_is_a_snapshot_that_stays() -> None:
         assert len(dataset) == 2000
 
 
-async def test_the_schema_is_the_manifests() -> None:
+async def test_schema_is_manifests() -> None:
     storage = MemoryStorage()
     schema = asyncrec.Schema.infer([asyncrec.encode_example({"label": 3})])
     async with asyncrec.open_sharded_writer("pages", schema=schema, storage=storage) as writer:
@@ -348,7 +344,7 @@ async def test_the_schema_is_the_manifests() -> None:
     ids=["", "short", "text", "gap", "b", "-"],
 )
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_an_index_that_does_not_fit_its_shard_is_made_anew(text: bytes | None, compression: str) -> None:
+async def test_unfit_index_is_rebuilt(text: bytes | None, compression: str) -> None:
     storage = MemoryStorage()
     records = await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -360,7 +356,7 @@ async def test_an_index_that_does_not_fit_its_shard_is_made_anew(text: bytes | N
         assert await dataset.get_many(range(100, 200)) == records[100:200]
 
 
-async def test_indexes_are_read_for_the_shards_that_are_needed_and_once() -> None:
+async def test_indexes_are_read_once_and_only_for_needed_shards() -> None:
     storage = FlakyStorage(MemoryStorage())
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -372,7 +368,7 @@ async def test_indexes_are_read_for_the_shards_that_are_needed_and_once() -> Non
         assert len(opened) == 1 + 3, "the three records stand near each other: one read"
 
 
-async def test_a_damaged_record_is_named_and_its_neighbours_are_read() -> None:
+async def test_damaged_record_is_named_and_its_neighbours_are_read() -> None:
     storage = MemoryStorage()
     records = await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -404,7 +400,7 @@ async def test_damage_in_a_gzip_member_names_the_member() -> None:
             assert raised.value.member_offset == 0
 
 
-async def test_a_shard_that_is_gone_or_was_rewritten_is_named() -> None:
+async def test_missing_or_rewritten_shard_is_named() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -423,7 +419,7 @@ async def test_a_shard_that_is_gone_or_was_rewritten_is_named() -> None:
             await dataset.get(270)
 
 
-async def test_a_shard_that_is_gone_is_no_damage_to_be_skipped() -> None:
+async def test_missing_shard_is_never_skipped_as_damage() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -437,7 +433,7 @@ async def test_a_shard_that_is_gone_is_no_damage_to_be_skipped() -> None:
                     pass
 
 
-async def test_reads_go_on_after_a_fault_and_errors_of_the_store_are_raised_once() -> None:
+async def test_reads_survive_faults_and_store_errors_are_raised() -> None:
     inner = MemoryStorage()
     records = await written(inner)
     storage = FlakyStorage(inner, seed=1, rate=0.05, faults=[Fault("short")])
@@ -472,7 +468,7 @@ class Remote(FlakyStorage):
             yield source
 
 
-async def test_damage_on_the_way_from_a_store_comes_right_by_reading_again() -> None:
+async def test_transit_damage_is_repaired_by_rereading() -> None:
     inner = MemoryStorage()
     records = await written(inner)
     storage = Remote(inner)
@@ -486,7 +482,7 @@ async def test_damage_on_the_way_from_a_store_comes_right_by_reading_again() -> 
         assert "stored object itself is damaged" in raised.value.__notes__[0]
 
 
-async def test_a_shard_with_fewer_records_than_the_manifest_says_is_an_error() -> None:
+async def test_shard_with_fewer_records_than_manifest_is_an_error() -> None:
     storage = MemoryStorage()
     await written(storage, index=False)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -499,7 +495,7 @@ async def test_a_shard_with_fewer_records_than_the_manifest_says_is_an_error() -
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
-async def test_numbers_of_any_type_are_records_or_an_index_error(kind: Any) -> None:
+async def test_record_numbers_of_any_integer_type_are_exact(kind: Any) -> None:
     """None becomes another one by a cast."""
     storage = MemoryStorage()
     records = await written(storage)
@@ -532,7 +528,7 @@ async def test_indices_are_integers_in_one_dimension() -> None:
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
 
 
-async def test_a_data_set_is_read_inside_its_context() -> None:
+async def test_data_set_is_read_inside_its_context() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0.01, 1), (0.0002, 3), (0.000001, 600)])
-async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_record(
+async def test_deserializer_yields_after_half_millisecond_or_slow_record(
     seconds: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -39,7 +39,7 @@ async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_recor
     assert min(since[:-1]) >= min(most, 2) / 2
 
 
-async def test_a_function_that_gets_slow_is_given_fewer_records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deserializer_takes_fewer_records_once_function_slows(monkeypatch: pytest.MonkeyPatch) -> None:
     now, took = 0.0, 0.000001
     calls: list[float] = []
 

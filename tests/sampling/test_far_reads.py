@@ -35,7 +35,7 @@ class TellsSumsByHead(Wire):
             yield source
 
 
-async def test_a_checksum_is_asked_for_while_the_index_comes() -> None:
+async def test_checksum_is_asked_for_while_index_comes() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1000, writer_id="w") as writer:
         await writer.write_many([b"%04d" % number * 25 for number in range(4000)])
@@ -88,7 +88,7 @@ async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> 
         assert store.reads == 2
 
 
-async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cost_of_global_order_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     far = await forty_blocks()
     near = MemoryStorage()
     async for info in far.list_objects():
@@ -116,7 +116,7 @@ async def test_64_tasks_read_64_small_records_at_once() -> None:
         assert anyio.current_time() - began <= 1.5
 
 
-async def test_nothing_is_read_beside_the_first_window() -> None:
+async def test_first_record_reads_only_the_first_window() -> None:
     """3.5 blocks: the whole of a block that a border cuts is read with the first."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
@@ -129,7 +129,7 @@ async def test_nothing_is_read_beside_the_first_window() -> None:
         assert 3 * 22_400 < given <= 4 * 22_400 + indexes
 
 
-async def test_the_classes_of_8_shards_are_read_at_once() -> None:
+async def test_classes_of_8_shards_are_read_at_once() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=100, writer_id="w") as writer:
         await writer.write_many([b"%04d" % (number % 7) for number in range(800)])

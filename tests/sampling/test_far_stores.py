@@ -48,7 +48,9 @@ async def of_interleave(storage: asyncrec.storage.Storage, ahead: bool | None) -
 
 
 @pytest.mark.parametrize("seconds_of", [of_sampler, of_interleave])
-async def test_a_cycle_in_a_store_is_read_at_once_unasked(seconds_of: Callable[..., Awaitable[Seconds]]) -> None:
+async def test_cycle_in_remote_store_is_read_concurrently_by_default(
+    seconds_of: Callable[..., Awaitable[Seconds]],
+) -> None:
     """Where each read takes 20 ms that is eight times as fast, and the order is the same."""
     storage = SlowStorage(await sixteen_shards(), latency=0.020)
     near, batches = await seconds_of(storage, None)
@@ -83,7 +85,7 @@ async def test_states_while_reading_ahead_are_those_of_a_disk() -> None:
             assert [(batch, resumed.state_dict()) async for batch in resumed.batches(97)] == expected[at + 1 :]
 
 
-async def test_a_full_shuffle_buffer_is_read_again_in_few_requests() -> None:
+async def test_full_shuffle_buffer_is_restored_in_few_requests() -> None:
     """Of all shards at the same time, and on to the next record where it is near."""
     far = Wire()
     paths = [f"s{number}.tfrecord" for number in range(8)]
@@ -107,7 +109,7 @@ async def test_a_full_shuffle_buffer_is_read_again_in_few_requests() -> None:
         assert [first] + [batch async for batch in batches] == rest
 
 
-async def test_what_is_read_ahead_of_all_shards_stays_within_the_limit() -> None:
+async def test_read_ahead_of_all_shards_stays_within_limit() -> None:
     limit = 4 << 20
     far = Wire()
     paths = [f"s{number:02}" for number in range(40)]
@@ -123,7 +125,7 @@ async def test_what_is_read_ahead_of_all_shards_stays_within_the_limit() -> None
     assert given == 40 * 250 * 4000
 
 
-async def test_a_shard_is_opened_while_those_before_it_are_used_up() -> None:
+async def test_shards_are_opened_before_earlier_ones_run_out() -> None:
     """Each shard's opening takes 200 ms, and is waited for once, not in turn."""
     far = Wire()
     paths = [f"s{number:02}" for number in range(40)]
@@ -137,7 +139,7 @@ async def test_a_shard_is_opened_while_those_before_it_are_used_up() -> None:
     assert anyio.current_time() - began <= 40 / 8 * 0.200 + 0.001
 
 
-async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
+async def test_store_that_fails_now_and_then_changes_nothing() -> None:
     storage = await sixteen_shards()
     paths = [f"data/s{shard:02}.tfrecord" for shard in range(16)]
     flaky = FlakyStorage(storage, seed=3, rate=0.2)
@@ -158,7 +160,7 @@ async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
     [(0.001, 50e6, 10), (0.200, 50e6, 3)],
     ids=["near: each by itself", "far: neighbours together"],
 )
-async def test_records_share_a_read_where_the_gap_takes_no_longer_than_a_read_takes_to_begin(
+async def test_neighbouring_records_share_a_read_across_cheap_gaps(
     latency: float, bytes_per_second: float, most: int
 ) -> None:
     store = Wire()
@@ -190,7 +192,7 @@ async def order_of(store: MemoryStorage, **options: Any) -> list[list[int]]:
 BLOCKS: dict[str, Any] = {"seed": 5, "block_bytes": 22_400, "buffer_size": 700}
 
 
-async def test_an_epoch_asks_a_far_store_once_for_each_block_though_windows_cut_it() -> None:
+async def test_epoch_requests_each_remote_block_at_most_once() -> None:
     store = await forty_blocks()
     store.reads = 0
     found = await order_of(store)
@@ -199,7 +201,7 @@ async def test_an_epoch_asks_a_far_store_once_for_each_block_though_windows_cut_
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_store_that_is_far_gives_the_order_of_one_that_is_near(compression: str) -> None:
+async def test_remote_store_gives_same_order_as_near_one(compression: str) -> None:
     far = await forty_blocks(compression)
     near = MemoryStorage()
     async for info in far.list_objects():
@@ -214,7 +216,7 @@ async def test_a_store_that_is_far_gives_the_order_of_one_that_is_near(compressi
         assert await order_of(far, **options) == alone
 
 
-async def test_a_shuffled_stream_reads_on_across_the_borders_of_windows() -> None:
+async def test_shuffled_stream_reads_ahead_across_windows() -> None:
     """12 windows of some four reads each: one after the other they would take 12 s."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
@@ -227,7 +229,7 @@ async def test_a_shuffled_stream_reads_on_across_the_borders_of_windows() -> Non
         assert anyio.current_time() - began < 8
 
 
-async def test_a_first_batch_waits_for_an_index_and_a_block_and_no_more() -> None:
+async def test_first_batch_waits_only_for_one_index_and_block() -> None:
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         store.latency = 1.0
@@ -237,7 +239,7 @@ async def test_a_first_batch_waits_for_an_index_and_a_block_and_no_more() -> Non
         assert anyio.current_time() - began <= 2.5
 
 
-async def test_the_members_of_a_block_are_one_read_of_a_far_store() -> None:
+async def test_block_members_are_one_read_of_remote_store() -> None:
     store = Wire()
     async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
         for _ in range(3):
@@ -251,7 +253,7 @@ async def test_the_members_of_a_block_are_one_read_of_a_far_store() -> None:
     assert store.reads == 1
 
 
-async def test_what_random_reads_cost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cost_of_random_reads_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     store = await forty_blocks()
     with caplog.at_level(logging.INFO, "asyncrec.sampling"):
         async with asyncrec.open_dataset("pages", storage=store) as dataset:

@@ -56,7 +56,7 @@ async def state_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[bytes]
         return state, await anext(reading(stream))
 
 
-async def test_the_classes_of_a_file_that_was_replaced_are_read_anew(tmp_path: Path) -> None:
+async def test_classes_of_replaced_file_are_read_anew(tmp_path: Path) -> None:
     await put(tmp_path, [0, 1] * 50)
     for labels in ([0, 1] * 50, [0] * 50 + [1] * 50):
         await put(tmp_path, labels)
@@ -66,7 +66,7 @@ async def test_the_classes_of_a_file_that_was_replaced_are_read_anew(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_state_of_files_one_of_which_was_replaced_is_refused_and_names_it(kind: str, tmp_path: Path) -> None:
+async def test_state_with_replaced_file_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     await put(tmp_path, [0, 1] * 50)
     await put(tmp_path, [0, 1] * 50, "p-1.tfrecord")
     state, _ = await state_of(tmp_path, kind)
@@ -79,7 +79,7 @@ async def test_a_state_of_files_one_of_which_was_replaced_is_refused_and_names_i
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_state_of_copies_that_kept_their_times_is_gone_on_from(kind: str, tmp_path: Path) -> None:
+async def test_state_resumes_over_copies_with_original_times(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     await put(tmp_path / "a", [0, 1] * 50)
     state, rest = await state_of(tmp_path / "a", kind)
@@ -92,7 +92,7 @@ async def test_a_state_of_copies_that_kept_their_times_is_gone_on_from(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
+async def test_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
     """As those from before it was asked, and those of a data set with a manifest."""
     await put(tmp_path, [0, 1] * 50)
     state, rest = await state_of(tmp_path, kind)
@@ -114,7 +114,7 @@ async def test_versions_that_no_state_has_are_refused(kind: str, versions: Any, 
             stating(stream).load_state_dict(state | {"versions": versions})
 
 
-async def test_a_data_set_with_a_manifest_has_no_versions_in_its_states(tmp_path: Path) -> None:
+async def test_states_over_manifest_hold_no_file_versions(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=9) as writer:
         await writer.write_many([b"%d" % n for n in range(20)])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
@@ -122,9 +122,7 @@ async def test_a_data_set_with_a_manifest_has_no_versions_in_its_states(tmp_path
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
-async def test_a_file_that_was_replaced_since_the_data_set_was_opened_is_refused(
-    handed_over: bool, tmp_path: Path
-) -> None:
+async def test_file_replaced_since_opening_is_refused(handed_over: bool, tmp_path: Path) -> None:
     """Also by another process, which opens the data set by the manifest that the first one made."""
     await put(tmp_path, [0, 1] * 50)
     async with asyncrec.open_dataset(tmp_path / "p-*.tfrecord") as dataset:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_the_index_of_every_shard_is_believed_that_of_an_empty_one_too(
+async def test_indexes_are_trusted_even_for_empty_shards(
     compression: Literal["", "GZIP", "ZLIB"], caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()
@@ -30,7 +30,7 @@ async def test_the_index_of_every_shard_is_believed_that_of_an_empty_one_too(
     assert not caplog.records
 
 
-async def test_damage_that_is_found_where_there_is_no_index_names_the_shard() -> None:
+async def test_damage_found_without_index_names_the_shard() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=1) as writer:
         await writer.write_many([b"record", b"another"])
@@ -45,7 +45,7 @@ async def test_damage_that_is_found_where_there_is_no_index_names_the_shard() ->
             await dataset.get(1)
 
 
-async def test_an_index_takes_the_bytes_of_its_sizes_alone() -> None:
+async def test_index_takes_bytes_of_its_sizes_alone() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=1) as writer:
         await writer.write_many([b"a record"] * 50_000)
@@ -61,7 +61,7 @@ async def test_an_index_takes_the_bytes_of_its_sizes_alone() -> None:
     assert held < 2.5 * entry.records + 10_000
 
 
-async def test_indexes_that_do_not_fit_are_told_once(
+async def test_index_cache_overflow_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "_HELD_BYTES", 1 << 16)
@@ -78,7 +78,7 @@ async def test_indexes_that_do_not_fit_are_told_once(
     assert vars(line)["shards"] == 3
 
 
-async def test_a_shuffle_of_gzip_shards_passes_over_an_empty_one() -> None:
+async def test_shuffle_skips_empty_gzip_shards() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=4, compression="GZIP") as writer:
         await writer.write_many([b"a", b"b"])

@@ -54,7 +54,7 @@ def tf_data(lengths: list[int], cycle: int, block: int) -> list[str]:
     return found
 
 
-def test_the_orders_that_tensorflow_produced(vectors: Path) -> None:
+def test_orders_that_tensorflow_produced(vectors: Path) -> None:
     cases = json.loads((vectors / "manifest.json").read_text())["interleave"]
     assert len(cases) == 12
     for case in cases:
@@ -63,7 +63,7 @@ def test_the_orders_that_tensorflow_produced(vectors: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 12), st.integers(1, 6), st.integers(1, 6))
-def test_any_order_is_that_of_the_rule_however_small_the_pieces(
+def test_interleave_order_follows_rule_for_pieces_of_any_size(
     lengths: list[int], cycle: int, block: int, piece: int
 ) -> None:
     expected = tf_data(lengths, cycle, block)
@@ -72,7 +72,7 @@ def test_any_order_is_that_of_the_rule_however_small_the_pieces(
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 7), st.integers(1, 4), st.integers(0, 40))
-def test_a_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, block: int, stop: int) -> None:
+def test_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, block: int, stop: int) -> None:
     def run(order: InterleaveOrder, taken: list[int], limit: int | None) -> list[str]:
         found: list[str] = []
         while (limit is None or len(found) < limit) and (take := order.next()) is not None:
@@ -89,7 +89,7 @@ def test_a_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, bloc
     assert first + run(again, taken, None) == tf_data(lengths, cycle, block)
 
 
-def test_a_state_of_something_else_is_refused() -> None:
+def test_state_of_something_else_is_refused() -> None:
     state = InterleaveOrder(5, cycle_length=3, block_length=1).state_dict()
     with pytest.raises(
         ValueError, match="the state belongs to an interleave with different inputs or a different cycle_length"

@@ -57,7 +57,7 @@ async def batches_of(sampler: Any) -> list[Any]:
         return [batch async for batch in sampler]
 
 
-async def test_a_pass_is_the_interleaving_of_shards_in_a_seeded_order() -> None:
+async def test_pass_interleaves_shards_in_a_seeded_order() -> None:
     shards = [[b"%d:%d" % (shard, i) for i in range(10 + shard)] for shard in range(6)]
     storage = await folder(shards)
     options = {"example_per_class": 3, "shards_per_cycle": 4, "batch_size": 8}
@@ -74,7 +74,7 @@ async def test_a_pass_is_the_interleaving_of_shards_in_a_seeded_order() -> None:
     assert orders[0] != orders[1]
 
 
-async def test_only_the_last_batch_is_short_and_may_be_left_out() -> None:
+async def test_last_batch_alone_is_short_and_can_be_dropped() -> None:
     storage = await folder([[b"0:%d" % i for i in range(25)]])
     assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=1))] == [10, 10, 5]
     assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=2))] == [10] * 5
@@ -152,7 +152,7 @@ async def test_too_few_classes_are_short_or_are_an_error() -> None:
 @pytest.mark.parametrize("prefetch_size", [0, 3])
 @pytest.mark.parametrize("num_repeat", [1, 2, -1])
 @pytest.mark.parametrize("on_exhausted", ["stop", "short", "repeat"])
-async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
+async def test_first_pass_without_batch_is_an_error_each_time(
     on_exhausted: Any, num_repeat: int, prefetch_size: int
 ) -> None:
     storage = await folder([[b"%d:0" % cls] for cls in range(6)])  # of each class one, and two are needed
@@ -168,7 +168,7 @@ async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
         await batches_of(sampler_of(await folder([[], []]), **options))
 
 
-async def test_a_later_pass_that_gives_no_batch_is_the_end_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_later_pass_without_batch_ends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(2)] for cls in range(4)])
     classes = iter([*range(4)] * 2)  # in the first pass four classes, in all others one
     options: dict[str, Any] = {"class_fn": lambda _: next(classes, 9), "batch_size": 8, "example_per_class": 2}
@@ -186,7 +186,7 @@ async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [None, 3])
-async def test_a_deserialiser_is_sync_or_async_with_the_same_batches(parallelism: int | None) -> None:
+async def test_deserialiser_gives_same_batches_sync_or_async(parallelism: int | None) -> None:
     storage = await folder([[b"%d:%d" % (shard, i) for i in range(30)] for shard in range(3)])
     threads = set()
 
@@ -208,7 +208,7 @@ async def test_a_deserialiser_is_sync_or_async_with_the_same_batches(parallelism
 @pytest.mark.parametrize("parallelism", [None, 3])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("prefetch_size", [0, 2])
-async def test_a_deserialiser_that_raises_is_told_with_shard_and_record(
+async def test_deserialiser_error_names_shard_and_record(
     parallelism: int | None, is_async: bool, prefetch_size: int
 ) -> None:
     storage = await folder([[b"0:%d" % i for i in range(50)]])
@@ -233,7 +233,7 @@ async def test_a_deserialiser_that_raises_is_told_with_shard_and_record(
     assert isinstance(told.value.__cause__, KeyError)
 
 
-async def test_a_class_function_that_raises_is_told_with_shard_and_record() -> None:
+async def test_class_function_error_names_shard_and_record() -> None:
     storage = await folder([[b"%d:%d" % (i % 5, i) for i in range(50)]])
 
     def unhashable(record: bytes) -> Any:
@@ -243,7 +243,7 @@ async def test_a_class_function_that_raises_is_told_with_shard_and_record() -> N
         await batches_of(sampler_of(storage, class_fn=unhashable, batch_size=4))
 
 
-async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> None:
+async def test_missing_shards_are_reported_and_hidden_files_skipped() -> None:
     storage = await folder([[b"x"]])
     for name in ("_index.tfrecord", ".s.tfrecord", "other.txt", "sub/s.tfrecord"):
         await storage.put(f"data/{name}", b"no shard")
@@ -256,7 +256,7 @@ async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> No
 
 
 @pytest.mark.parametrize("folder", ["crawl", "a/crawl", ""])
-async def test_the_path_of_a_data_set_is_told_from_a_folder(folder: str, tmp_path: Path) -> None:
+async def test_data_set_path_is_refused_with_folder_and_suffix(folder: str, tmp_path: Path) -> None:
     path = tmp_path / folder / "pages"
     async with asyncrec.open_sharded_writer(path) as writer:
         await writer.write_many([b"1:1", b"2:2"])
@@ -269,7 +269,7 @@ async def test_the_path_of_a_data_set_is_told_from_a_folder(folder: str, tmp_pat
     assert await batches_of(as_told) == [[b"1:1", b"2:2"]]
 
 
-async def test_the_path_of_a_data_set_in_a_store_is_told_from_a_folder() -> None:
+async def test_data_set_path_in_store_is_refused_with_folder() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
         await writer.write(b"1:1")
@@ -278,7 +278,7 @@ async def test_the_path_of_a_data_set_in_a_store_is_told_from_a_folder() -> None
 
 
 @pytest.mark.parametrize("name", ["c d", "c[1]", "it's"])
-async def test_the_folder_of_a_data_set_and_its_suffix_can_be_given_as_they_are_told(name: str, tmp_path: Path) -> None:
+async def test_suggested_folder_and_suffix_work_verbatim(name: str, tmp_path: Path) -> None:
     """Of a `file:` URL the folder is one too, still escaped; the suffix is a pattern for the name itself."""
     path = tmp_path / "a b" / name
     path.parent.mkdir()
@@ -311,12 +311,12 @@ async def test_the_folder_of_a_data_set_and_its_suffix_can_be_given_as_they_are_
         ("s3://key:secret@bucket/a/crawl", "s3://***@bucket/a"),
     ],
 )
-def test_the_folder_that_is_told_is_the_path_without_its_last_name(path: str, folder: str) -> None:
+def test_suggested_folder_is_path_without_its_last_name(path: str, folder: str) -> None:
     assert folder_of(path) == folder
 
 
 @pytest.mark.parametrize("root", ["memory://", "memory:///", "/", "//", "file:///", "file:/"])
-async def test_a_root_without_shards_is_told_to_be_that(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_root_without_shards_is_reported_as_unmatched(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The whole disk is not walked.
     monkeypatch.setattr(LocalStorage, "list_objects", lambda self, prefix: MemoryStorage().list_objects())
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"no shard matches shard_suffix='no-such-\*'"):
@@ -327,7 +327,7 @@ async def test_a_root_without_shards_is_told_to_be_that(root: str, monkeypatch: 
     "failure",
     [asyncrec.errors.StoragePermissionError, asyncrec.errors.ArgumentValueError, OSError, RuntimeError, TimeoutError],
 )
-async def test_what_fails_while_it_is_explained_leaves_the_error_as_it_was(failure: type[Exception]) -> None:
+async def test_failed_explanation_leaves_the_original_error(failure: type[Exception]) -> None:
     class OnlyTheFolder(MemoryStorage):
         async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
             if prefix != "crawl/":
@@ -341,7 +341,7 @@ async def test_what_fails_while_it_is_explained_leaves_the_error_as_it_was(failu
 
 @pytest.mark.parametrize("prefetch_size", [0, 2])
 @pytest.mark.parametrize("async_cycle", [False, True])
-async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cycle: bool) -> None:
+async def test_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cycle: bool) -> None:
     storage = await folder([[b"%d" % shard] * 40 for shard in range(40)])
     options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
     async with sampler_of(storage, **options) as sampler:
@@ -356,9 +356,7 @@ async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_c
 @pytest.mark.parametrize("prefetch_size", [0, 2])
 @pytest.mark.parametrize("async_cycle", [False, True])
 @pytest.mark.parametrize("records", [1, 39, 40, 41])
-async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
-    prefetch_size: int, async_cycle: bool, records: int
-) -> None:
+async def test_shard_replaced_since_listing_is_named(prefetch_size: int, async_cycle: bool, records: int) -> None:
     """Before its turn, and in a later pass: no batch holds records of two versions."""
     storage = await folder([[b"old"] * 40 for _ in range(40)])
     options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
@@ -373,7 +371,7 @@ async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
         assert set(given) <= {b"old"}
 
 
-async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -> None:
+async def test_nan_class_is_refused_with_its_record() -> None:
     storage = await folder([[b"0", b"1", b"x", b"2"]])
     sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
     with pytest.raises(
@@ -384,7 +382,7 @@ async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -
 
 @pytest.mark.parametrize("class_fn", [None, class_of])
 @pytest.mark.parametrize("prefetch_size", [0, 3])
-async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class_fn: Any, prefetch_size: int) -> None:
+async def test_corrupt_record_is_skipped_or_raised_with_its_path(class_fn: Any, prefetch_size: int) -> None:
     storage = await folder([[b"%d:%d" % (shard, i) for i in range(20)] for shard in range(4)])
     content = bytearray(await storage.get("data/s002.tfrecord"))
     content[content.index(b"2:9")] ^= 1
@@ -401,7 +399,7 @@ async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class
     assert len(found) == 79 if class_fn is None else len(found) > 60
 
 
-async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+async def test_shards_of_several_data_sets_trigger_a_naming_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = MemoryStorage()
@@ -424,15 +422,13 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
     assert caplog.messages == []
 
 
-async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
+async def test_empty_shards_are_an_error_instead_of_endless_loop() -> None:
     with pytest.raises(asyncrec.errors.DatasetError, match="the 2 shards contain no records"):
         await batches_of(sampler_of(await folder([[], []])))
 
 
 @pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, False), (3, True)])
-async def test_leaving_early_ends_the_task_closes_every_shard_and_is_final(
-    prefetch_size: int, async_cycle: bool
-) -> None:
+async def test_sampler_left_early_closes_every_shard_for_good(prefetch_size: int, async_cycle: bool) -> None:
     class Counting(SlowStorage):
         opened = 0
 
@@ -458,7 +454,7 @@ async def test_leaving_early_ends_the_task_closes_every_shard_and_is_final(
         await sampler.__aenter__()
 
 
-async def test_an_error_of_the_body_leaves_as_itself() -> None:
+async def test_error_of_body_leaves_as_itself() -> None:
     storage = await folder([[b"x"] * 100])
     with pytest.raises(LookupError, match="mine"):
         async with sampler_of(storage) as sampler:
@@ -466,7 +462,7 @@ async def test_an_error_of_the_body_leaves_as_itself() -> None:
             raise LookupError("mine")
 
 
-async def test_a_batch_can_be_taken_while_the_next_is_made() -> None:
+async def test_batch_is_available_during_production_of_the_next() -> None:
     storage = await folder([[b"%d" % i for i in range(100)]])
 
     async def hangs(record: bytes) -> bytes:
@@ -478,7 +474,7 @@ async def test_a_batch_can_be_taken_while_the_next_is_made() -> None:
         assert await anext(sampler) == [b"%d" % i for i in range(10)]
 
 
-async def test_no_more_batches_are_made_than_prefetch_size() -> None:
+async def test_sampler_makes_no_more_batches_than_prefetch_size() -> None:
     made = 0
 
     def count(record: bytes) -> bytes:
@@ -493,7 +489,7 @@ async def test_no_more_batches_are_made_than_prefetch_size() -> None:
         assert made == 50
 
 
-async def test_without_a_seed_one_is_drawn_and_kept_in_the_state() -> None:
+async def test_missing_seed_is_drawn_and_kept_in_state() -> None:
     storage = await folder([[b"%d" % shard] for shard in range(50)])
     orders = [await batches_of(sampler_of(storage, seed=None, num_repeat=1)) for _ in range(2)]
     assert orders[0] != orders[1]
@@ -524,6 +520,6 @@ async def test_workers_deal_the_shards() -> None:
         {"prefetch_size": -1}, {"num_repeat": 0}, {"on_exhausted": "never"},
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # each says its own
         sampler_of(MemoryStorage(), **options)

@@ -65,7 +65,7 @@ def names(lengths: list[int]) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
+async def test_random_cases_follow_the_interleave_rule() -> None:
     source = random.Random(5)
     for case in range(1000):  # on each of two loops
         lengths = [source.randrange(12) for _ in range(source.randrange(1, 10))]
@@ -119,7 +119,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, sh
 
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("block", [1, 3, 40])
-async def test_shards_of_many_record_batches_are_in_order_and_resumed_within_them(parallelism: int, block: int) -> None:
+async def test_multi_batch_shards_keep_order_and_resume_within_batches(parallelism: int, block: int) -> None:
     """64 KiB each, 55 to 90 records: some are read early, and what is left of the ones before is given out first."""
     lengths = [431, 300, 0, 77, 560, 259, 13]
     storage = MemoryStorage()
@@ -142,7 +142,7 @@ async def test_shards_of_many_record_batches_are_in_order_and_resumed_within_the
             assert [record.rstrip(b"\0") async for record in stream] == expected[k:], k
 
 
-async def test_a_state_is_of_these_shards_and_parameters() -> None:
+async def test_state_is_of_these_shards_and_parameters() -> None:
     storage = await shards([5, 5])
     async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
         state = stream.state_dict()
@@ -168,7 +168,7 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
             stream.load_state_dict(state)
 
 
-async def test_taking_what_is_ready_first_gives_every_record_and_no_state() -> None:
+async def test_nondeterministic_stream_gives_every_record_but_no_state() -> None:
     lengths = [30, 0, 17, 50, 4]
     storage = SlowStorage(await shards(lengths), latency=0)
     options: dict[str, Any] = {"cycle_length": 3, "block_length": 2, "parallelism": 2, "deterministic": False}
@@ -179,7 +179,7 @@ async def test_taking_what_is_ready_first_gives_every_record_and_no_state() -> N
     assert Counter(found) == Counter(in_order(lengths, 3, 2))
 
 
-async def test_what_is_ready_first_does_not_wait_for_a_shard_that_hangs() -> None:
+async def test_nondeterministic_stream_does_not_wait_for_hanging_shard() -> None:
     lengths = [5, 5, 5]
     storage = await shards(lengths)
 
@@ -209,7 +209,7 @@ async def test_workers_deal_the_shards() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [0, 2])
-async def test_a_shard_that_vanishes_is_named_after_the_records_before_it(parallelism: int) -> None:
+async def test_vanished_shard_is_named_after_preceding_records(parallelism: int) -> None:
     storage = await shards([3, 3, 3])
     await storage.delete("s2")
     found = []
@@ -262,9 +262,7 @@ async def damaged(compression: Any = "") -> MemoryStorage:
 @pytest.mark.slow(but=["-0]"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_damage_is_skipped_as_told_listed_with_its_path_and_resumed_across(
-    parallelism: int, compression: Any
-) -> None:
+async def test_skipped_damage_is_listed_by_path_and_resumed_across(parallelism: int, compression: Any) -> None:
     storage = await damaged(compression)
     async with asyncrec.open_reader("s1", on_corrupt="skip", storage=storage) as reader:
         whole = [record async for record in reader]
@@ -286,7 +284,7 @@ async def test_damage_is_skipped_as_told_listed_with_its_path_and_resumed_across
             assert [record async for record in stream] == found[k:], k
 
 
-async def test_a_damaged_shard_may_also_end_at_its_damage() -> None:
+async def test_damaged_shard_may_also_end_at_its_damage() -> None:
     storage = await damaged()
     async with asyncrec.interleave(["s0", "s1", "s2"], on_corrupt="stop", storage=storage) as stream:
         found = Counter([record.partition(b":")[0] async for record in stream])
@@ -299,7 +297,7 @@ async def test_a_damaged_shard_may_also_end_at_its_damage() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [0, 2])
-async def test_what_was_read_early_is_no_reason_to_fail_early(parallelism: int) -> None:
+async def test_damage_read_early_is_raised_only_in_its_turn(parallelism: int) -> None:
     lengths = [300, 300, 300]
     storage = MemoryStorage()
     for number in range(3):
@@ -385,7 +383,7 @@ async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> N
 
 
 @pytest.mark.slow
-async def test_a_thousand_shards_take_the_memory_of_their_share(tmp_path: Path) -> None:
+async def test_thousand_shards_take_memory_of_their_share(tmp_path: Path) -> None:
     """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
     storage = MemoryStorage()
     for number in range(1000):
@@ -441,7 +439,7 @@ async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
         (["s0"], {"storage_options": {}}, TypeError),
     ],
 )
-async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:
+async def test_impossible_arguments_are_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         async with asyncrec.interleave(paths, storage=MemoryStorage(), **options):
             pass
@@ -450,9 +448,7 @@ async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], er
 @pytest.mark.slow(but=["7-0", "0-2"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
-async def test_a_stream_that_is_resumed_again_and_again_is_the_same_whatever_ends_in_between(
-    parallelism: int, shuffle_buffer: int
-) -> None:
+async def test_repeatedly_resumed_stream_equals_an_uninterrupted_one(parallelism: int, shuffle_buffer: int) -> None:
     """Each state is of a stream that was resumed itself; shards end within a step, at its end, and open at the next."""
     source = random.Random(7)
     for case in range(30):

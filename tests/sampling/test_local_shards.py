@@ -77,7 +77,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_what_is_in_memory_is_read_on_the_loop_and_by_no_thread(tmp_path: Path) -> None:
+async def test_cached_records_are_read_on_loop_without_thread(tmp_path: Path) -> None:
     await written(tmp_path)
     system = System()
     async with asyncrec.open_dataset("pages", storage=LocalStorage(tmp_path, system=system)) as dataset:
@@ -91,7 +91,7 @@ async def test_what_is_in_memory_is_read_on_the_loop_and_by_no_thread(tmp_path: 
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["not cached", "cannot be asked"])
-async def test_what_may_be_waited_for_is_read_in_a_thread_one_for_a_call(
+async def test_uncached_records_are_read_in_one_thread_per_call(
     tmp_path: Path, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await written(tmp_path)
@@ -117,7 +117,7 @@ async def test_what_may_be_waited_for_is_read_in_a_thread_one_for_a_call(
     assert ("pread", False) in system.calls
 
 
-async def test_what_is_partly_in_memory_comes_whole(tmp_path: Path) -> None:
+async def test_partly_cached_records_are_read_whole(tmp_path: Path) -> None:
     await written(tmp_path)
     source = random.Random(2)
     system = System(lambda: source.random() < 0.7)
@@ -127,7 +127,7 @@ async def test_what_is_partly_in_memory_comes_whole(tmp_path: Path) -> None:
             assert await dataset.get_many(wanted) == [RECORDS[number] for number in wanted]
 
 
-async def test_large_records_are_read_in_pieces_that_a_thread_waits_for(tmp_path: Path) -> None:
+async def test_large_records_are_read_in_pieces_by_thread(tmp_path: Path) -> None:
     records = [random.Random(n).randbytes((n % 5) * 300_000) for n in range(40)]
     async with asyncrec.open_sharded_writer(tmp_path / "large") as writer:
         await writer.write_many(records)
@@ -138,9 +138,7 @@ async def test_large_records_are_read_in_pieces_that_a_thread_waits_for(tmp_path
         assert await dataset.get(4) == records[4]
 
 
-async def test_a_slow_disk_is_read_in_many_hops_between_which_a_call_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_disk_read_is_cancellable_between_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_shards, "_HOP_SECONDS", 0.0)
     await written(tmp_path)
     system = System(lambda: False)
@@ -154,7 +152,7 @@ async def test_a_slow_disk_is_read_in_many_hops_between_which_a_call_can_be_canc
         assert await dataset.get_many(range(0, 600, 3)) == RECORDS[::3]
 
 
-async def test_a_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
+async def test_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
     records = [b"%d" % number for number in range(30_000)]
     async with asyncrec.open_sharded_writer(tmp_path / "small") as writer:
         await writer.write_many(records)
@@ -181,9 +179,7 @@ SPOILS: dict[str, tuple[Spoil, type[Exception]]] = {
 
 
 @pytest.mark.parametrize("how", SPOILS)
-async def test_a_shard_that_changes_while_it_is_open_is_the_error_that_it_is_when_opened(
-    tmp_path: Path, how: str
-) -> None:
+async def test_shard_changed_while_open_raises_same_error_as_reopened(tmp_path: Path, how: str) -> None:
     await written(tmp_path)
     spoil, error = SPOILS[how]
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
@@ -214,7 +210,7 @@ def test_and_so_it_is_without_async(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["C", "Python"])
-async def test_damage_in_a_file_that_is_open_is_found_by_its_checksum(
+async def test_damage_in_open_file_is_found_by_checksum(
     tmp_path: Path, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not native:
@@ -235,9 +231,7 @@ async def test_damage_in_a_file_that_is_open_is_found_by_its_checksum(
         assert await dataset.get_many([6, 8]) == [RECORDS[6], RECORDS[8]]
 
 
-async def test_few_files_are_open_at_once_and_none_when_the_data_set_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_open_files_are_few_and_closed_with_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "_MOST_OPEN", 2)
     await written(tmp_path)
     before = descriptors()
@@ -252,7 +246,7 @@ async def test_few_files_are_open_at_once_and_none_when_the_data_set_is_closed(
     assert descriptors() == before
 
 
-async def test_a_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await written(tmp_path)
     before = descriptors()
     run = tasks.to_thread.run_sync
@@ -278,9 +272,7 @@ async def test_a_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monk
     pytest.fail("a call has fewer hops")
 
 
-def test_without_async_nothing_crosses_to_the_loop_and_threads_share_the_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocking_dataset_avoids_the_loop_and_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anyio.run(written, tmp_path)
     with blocking.open_dataset(tmp_path / "pages") as dataset:
         assert dataset[:] == RECORDS
@@ -309,7 +301,7 @@ def test_without_async_nothing_crosses_to_the_loop_and_threads_share_the_files(
         assert wrong == []
 
 
-def test_a_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
+def test_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
     storage = LocalStorage(tmp_path)
     files = open_files.OpenFiles(storage.disk)

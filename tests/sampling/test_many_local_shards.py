@@ -40,7 +40,7 @@ class Counting:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True], ids=["first", "again"])
-async def test_a_call_opens_few_files_at_once_however_many_shards_it_reads(
+async def test_call_over_many_shards_opens_few_files_at_once(
     tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_files, "_MOST_OPEN", 8)
@@ -56,7 +56,7 @@ async def test_a_call_opens_few_files_at_once_however_many_shards_it_reads(
         assert system.most <= before + 32
 
 
-async def test_the_event_loop_reads_no_more_records_of_a_shard_than_take_half_a_millisecond(tmp_path: Path) -> None:
+async def test_event_loop_reads_at_most_half_millisecond_per_shard(tmp_path: Path) -> None:
     records = [b"record %d" % number for number in range(2000)]
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         await writer.write_many(records)

@@ -91,7 +91,7 @@ async def test_look_ups_and_iterations_give_the_newest(drawn: list[dict[str, Any
 
 @PROPERTY
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.builds(Page, st.sampled_from("xyz"), INTS), max_size=3))))
-async def test_of_equals_the_last_committed_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
+async def test_last_committed_of_equal_versions_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
     """Of writers that are open side by side, whose shards have names that say when they were opened."""
     site = Site(MemoryStorage())
     await site.commit([Page("x", -9), Page("x", -8)], "0")
@@ -111,7 +111,7 @@ async def test_of_equals_the_last_committed_is_the_newest(steps: list[tuple[str,
 
 @PROPERTY
 @given(drawn=commits(), mode=st.sampled_from(["block", "buffer", "global"]), data=st.data())
-async def test_an_epoch_gives_each_newest_version_once(
+async def test_epoch_gives_each_newest_version_once(
     drawn: list[dict[str, Any]], mode: Any, data: st.DataObject
 ) -> None:
     """To any number of workers, and to any other number that goes on from a state."""
@@ -163,7 +163,7 @@ async def test_filter_asks_the_newest_version_alone(drawn: list[dict[str, Any]],
     assert (await asyncrec.read_manifest("new", storage=site.storage)).metadata["filtered"]["newest"] == "date"
 
 
-async def test_a_table_beyond_its_memory_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_beyond_its_memory_gives_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 2000)
     site = Site(MemoryStorage())
     for turn in range(6):
@@ -187,7 +187,7 @@ async def test_balanced_batches_are_of_the_newest() -> None:
         assert drawn == site.newest() == {1, 2, 3, 4}
 
 
-async def test_a_state_of_another_feature_is_refused() -> None:
+async def test_state_of_another_feature_is_refused() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(8):
@@ -216,7 +216,7 @@ async def test_a_state_of_another_feature_is_refused() -> None:
 
 
 @pytest.mark.parametrize("entered", [False, True])
-async def test_a_damaged_place_in_a_state_is_refused(entered: bool) -> None:
+async def test_damaged_place_in_state_is_refused(entered: bool) -> None:
     """Before the data set has said how many versions are the newest, any place of a record may be right."""
     site = Site(MemoryStorage())
     await site.commit([Page("a", n) for n in range(9)] + [Page("b", 1)], "w")
@@ -248,7 +248,7 @@ async def test_keys_are_needed() -> None:
         await tools.filter("one.tfrecord", "b", newest="date", storage=site.storage, target_storage=site.storage)
 
 
-async def test_a_feature_is_needed(tmp_path: Any) -> None:
+async def test_feature_is_needed(tmp_path: Any) -> None:
     schema = asyncrec.Schema({"date": asyncrec.FixedLen((), "str"), "box": asyncrec.FixedLen((4,), "int64")})
     with blocking.open_sharded_writer(tmp_path / "pages", schema=schema) as writer:
         writer.write({"date": "2026", "box": [1, 2, 3, 4]}, key="a")
@@ -265,7 +265,7 @@ async def test_a_feature_is_needed(tmp_path: Any) -> None:
             pass
 
 
-async def test_without_a_schema_the_records_say_what_features_there_are() -> None:
+async def test_schemaless_records_define_available_features() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page("a", 1), Page("a", 2), Page("b", None)], "w")
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="dat") as dataset:

@@ -44,7 +44,7 @@ async def crawled(storage: MemoryStorage, *, compact: bool) -> Site:
     return site
 
 
-async def test_only_keys_and_records_that_come_again_are_requested() -> None:
+async def test_newest_search_requests_only_repeated_keys_and_records() -> None:
     storage = Far()
     site = await crawled(storage, compact=True)
     storage.asked.clear()
@@ -63,7 +63,7 @@ async def test_only_keys_and_records_that_come_again_are_requested() -> None:
             assert {number_of(record) async for record in stream} == site.newest()
 
 
-async def test_without_runs_each_shard_is_asked_for_its_keys() -> None:
+async def test_newest_search_requests_keys_per_shard_without_runs() -> None:
     storage = Far()
     site = await crawled(storage, compact=False)
     async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
@@ -74,7 +74,7 @@ async def test_without_runs_each_shard_is_asked_for_its_keys() -> None:
         assert {number_of(record) async for record in dataset} == site.newest()
 
 
-async def test_a_look_up_reads_the_versions_of_its_key() -> None:
+async def test_look_up_reads_versions_of_its_key() -> None:
     storage = Far()
     await crawled(storage, compact=True)
     async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
@@ -87,7 +87,7 @@ async def test_a_look_up_reads_the_versions_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-async def test_a_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where some of its keys were given before the damage was met."""
     monkeypatch.setattr("asyncrec._shards.manifest.key_runs._STEP_BLOCKS", 1)
     storage = Far()
@@ -103,7 +103,7 @@ async def test_a_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch:
 
 
 @pytest.mark.parametrize("dates", [[None] * 8, [3, 5, None, 5, 5, 4, 5, 1], [7, 1, 1, 1, 1, 1, 1, 1]])
-async def test_versions_that_are_read_in_steps_are_compared_with_each_other(
+async def test_versions_read_in_steps_are_compared_across_steps(
     dates: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncrec._sampling.random_access.in_order._STEP_RECORDS", 3)
@@ -143,7 +143,7 @@ async def damaged(storage: MemoryStorage, number: int) -> str:
     return shard
 
 
-async def test_a_damaged_version_is_an_error_or_the_oldest() -> None:
+async def test_damaged_version_is_error_or_oldest() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page("a", 1), Page("b", 1), Page("c", 5)], "0")
     await site.commit([Page("a", 2), Page("b", 2)], "1")
@@ -178,7 +178,7 @@ async def again_and_again() -> Site:
     return site
 
 
-async def test_nothing_is_left_behind(little_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_temporary_tables_are_removed_after_use(little_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = await again_and_again()
     made = []
     temporary = tempfile.TemporaryDirectory
@@ -194,7 +194,7 @@ async def test_nothing_is_left_behind(little_memory: Path, monkeypatch: pytest.M
     assert list(little_memory.iterdir()) == []
 
 
-async def test_a_cancellation_leaves_nothing_and_the_next_call_finds_it(little_memory: Path) -> None:
+async def test_cancelled_search_leaves_no_files_and_can_be_repeated(little_memory: Path) -> None:
     site = await again_and_again()
 
     async def entered() -> None:
@@ -218,7 +218,7 @@ async def test_a_cancellation_leaves_nothing_and_the_next_call_finds_it(little_m
         assert {number_of(record) async for record in dataset} == site.newest()
 
 
-async def test_a_store_that_fails_leaves_nothing(little_memory: Path) -> None:
+async def test_store_that_fails_leaves_nothing(little_memory: Path) -> None:
     site = await again_and_again()
 
     class Failing(MemoryStorage):

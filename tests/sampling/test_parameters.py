@@ -75,7 +75,7 @@ def made(dataset: Any, kind: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "options", "error", "said"), WRONG)
-async def test_a_wrong_parameter_is_refused_at_once_by_its_name_and_value(
+async def test_wrong_parameter_is_refused_by_name_and_value(
     kind: str, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
@@ -98,7 +98,7 @@ async def test_batches_are_of_a_whole_number_of_records() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
-async def test_a_seed_of_none_is_chosen_and_the_state_holds_it(kind: str) -> None:
+async def test_missing_seed_is_chosen_and_kept_in_state(kind: str) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
         async with made(dataset, kind, seed=None) as stream:
             seed = stream.state_dict()["seed"]
@@ -117,7 +117,7 @@ async def test_a_seed_of_none_is_chosen_and_the_state_holds_it(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
-async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
+async def test_invalid_state_is_refused_with_explanation(kind: str) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
         for seed in (1, None):
             async with made(dataset, kind, seed=seed) as stream:
@@ -139,7 +139,7 @@ async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
                         stream.load_state_dict(state | {"position": position})
 
 
-async def test_a_dataset_of_the_other_kind_is_told_apart(tmp_path: Any) -> None:
+async def test_dataset_of_the_wrong_kind_is_refused(tmp_path: Any) -> None:
     await asyncrec.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         with pytest.raises(
@@ -150,7 +150,7 @@ async def test_a_dataset_of_the_other_kind_is_told_apart(tmp_path: Any) -> None:
         asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
 
 
-def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
+def test_blocking_dataset_is_not_async_one(tmp_path: Any) -> None:
     blocking.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     wrong: Any = "3"
     with blocking.open_dataset(tmp_path / "pages") as dataset:
@@ -172,13 +172,13 @@ def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
         ("pages-*", r"this is a pattern, .* pass '\.' and shard_suffix='pages-\*'$"),
     ],
 )
-async def test_a_folder_that_is_not_there_and_a_pattern_in_its_place_are_told(path: str, said: str) -> None:
+async def test_missing_folder_and_pattern_as_folder_are_explained(path: str, said: str) -> None:
     with pytest.raises(ObjectNotFoundError, match=said):
         async with asyncrec.InterleaveSampler(path, bytes, storage=await stored()):
             pass
 
 
-async def test_the_first_shard_that_is_another_than_the_states_is_named() -> None:
+async def test_first_shard_differing_from_state_is_named() -> None:
     storage = MemoryStorage()
     for n in (1, 2, 4):
         await asyncrec.write_records(f"data/{n}.tfrecord", [b"%d" % n] * 9, storage=storage)

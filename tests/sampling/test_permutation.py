@@ -25,9 +25,7 @@ def test_permuted_holds_every_number_once(count: int, key: int) -> None:
 
 
 @given(st.integers(1, 2**50), keys, st.lists(st.integers(0, 2**50), max_size=50))
-def test_a_part_of_a_huge_permutation_is_had_alone_and_has_no_number_twice(
-    count: int, key: int, wanted: list[int]
-) -> None:
+def test_part_of_huge_permutation_is_consistent_without_duplicates(count: int, key: int, wanted: list[int]) -> None:
     positions = np.array([position % count for position in wanted], np.int64)
     found = permuted(positions, count, key)
     assert ((found >= 0) & (found < count)).all()
@@ -37,7 +35,7 @@ def test_a_part_of_a_huge_permutation_is_had_alone_and_has_no_number_twice(
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 500), keys), min_size=1, max_size=5))
-def test_many_permutations_at_once_are_those_taken_one_by_one(several: list[tuple[int, int]]) -> None:
+def test_batched_permutations_equal_single_ones(several: list[tuple[int, int]]) -> None:
     positions = np.concatenate([np.arange(count) for count, _ in several])
     counts = np.repeat([count for count, _ in several], [count for count, _ in several])
     all_keys = np.repeat(np.array([key for _, key in several], np.uint64), [count for count, _ in several])

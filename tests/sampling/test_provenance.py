@@ -36,9 +36,7 @@ def told(records: TracedRecords) -> list[bytes]:
 
 @pytest.mark.parametrize("second", [one_by_one(7, 2), of_batch(7, 3, 2)])
 @pytest.mark.parametrize("first", [TracedRecords(), one_by_one(5, 3), of_batch(5, 2, 3)])
-def test_records_that_were_put_together_are_each_traced_to_where_they_came_from(
-    first: TracedRecords, second: TracedRecords
-) -> None:
+def test_merged_records_are_traced_to_their_sources(first: TracedRecords, second: TracedRecords) -> None:
     taken = TracedRecords()
     for each in (first, second, of_batch(8, 1, 2), one_by_one(9, 1), of_batch(10, 0, 4)):
         taken.extend(TracedRecords(list(each.records), list(each.known), list(each.slices)))
@@ -65,6 +63,6 @@ def test_sources_go_into_a_state_and_come_back() -> None:
 
 
 @pytest.mark.parametrize("packed", [[3, 0, 0, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]])
-def test_a_state_that_names_what_cannot_be_is_refused(packed: list[int]) -> None:
+def test_state_that_names_what_cannot_be_is_refused(packed: list[int]) -> None:
     with pytest.raises(ValueError, match="whole numbers within the limits of this stream"):
         parse_sources(StateValues({"of": [packed]}), "of", 3)

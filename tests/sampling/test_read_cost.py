@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from asyncrec._sampling.random_access.read_cost import ReadCost
 
 
-def test_before_anything_was_measured_half_a_mebibyte_is_worth_a_read() -> None:
+def test_unmeasured_read_cost_allows_half_mebibyte_gap() -> None:
     assert ReadCost("memory://").gap == 512 << 10
 
 
-def test_a_slow_answer_and_a_wide_wire_make_the_gap_larger_and_a_quick_answer_makes_it_small() -> None:
+def test_gap_grows_with_latency_and_bandwidth() -> None:
     far, near = ReadCost("memory://"), ReadCost("memory://")
     for _ in range(40):
         far.took(1000, 0.1, records=1, wanted=1)
@@ -23,7 +23,7 @@ def test_a_slow_answer_and_a_wide_wire_make_the_gap_larger_and_a_quick_answer_ma
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.floats(0, 1e6))))
-def test_it_stays_within_its_bounds(reads: list[tuple[int, float]]) -> None:
+def test_gap_stays_within_its_bounds(reads: list[tuple[int, float]]) -> None:
     cost = ReadCost("memory://")
     for size, seconds in reads:
         cost.took(size, seconds, records=1, wanted=1)

@@ -33,7 +33,7 @@ def made(size: int, there: list[int]) -> RecordSet:
 
 
 @given(sets())
-def test_a_set_has_what_was_put_into_it(drawn: tuple[int, list[int]]) -> None:
+def test_set_has_what_was_put_into_it(drawn: tuple[int, list[int]]) -> None:
     size, there = drawn
     found = made(size, there)
     assert (len(found), found.size) == (len(there), size)
@@ -46,7 +46,7 @@ def test_a_set_has_what_was_put_into_it(drawn: tuple[int, list[int]]) -> None:
 
 
 @given(sets(), st.data())
-def test_a_range_has_those_of_the_set_within_it(drawn: tuple[int, list[int]], data: st.DataObject) -> None:
+def test_range_has_those_of_set_within_it(drawn: tuple[int, list[int]], data: st.DataObject) -> None:
     size, there = drawn
     first = data.draw(st.integers(0, size))
     last = data.draw(st.integers(first, size))

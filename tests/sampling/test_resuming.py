@@ -235,9 +235,7 @@ def test_every_argument_of_every_stream_is_changed_here(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "argument"), [(name, argument) for name in KINDS for argument in KINDS[name].changes])
-async def test_a_stream_with_another_argument_gives_the_same_rest_or_refuses_the_state(
-    name: str, argument: str
-) -> None:
+async def test_changed_argument_gives_same_rest_or_refuses_state(name: str, argument: str) -> None:
     storage, kind = await stored(), KINDS[name]
     state, rest = await state_and_rest(storage, name)
     assert await resumed(storage, name, state, len(rest) + 1 if name != "balanced" else MOST) == rest
@@ -261,7 +259,7 @@ async def test_a_stream_with_another_argument_gives_the_same_rest_or_refuses_the
 @pytest.mark.parametrize("mode", ["block", "buffer", "global"])
 @pytest.mark.parametrize("given", [0, 3, 44, 88])
 @pytest.mark.parametrize("first", [0, 2])
-async def test_a_stream_without_an_epoch_goes_where_the_state_stands(mode: Any, given: int, first: int) -> None:
+async def test_stream_without_epoch_resumes_at_state_position(mode: Any, given: int, first: int) -> None:
     """Also at the end of an epoch, and of the last one, behind which nothing comes."""
     async with asyncrec.open_dataset("data/p-*.tfrecord", storage=await stored()) as dataset:
         async with dataset.shuffled(seed=1, mode=mode, epoch=first, num_repeat=2) as stream:
@@ -275,7 +273,7 @@ async def test_a_stream_without_an_epoch_goes_where_the_state_stands(mode: Any, 
                 assert await items_of(stream, 1000) == rest
 
 
-async def test_the_state_of_an_epoch_that_is_over_may_begin_the_next() -> None:
+async def test_state_of_finished_epoch_may_begin_the_next() -> None:
     """A trainer that counts epochs saves after the last batch, and goes on with the epoch after."""
     async with asyncrec.open_dataset("data/p-*.tfrecord", storage=await stored()) as dataset:
         async with dataset.shuffled(seed=1, epoch=2) as stream:
@@ -313,7 +311,7 @@ def damaged(state: Any, path: tuple[Any, ...]) -> Iterator[Any]:
 
 @pytest.mark.slow(but=["interleave"])
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("shuffled-buffer", "shuffled-global")])
-async def test_a_damaged_state_is_refused_by_an_error_of_the_library(name: str) -> None:
+async def test_damaged_state_is_refused_with_library_error(name: str) -> None:
     storage = await stored()
     state, _ = await state_and_rest(storage, name)
     refused = 0

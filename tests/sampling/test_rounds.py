@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> tuple[list[RoundInput], int, int]:
 
 
 @given(cases(), st.integers(0, 5))
-def test_rounds_are_the_interleave_order_and_knows_where_each_shard_stands(
+def test_rounds_follow_interleave_order_and_know_shard_positions(
     case: tuple[list[RoundInput], int, int], start: int
 ) -> None:
     inputs, rounds, block = case
@@ -64,7 +64,7 @@ def test_rounds_are_the_interleave_order_and_knows_where_each_shard_stands(
     assert order.state_dict() == begun.state_dict()
 
 
-def test_there_is_no_round_within_a_block_nor_where_a_slot_waits_for_its_next_input() -> None:
+def test_round_is_empty_within_block_or_before_slot_refill() -> None:
     order = InterleaveOrder(3, cycle_length=2, block_length=2)
     assert order.round() == []
     for _ in range(2):

@@ -39,7 +39,5 @@ def info(size: int = 9, etag: str = "a", crc32c: int | None = None, modified: da
         (info(modified=WHOLE_SECOND), info(etag="b"), False),
     ],
 )
-def test_a_shard_is_the_same_by_its_checksum_else_its_etag_else_its_time(
-    then: ObjectInfo, now: ObjectInfo, same: bool
-) -> None:
+def test_shard_identity_uses_checksum_then_etag_then_time(then: ObjectInfo, now: ObjectInfo, same: bool) -> None:
     assert is_version(json.loads(json.dumps(packed_version(then))), now) is same

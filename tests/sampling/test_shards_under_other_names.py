@@ -113,7 +113,7 @@ async def test_they_are_refused_where_they_are_compressed(compression: Any, tmp_
             await dataset.get_by_key("a")
 
 
-async def test_a_shard_that_is_damaged_at_its_end_is_no_other_shard(tmp_path: Path) -> None:
+async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> None:
     """What is whole in it is read, and what is not is named."""
     first, *_ = await written(tmp_path)
     content = Path(first).read_bytes()
@@ -128,7 +128,7 @@ async def test_a_shard_that_is_damaged_at_its_end_is_no_other_shard(tmp_path: Pa
             assert len(stream.damage) == 1
 
 
-async def test_a_state_does_not_go_on_over_them(tmp_path: Path) -> None:
+async def test_state_does_not_go_on_over_them(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
         for _ in range(100):
@@ -141,7 +141,7 @@ async def test_a_state_does_not_go_on_over_them(tmp_path: Path) -> None:
             await anext(stream)
 
 
-async def test_a_store_that_keeps_checksums_tells_by_them() -> None:
+async def test_store_that_keeps_checksums_tells_by_them() -> None:
     storage = MemoryStorage()
     first, second, _ = await written(storage, storage=storage)
     await storage.put(first, await storage.get(second))
@@ -169,7 +169,7 @@ class TellsChecksumsByHead(MemoryStorage):
 
 
 @pytest.mark.parametrize("way", WAYS[:-1])
-async def test_a_store_is_asked_once_for_the_checksum_of_a_shard(
+async def test_shard_checksum_is_requested_once_from_store(
     way: Callable[[asyncrec.Dataset], Awaitable[Any]],
 ) -> None:
     storage = TellsChecksumsByHead()
@@ -184,7 +184,7 @@ async def test_a_store_is_asked_once_for_the_checksum_of_a_shard(
             await way(dataset)
 
 
-async def test_a_copy_that_kept_neither_times_nor_inodes_is_read(tmp_path: Path) -> None:
+async def test_copy_without_original_times_or_inodes_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     await written(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)

@@ -28,7 +28,9 @@ def shuffled(items: list[int], buffer: ShuffleBuffer[int]) -> list[int]:
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 20), st.integers(), st.booleans())
-def test_what_goes_in_comes_out_once_within_the_bound(items: list[int], size: int, seed: int, fill: bool) -> None:
+def test_shuffle_buffer_returns_every_item_once_within_bound(
+    items: list[int], size: int, seed: int, fill: bool
+) -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(size, seed, fill=fill)
     found = []
     for number, item in enumerate(items):
@@ -43,7 +45,7 @@ def test_what_goes_in_comes_out_once_within_the_bound(items: list[int], size: in
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 20), st.integers(0, 60), st.booleans())
-def test_a_state_and_the_items_go_on_alike(items: list[int], size: int, stop: int, fill: bool) -> None:
+def test_state_and_items_go_on_alike(items: list[int], size: int, stop: int, fill: bool) -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(size, 7, fill=fill)
     for item in items[:stop]:
         buffer.push(item)
@@ -52,7 +54,7 @@ def test_a_state_and_the_items_go_on_alike(items: list[int], size: int, stop: in
     assert shuffled(items[stop:], again) == shuffled(items[stop:], buffer)
 
 
-def test_a_state_goes_on_alike_beyond_the_draws_of_one_seeding() -> None:
+def test_restored_buffer_continues_alike_beyond_one_seeding() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(10, 1)
     for item in range(9000):
         buffer.push(item)
@@ -69,7 +71,7 @@ def test_every_order_is_equally_likely() -> None:
 
 
 @pytest.mark.slow
-def test_where_an_item_comes_out_is_uniform_where_there_is_room_for_all() -> None:
+def test_item_position_is_uniform_in_roomy_buffer() -> None:
     counts = [0] * 50
     for seed in range(20_000):
         counts[shuffled(list(range(50)), ShuffleBuffer(50, seed)).index(17)] += 1
@@ -93,14 +95,14 @@ def test_bytes_are_bounded(items: list[bytes], most: int) -> None:
     assert sorted([*found, *buffer.drain()]) == sorted(items)
 
 
-def test_without_filling_it_gives_out_from_the_second_on() -> None:
+def test_unfilled_buffer_yields_from_second_item_on() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(10, 0, fill=False)
     out = [buffer.push(item) for item in range(30)]
     assert [item is not None for item in out[:6]] == [False, True, False, True, False, True]
     assert None not in out[20:]
 
 
-def test_sixteen_shards_are_mixed_as_by_a_perfect_shuffle_from_the_first_batch_on() -> None:
+def test_sixteen_shards_mix_like_a_perfect_shuffle() -> None:
     """Neighbours from the same shard at most 1.2 times as often: cycle = all, buffer of 4,096."""
     shards = [shard for _ in range(2000) for shard in range(16)]
     found = [shard - 1 for shard in shuffled([shard + 1 for shard in shards], ShuffleBuffer(4096, 11))]
@@ -123,7 +125,7 @@ def test_bounds_that_cannot_be_are_refused(size: int, most: int | None) -> None:
         ShuffleBuffer(size, 0, max_bytes=most)
 
 
-def test_a_state_that_does_not_fit_is_refused() -> None:
+def test_state_that_does_not_fit_is_refused() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(3, 0)
     with pytest.raises(ValueError, match="do not fit"):
         buffer.load_state_dict(ShuffleBuffer(9, 0).state_dict(), range(9))

@@ -51,7 +51,7 @@ async def taken(dataset: Dataset, size: int = 10, **options: Any) -> list[list[i
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_an_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
+async def test_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(compression=compression)) as dataset:
         async with dataset.shuffled(mode=mode, **SMALL) as stream:
             found = [int(record) async for record in stream]
@@ -60,7 +60,7 @@ async def test_an_epoch_gives_every_record_once(mode: Any, compression: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_order_depends_on_seed_and_epoch_and_nothing_else(mode: Any) -> None:
+async def test_order_depends_only_on_seed_and_epoch(mode: Any) -> None:
     orders = []
     for seed, epoch in [(0, 0), (0, 0), (1, 0), (0, 1)]:
         async with asyncrec.open_dataset("pages", storage=await stored()) as dataset:
@@ -72,7 +72,7 @@ async def test_the_order_depends_on_seed_and_epoch_and_nothing_else(mode: Any) -
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unit", ["records", "batches"])
-async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: Any, unit: str) -> None:
+async def test_stream_resumes_identically_at_every_position(mode: Any, unit: str) -> None:
     size = 1 if unit == "records" else 7
     async with asyncrec.open_dataset("pages", storage=await stored(250)) as dataset:
         options = SMALL | {"mode": mode, "num_repeat": 2, "seed": 3}
@@ -100,9 +100,7 @@ async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: A
 @pytest.mark.slow(but=["counts0", "counts2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("counts", [(1, 2, 4, 8), (8, 4, 2, 1), (2, 8, 1, 4), (1,), (2,), (4,), (8,)])
-async def test_workers_may_change_in_number_and_together_give_every_record_once(
-    mode: Any, counts: tuple[int, ...]
-) -> None:
+async def test_workers_of_changing_number_yield_every_record_once(mode: Any, counts: tuple[int, ...]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(480)) as dataset:
         alone = await taken(dataset, mode=mode)
         state: dict[str, Any] | None = None
@@ -135,7 +133,7 @@ async def test_every_worker_gets_equally_many_batches(mode: Any, uneven: Any) ->
         assert dealt == (alone[:70] if uneven == "drop" else alone + alone[:3])
 
 
-async def test_padding_goes_round_a_small_data_set_as_often_as_it_must() -> None:
+async def test_padding_repeats_small_data_set_as_often_as_needed() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
         alone = await taken(dataset)
         assert [len(batch) for batch in alone] == [10, 5]
@@ -143,7 +141,7 @@ async def test_padding_goes_round_a_small_data_set_as_often_as_it_must() -> None
         assert parts == [[alone[worker % 2]] for worker in range(7)]
 
 
-async def test_fewer_batches_than_workers_are_refused_instead_of_giving_none() -> None:
+async def test_fewer_batches_than_workers_are_refused() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
         with pytest.raises(ValueError, match="fewer than the 3 workers"):
             await taken(dataset, worker=(0, 3))
@@ -166,7 +164,7 @@ async def test_for_ever_goes_on_and_no_epochs_give_nothing() -> None:
         assert await taken(dataset, num_repeat=0) == []
 
 
-async def test_an_empty_data_set_gives_nothing() -> None:
+async def test_empty_data_set_gives_nothing() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage):
         pass
@@ -175,7 +173,7 @@ async def test_an_empty_data_set_gives_nothing() -> None:
         assert await taken(dataset, num_repeat=-1) == []
 
 
-async def test_the_size_of_batches_may_change_on_the_way() -> None:
+async def test_size_of_batches_may_change_on_way() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(200)) as dataset:
         (whole,) = await taken(dataset, 200)
         async with dataset.shuffled(**SMALL) as stream:
@@ -187,7 +185,7 @@ async def test_the_size_of_batches_may_change_on_the_way() -> None:
 
 
 @pytest.mark.slow
-async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle() -> None:
+async def test_neighbours_share_shards_as_rarely_as_in_perfect_shuffle() -> None:
     """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too.
 
     In ``"block"`` one of 16 is of the same block besides.
@@ -211,7 +209,7 @@ async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle(
 
 
 @pytest.mark.parametrize(("mode", "blocks", "spread"), [("block", 15, 1.7), ("buffer", 15, 1.7), ("global", 39, 1.2)])
-async def test_a_batch_mixes_as_many_blocks_as_the_docs_say(mode: Any, blocks: int, spread: float) -> None:
+async def test_batch_mixes_as_many_blocks_as_documented(mode: Any, blocks: int, spread: float) -> None:
     """Batches of 64, of 64 blocks: a true permutation mixes 40.6. And of a value that 100 neighbours share, a batch's
     mean varies so many times as much as in one."""
     count = 65_536
@@ -223,7 +221,7 @@ async def test_a_batch_mixes_as_many_blocks_as_the_docs_say(mode: Any, blocks: i
     assert np.var(values.mean(axis=1)) * 64 / np.var(values) < spread
 
 
-async def test_a_state_of_another_order_is_refused_and_says_why() -> None:
+async def test_state_of_another_order_is_refused_with_reason() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         state = dataset.shuffled(seed=1).state_dict()
         for options, word in [({"seed": 2}, "seed"), ({"mode": "global"}, "mode"), ({"buffer_size": 9}, "buffer_size")]:
@@ -243,7 +241,7 @@ async def test_a_state_of_another_order_is_refused_and_says_why() -> None:
             dataset.shuffled(seed=1).load_state_dict(state)
 
 
-async def test_a_state_is_loaded_before_iterating() -> None:
+async def test_state_is_loaded_before_iterating() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         async with dataset.shuffled() as stream:
             state = stream.state_dict()
@@ -252,7 +250,7 @@ async def test_a_state_is_loaded_before_iterating() -> None:
                 stream.load_state_dict(state)
 
 
-async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
+async def test_stream_works_only_inside_its_context_and_once() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         stream = dataset.shuffled()
         with pytest.raises(anyio.ClosedResourceError):
@@ -272,13 +270,13 @@ async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
         {"num_repeat": -2}, {"buffer_size": 0},
     ],
 )  # fmt: skip
-async def test_an_argument_out_of_its_range_is_a_value_error(options: dict[str, Any]) -> None:
+async def test_out_of_range_argument_is_a_value_error(options: dict[str, Any]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(5)) as dataset:
         with pytest.raises(ValueError, match=next(iter(options))):
             dataset.shuffled(**options)
 
 
-async def test_what_is_held_is_two_windows_at_most_and_large_records_make_them_smaller() -> None:
+async def test_stream_holds_two_windows_bounded_by_records_and_bytes() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(2000, shards=50)) as dataset:
         async with dataset.shuffled(buffer_size=100) as stream:
             async for _ in stream.batches(9):
@@ -288,7 +286,7 @@ async def test_what_is_held_is_two_windows_at_most_and_large_records_make_them_s
             assert 30 <= stream.stats().held < 50
 
 
-async def test_a_shard_that_vanishes_midway_is_an_error_that_names_it_each_time_it_is_asked() -> None:
+async def test_vanished_shard_is_named_on_every_later_call() -> None:
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async with dataset.shuffled(**SMALL) as stream:
@@ -302,7 +300,7 @@ async def test_a_shard_that_vanishes_midway_is_an_error_that_names_it_each_time_
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_damaged_records_are_left_out_as_told_and_nothing_else_changes(mode: Any, compression: str) -> None:
+async def test_damaged_records_are_skipped_without_other_changes(mode: Any, compression: str) -> None:
     storage = await stored(500, compression=compression)
     options = SMALL | {"mode": mode, "seed": 2}
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -340,7 +338,7 @@ async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> Side
     return sidecar
 
 
-async def test_an_index_that_is_not_what_was_committed_is_not_believed() -> None:
+async def test_index_differing_from_committed_one_is_ignored() -> None:
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         await shift_index(storage, dataset)
@@ -348,7 +346,7 @@ async def test_an_index_that_is_not_what_was_committed_is_not_believed() -> None
             assert len(await batches(stream, 10)) == 50
 
 
-async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skipped() -> None:
+async def test_index_of_another_shard_is_an_error_despite_skip() -> None:
     """Where its checksum does not tell: it was committed so."""
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -378,7 +376,7 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
 @pytest.mark.parametrize(
     ("size", "expected"), [(20, 10_000 * 20 // 16), (6_000, 2796 * 6_000 // 16), (3_000_000, 5 * 3_000_000 // 16)]
 )
-async def test_a_block_is_a_part_of_the_window_that_is_worth_a_read_and_never_nothing(size: int, expected: int) -> None:
+async def test_block_size_follows_window_within_bounds(size: int, expected: int) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write_many([bytes(size - 16)] * 20)

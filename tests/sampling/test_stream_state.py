@@ -38,7 +38,7 @@ async def golden(storage: Any, kind: str) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("version", [3])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_a_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
+async def test_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
     taken = json.loads((vectors / "states" / f"version-{version}.json").read_text())[kind]
     assert taken["state"]["version"] == version
     async with golden(MemoryStorage(), kind) as stream:
@@ -48,7 +48,7 @@ async def test_a_state_of_any_version_is_gone_on_from(kind: str, version: int, v
 
 
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_a_state_of_a_later_version_is_refused_in_words(kind: str, vectors: Path) -> None:
+async def test_state_of_later_version_is_refused_with_explanation(kind: str, vectors: Path) -> None:
     state = json.loads((vectors / "states" / "version-3.json").read_text())[kind]["state"] | {"version": 4}
     async with golden(MemoryStorage(), kind) as stream:
         with pytest.raises(
@@ -79,9 +79,7 @@ async def taken_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[Any]]:
 
 @pytest.mark.parametrize("records", [50, 51, 10])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_a_shard_that_was_replaced_is_refused_before_anything_is_given(
-    kind: str, records: int, tmp_path: Path
-) -> None:
+async def test_replaced_shard_is_refused_before_first_record(kind: str, records: int, tmp_path: Path) -> None:
     """Also where it has the same name, size and number of records."""
     state, _ = await taken_of(tmp_path, kind)
     await asyncrec.write_records(tmp_path / "s0.tfrecord", [b"N/%03d" % i for i in range(records)])
@@ -92,7 +90,7 @@ async def test_a_shard_that_was_replaced_is_refused_before_anything_is_given(
 
 
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_a_copy_that_kept_its_times_is_gone_on_with(kind: str, tmp_path: Path) -> None:
+async def test_copy_with_original_times_is_resumed(kind: str, tmp_path: Path) -> None:
     """On another disk, where every file has another inode."""
     (tmp_path / "a").mkdir()
     state, rest = await taken_of(tmp_path / "a", kind)
@@ -105,9 +103,7 @@ async def test_a_copy_that_kept_its_times_is_gone_on_with(kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize("given", [1, 2, 63, 64, 65, 99])
-async def test_an_interleaves_state_knows_the_version_of_the_shards_it_stands_in_from_the_first_record_on(
-    given: int, tmp_path: Path
-) -> None:
+async def test_interleave_state_detects_replaced_shard_from_first_record_on(given: int, tmp_path: Path) -> None:
     for n in range(4):
         await asyncrec.write_records(tmp_path / f"s{n}.tfrecord", [b"%d/%03d" % (n, i) for i in range(50)])
     async with streaming(tmp_path, "interleave") as stream:
@@ -121,7 +117,7 @@ async def test_an_interleaves_state_knows_the_version_of_the_shards_it_stands_in
             await anext(stream)
 
 
-async def test_a_shard_that_is_gone_is_missed_before_anything_is_given(tmp_path: Path) -> None:
+async def test_missing_shard_is_detected_before_first_record(tmp_path: Path) -> None:
     state, _ = await taken_of(tmp_path, "interleave")
     paths = sorted(tmp_path.iterdir())
     paths[1].unlink()
@@ -131,6 +127,6 @@ async def test_a_shard_that_is_gone_is_missed_before_anything_is_given(tmp_path:
             await anext(stream)
 
 
-async def test_a_state_says_so_much_of_the_shards_it_stands_in_and_no_more(tmp_path: Path) -> None:
+async def test_state_lists_versions_of_current_shards_only(tmp_path: Path) -> None:
     state, _ = await taken_of(tmp_path, "interleave")
     assert [each[0] for each in state["versions"]] == [0, 1]

@@ -26,7 +26,7 @@ def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, in
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
-def test_every_position_is_dealt_once_however_many_workers_go_on(
+def test_positions_are_dealt_once_across_changing_worker_counts(
     count: int, size: int, workers: list[int], data: st.DataObject
 ) -> None:
     """With padding each worker gets equally many batches, and what is given twice comes from the epoch's beginning."""
@@ -52,9 +52,7 @@ def test_every_position_is_dealt_once_however_many_workers_go_on(
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 6), st.integers(0, 3))
-def test_without_padding_the_last_batches_that_are_not_one_for_each_are_left_out(
-    count: int, size: int, workers: int, num_repeat: int
-) -> None:
+def test_unpadded_epoch_drops_incomplete_last_round(count: int, size: int, workers: int, num_repeat: int) -> None:
     batches = -(-count // size)
     if num_repeat and batches < workers:
         with pytest.raises(ValueError, match="fewer than"):
@@ -67,7 +65,9 @@ def test_without_padding_the_last_batches_that_are_not_one_for_each_are_left_out
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.integers(1, 20), st.data())
-def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, window: int, data: st.DataObject) -> None:
+def test_positions_read_equal_positions_dealt(
+    count: int, size: int, workers: int, window: int, data: st.DataObject
+) -> None:
     worker = data.draw(st.integers(0, workers - 1))
     batches = WorkerBatches(count, epoch=0, num_repeat=2, worker=(worker, workers), uneven="pad")
     batches.count_batches(size)
@@ -86,7 +86,7 @@ def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, wind
     st.integers(0, 60), st.integers(1, 9), st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.sampled_from(["drop", "pad"]), st.data(),
 )  # fmt: skip
-def test_ranks_get_equally_many_batches_whatever_the_workers_of_each(
+def test_ranks_get_equal_batch_counts_for_any_workers(
     count: int, size: int, workers: list[int], uneven: str, data: st.DataObject
 ) -> None:
     """In the order in which a loader asks its workers in turn; and a place after some of them is one for all ranks."""

@@ -115,7 +115,7 @@ async def test_writers_of_full_shards_ask_for_what_was_computed() -> None:
     assert [step.asked for step in steps] == [step.computed for step in steps]
 
 
-async def test_who_watches_asks_for_what_was_computed() -> None:
+async def test_watching_makes_as_many_requests_as_computed() -> None:
     store = CountingBucket()
     async with AsyncExitStack() as stack:
         for _ in range(3):
@@ -125,11 +125,11 @@ async def test_who_watches_asks_for_what_was_computed() -> None:
         assert store.requests - before == watching(3, 0)
 
 
-def test_a_day_of_a_thousand_writers_costs_at_most_8_dollars_with_the_defaults() -> None:
+def test_thousand_default_writers_cost_at_most_8_dollars_daily() -> None:
     assert Prices().of(the_day(Crawl()).total) <= 8
 
 
-def test_the_tables_are_what_is_computed() -> None:
+def test_tables_are_what_is_computed() -> None:
     crawl, prices = Crawl(), Prices()
     assert summary(crawl, prices) in SHOWN
     assert costs(crawl, prices) in SHOWN
@@ -138,5 +138,5 @@ def test_the_tables_are_what_is_computed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
-def test_a_row_of_the_choices_is_what_is_computed(what: str) -> None:
+def test_row_of_choices_is_what_is_computed(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in SHOWN

@@ -53,7 +53,7 @@ async def settled() -> None:
         ((1, 1), (4, None), "sss"),
     ],
 )
-async def test_a_level_is_reached_when_every_queue_has_reached_it(
+async def test_ticket_reaches_level_once_every_queue_has(
     uncommitted: tuple[int | None, ...], unspooled: tuple[int | None, ...], levels: str
 ) -> None:
     queues = [Standing(*each) for each in zip(uncommitted, unspooled, strict=True)]
@@ -62,7 +62,7 @@ async def test_a_level_is_reached_when_every_queue_has_reached_it(
         assert "".join(progress.level_of(ticket)[0] for ticket in (1, 2, 3)) == levels
 
 
-async def test_a_wait_for_a_commit_ends_when_the_last_queue_has_committed() -> None:
+async def test_commit_wait_ends_with_the_last_queue() -> None:
     queues = [Standing(1), Standing(2), Standing(3)]
     progress = progress_of(*queues)
     done: list[int] = []
@@ -90,7 +90,7 @@ async def test_a_wait_for_a_commit_ends_when_the_last_queue_has_committed() -> N
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-async def test_whoever_waits_is_told_what_any_queue_failed_with_and_each_gets_an_error_of_its_own(failing: int) -> None:
+async def test_every_waiter_gets_its_own_copy_of_queue_error(failing: int) -> None:
     queues = [Standing(1), Standing(1), Standing(1)]
     progress = progress_of(*queues)
     caught: list[BaseException] = []
@@ -115,7 +115,7 @@ async def test_whoever_waits_is_told_what_any_queue_failed_with_and_each_gets_an
     assert raised.value is error
 
 
-async def test_the_first_error_is_kept_unless_it_was_a_cancellation() -> None:
+async def test_first_error_is_kept_unless_a_cancellation() -> None:
     progress = progress_of(Standing())
     progress.check()
     progress.raise_failure()
@@ -131,7 +131,7 @@ async def test_the_first_error_is_kept_unless_it_was_a_cancellation() -> None:
     assert progress.error is first
 
 
-async def test_of_a_writer_that_ended_nobody_waits_and_what_is_committed_stays_so() -> None:
+async def test_ended_writer_confirms_committed_tickets_and_fails_others() -> None:
     queues = [Standing(None), Standing(5, 5)]
     progress = progress_of(*queues)
     progress.ended = True
@@ -140,7 +140,7 @@ async def test_of_a_writer_that_ended_nobody_waits_and_what_is_committed_stays_s
         await progress.committed(5)
 
 
-async def test_a_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
     progress = progress_of(Standing(1))
     with caplog.at_level(logging.WARNING, "asyncrec"):
         with anyio.move_on_after(29):
@@ -156,9 +156,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("open_shards", [1, 2, 5])
-async def test_a_ticket_is_spooled_when_each_open_shard_with_an_earlier_write_is(
-    tmp_path: Any, open_shards: int
-) -> None:
+async def test_ticket_is_spooled_once_all_earlier_writes_are(tmp_path: Any, open_shards: int) -> None:
     """One wait at a time, and all at once: what is acknowledged is in a journal."""
     async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=open_shards) as writer:
         acknowledged: list[bytes] = []
@@ -181,7 +179,7 @@ async def test_a_ticket_is_spooled_when_each_open_shard_with_an_earlier_write_is
 
 
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_after_a_close_that_failed_no_level_is_told_that_was_not_reached(open_shards: int) -> None:
+async def test_failed_close_reports_no_unreached_level(open_shards: int) -> None:
     """Whatever the store fails at in the exit: who waits, and who asks afterwards, is not told "committed" of what
     no manifest names; nor of what it names is anything else told."""
     calm = FlakyStorage(MemoryStorage())
@@ -232,7 +230,7 @@ async def test_after_a_close_that_failed_no_level_is_told_that_was_not_reached(o
                     await call()
 
 
-async def test_after_a_local_close_that_failed_what_was_spooled_is_told_as_spooled_and_recovered(tmp_path: Any) -> None:
+async def test_spooled_records_are_recovered_after_failed_local_close(tmp_path: Any) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, on_error="discard") as writer:

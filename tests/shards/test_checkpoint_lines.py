@@ -16,7 +16,7 @@ from .checkpoints import decoded, encoded, lines_of, made, member, members_of
 
 
 @pytest.mark.slow
-def test_every_byte_cut_or_changed_is_told_or_harmless() -> None:
+def test_every_cut_or_changed_byte_is_detected_or_harmless() -> None:
     content = encoded(made(20))
     assert encoded(decoded(content)) == content
     for at in range(len(content)):
@@ -35,12 +35,12 @@ def test_damage_in_a_long_checkpoint_names_its_line() -> None:
 
 
 @pytest.mark.parametrize("more", [b"more", b"\0", b"\x1f", member(b"{}\n"), encoded(made(1))])
-def test_nothing_may_come_behind_the_end(more: bytes) -> None:
+def test_checkpoint_with_data_behind_its_end_is_refused(more: bytes) -> None:
     with pytest.raises(ManifestError):
         decoded(encoded(made(3)) + more)
 
 
-def test_what_is_not_a_checkpoint_is_refused() -> None:
+def test_content_other_than_checkpoint_is_refused() -> None:
     content = encoded(made(1))
     for other in (b"x" * 100_000, member(b"a line\n"), member(b'{"version":2}\n'), member(b"\xff\n"), content[20:]):
         with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_line_that_is_wrong_is_refused_with_its_number(what: str) -> None:
+def test_wrong_line_is_refused_with_its_number(what: str) -> None:
     said, change = WRONG[what]
     lines = lines_of(encoded(made(3)))
     assert lines[3]["kind"] == "shards"
@@ -101,7 +101,7 @@ def test_a_line_that_is_wrong_is_refused_with_its_number(what: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_a_line_that_is_missing_or_there_twice_is_told(number: int) -> None:
+def test_missing_or_repeated_line_is_refused(number: int) -> None:
     lines = lines_of(encoded(made(4100)))
     for others in (lines[:number] + lines[number + 1 :], lines[: number + 1] + lines[number:]):
         with pytest.raises(ManifestError):
@@ -125,7 +125,7 @@ def test_a_line_that_is_missing_or_there_twice_is_told(number: int) -> None:
         b"\n",
     ],
 )
-def test_a_member_that_is_not_one_line_of_json_is_refused(line: bytes) -> None:
+def test_member_must_hold_one_line_of_json(line: bytes) -> None:
     head, _, *rest = lines_of(encoded(made(3)))
     with pytest.raises(ManifestError, match=r"^checkpoint: line 2: "):
         decoded(members_of([head]) + member(line, 0) + members_of(rest))
@@ -142,7 +142,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("what", BOMBS)
-def test_a_line_takes_no_more_than_it_weighs(what: str) -> None:
+def test_line_takes_no_more_than_it_weighs(what: str) -> None:
     content = members_of([lines_of(encoded(made(1)))[0]]) + member(BOMBS[what], 9)
     tracemalloc.start()
     try:
@@ -154,7 +154,7 @@ def test_a_line_takes_no_more_than_it_weighs(what: str) -> None:
     assert peak < 4 * len(BOMBS[what]) + (1 << 20)
 
 
-def test_a_line_of_more_rows_than_are_written_is_refused() -> None:
+def test_line_with_too_many_rows_is_refused() -> None:
     head = lines_of(encoded(made(1)))[0]
     rng = random.Random(1)
     writers = [f"{rng.getrandbits(32):08x}" for _ in range(4097)]

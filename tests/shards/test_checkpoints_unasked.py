@@ -51,7 +51,7 @@ async def records(storage: Storage) -> list[bytes]:
         return sorted([record async for record in dataset])
 
 
-async def test_a_writer_beside_many_segments_merges_them_soon() -> None:
+async def test_writer_beside_many_segments_merges_them_soon() -> None:
     storage = MemoryStorage()
     await commit(storage, 120)
     before = await records(storage)
@@ -66,7 +66,7 @@ async def test_a_writer_beside_many_segments_merges_them_soon() -> None:
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_a_writer_beside_few_segments_merges_nothing() -> None:
+async def test_writer_beside_few_segments_merges_nothing() -> None:
     storage = MemoryStorage()
     await commit(storage, 90)
     async with asyncrec.open_sharded_writer("pages", storage=storage):
@@ -75,7 +75,7 @@ async def test_a_writer_beside_few_segments_merges_nothing() -> None:
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2, "mode": "replace"}, {"mode": "replace"}], ids=str)
-async def test_a_writer_with_one_commit_merges_nothing(options: dict[str, Any]) -> None:
+async def test_writer_with_one_commit_merges_nothing(options: dict[str, Any]) -> None:
     storage = MemoryStorage()
     await commit(storage, 120)
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options):
@@ -83,7 +83,7 @@ async def test_a_writer_with_one_commit_merges_nothing(options: dict[str, Any]) 
     assert await checkpoints(storage) == []
 
 
-async def test_a_reader_merges_nothing() -> None:
+async def test_reader_merges_nothing() -> None:
     storage = MemoryStorage()
     await commit(storage, 120)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -92,7 +92,7 @@ async def test_a_reader_merges_nothing() -> None:
     assert await checkpoints(storage) == []
 
 
-async def test_of_many_writers_at_once_few_merge() -> None:
+async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
     storage = FlakyStorage(MemoryStorage())
     await commit(storage, 120)
     storage.operations.clear()
@@ -109,7 +109,7 @@ async def test_of_many_writers_at_once_few_merge() -> None:
     assert 2 <= len(made) < 15  # the data, and the pointer that names it; more, if some look at the same moment
 
 
-async def test_writers_that_began_beside_few_segments_read_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """They commit many beside each other; a writer that opens beside these is the one that merges them."""
     monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
     store = Store()
@@ -153,7 +153,7 @@ async def test_behind_a_new_checkpoint_other_writers_only_list(monkeypatch: pyte
     assert await checkpoints(store) == ["_manifest/pages/~checkpoint-000001.json"]
 
 
-async def test_a_writer_of_many_shards_merges_again_and_again() -> None:
+async def test_writer_of_many_shards_merges_again_and_again() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1) as writer:
         for _ in range(3):
@@ -165,7 +165,7 @@ async def test_a_writer_of_many_shards_merges_again_and_again() -> None:
     assert len(await records(storage)) == 3300
 
 
-async def test_what_a_checkpoint_covered_long_ago_goes_a_thousand_at_once() -> None:
+async def test_segments_covered_long_ago_are_deleted_by_the_thousand() -> None:
     store = Store()
     writer = Writer(store, "a")
     for _ in range(1200):
@@ -181,7 +181,7 @@ async def test_what_a_checkpoint_covered_long_ago_goes_a_thousand_at_once() -> N
 
 
 @pytest.mark.parametrize("error", [TransientStorageError, StoragePermissionError])
-async def test_a_checkpoint_that_fails_is_no_failure_of_its_writer(
+async def test_failed_checkpoint_does_not_fail_its_writer(
     error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing(FlakyStorage):
@@ -202,7 +202,7 @@ async def test_a_checkpoint_that_fails_is_no_failure_of_its_writer(
 
 
 @pytest.mark.parametrize("end", [".jsonl.gz", ".json"])
-async def test_an_exit_does_not_wait_for_a_checkpoint(end: str) -> None:
+async def test_exit_does_not_wait_for_checkpoint(end: str) -> None:
     reached = anyio.Event()
 
     class Hanging(FlakyStorage):

@@ -210,7 +210,7 @@ class Late(MetStorage):
                 yield info
 
 
-async def test_removal_that_is_listed_late_is_seen_all_the_same() -> None:
+async def test_removal_listed_late_is_still_seen() -> None:
     storage = MemoryStorage()
     await write(storage)
 
@@ -283,9 +283,7 @@ async def test_four_at_once_share_the_work() -> None:
     await check_nothing_left(together[0].beneath)
 
 
-async def test_piece_of_another_machine_is_left_to_it_for_an_hour(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_piece_of_another_machine_is_left_for_an_hour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing tells whether that machine lives; behind the hour the work is done all the same."""
     storage = MemoryStorage()
     await write(storage, 0, 6)

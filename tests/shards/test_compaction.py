@@ -42,7 +42,7 @@ def key_of(report: tools.CompactReport) -> str:
     return P + report.checkpoint.rpartition("/")[2]
 
 
-async def test_a_checkpoint_is_read_instead_of_what_it_covers_and_beside_what_it_does_not() -> None:
+async def test_checkpoint_replaces_covered_segments_and_joins_newer_ones() -> None:
     store = Store()
     a, b = Writer(store, "a"), Writer(store, "b", 100)
     await a.commit(5)
@@ -64,7 +64,7 @@ async def test_a_checkpoint_is_read_instead_of_what_it_covers_and_beside_what_it
     assert (await seen(store))["writers"]["a"].shards == 7
 
 
-async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays() -> None:
+async def test_merged_segments_are_deleted_after_an_hour_unless_deciding() -> None:
     store = Store()
     a, b = Writer(store, "a"), Writer(store, "b", 100)
     await a.commit(3)
@@ -99,7 +99,7 @@ async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays
     assert "no" not in [shard.path for shard in (await seen(store))["shards"]]
 
 
-async def test_of_two_compactions_at_once_one_has_the_number_and_the_other_leaves_nothing() -> None:
+async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
     store = Store()
     a = Writer(store, "a")
     await a.commit(3)
@@ -119,7 +119,7 @@ async def test_of_two_compactions_at_once_one_has_the_number_and_the_other_leave
     assert len((await seen(store))["shards"]) == 3
 
 
-async def test_a_reader_that_misses_a_segment_begins_again_with_the_newer_checkpoint() -> None:
+async def test_reader_missing_a_segment_restarts_with_newer_checkpoint() -> None:
     """Everything that may go goes between its list and its first read."""
     store = Store(f"compaction-{uuid4().hex}")
     a = Writer(store, "a")
@@ -150,7 +150,7 @@ async def _nothing(what: str, key: str) -> Any:
     return _nothing
 
 
-async def test_a_deletion_finds_the_commit_whose_segment_was_merged_and_deleted_meanwhile() -> None:
+async def test_deletion_finds_commit_of_merged_and_deleted_segment() -> None:
     """`verify` creates the number of a commit that it does not see, which is free again behind a compaction."""
     store = Store()
     a = Writer(store, "a")
@@ -179,7 +179,7 @@ async def test_a_deletion_finds_the_commit_whose_segment_was_merged_and_deleted_
 
 
 @pytest.mark.parametrize("fails_at", range(1, 40))
-async def test_a_store_that_fails_at_any_request_leaves_a_data_set_that_reads_the_same(fails_at: int) -> None:
+async def test_compaction_failing_at_any_request_leaves_reads_unchanged(fails_at: int) -> None:
     store = Store()
     a, b = Writer(store, "a"), Writer(store, "b", 100)
     await a.commit(3)
@@ -215,7 +215,7 @@ async def test_a_store_that_fails_at_any_request_leaves_a_data_set_that_reads_th
     assert len(columns) <= 2 + failed
 
 
-async def test_a_release_before_checkpoints_stops_at_one() -> None:
+async def test_release_before_checkpoints_stops_at_one() -> None:
     store = Store()
     await Writer(store, "a").commit()
     await compact(store)
@@ -224,7 +224,7 @@ async def test_a_release_before_checkpoints_stops_at_one() -> None:
         parse_segment(await store.get(P + pointer), name=pointer)
 
 
-async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Path) -> None:
+async def test_checkpoint_opens_by_url_without_listing(tmp_path: Path) -> None:
     path = tmp_path / "sets" / "pages"
     async with asyncrec.open_sharded_writer(path, max_shard_records=3) as writer:
         for n in range(10):
@@ -251,7 +251,7 @@ async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Pat
 @pytest.mark.parametrize(
     "anyio_backend", [virtual_backend(loop) for loop in ("asyncio", "trio")], ids=("asyncio", "trio")
 )
-async def test_what_is_not_to_be_compacted_is_said() -> None:
+async def test_compaction_obstacles_are_reported_with_specific_errors() -> None:
     """What is not there is looked for again, for some seconds."""
     store = Store()
     with pytest.raises(ObjectNotFoundError, match="no manifest"):
@@ -293,7 +293,7 @@ async def test_writers_and_tools_work_on_a_compacted_data_set(tmp_path: Path) ->
         assert [record async for record in dataset] == [b"c"] * 4
 
 
-async def test_what_is_deleted_is_in_the_checkpoint_that_was_just_made_whatever_an_older_one_says() -> None:
+async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> None:
     """A list that was made while the disk changed may have shown a loser's checkpoint, and not the winner's."""
     store, elsewhere = Store(), Store()
     a = Writer(store, "a")
@@ -333,7 +333,7 @@ async def test_what_is_deleted_is_in_the_checkpoint_that_was_just_made_whatever_
     assert [shard for shard in shards if shard in wanted["shards"]] == list(wanted["shards"])
 
 
-async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
+async def test_checkpoint_under_another_number_is_an_error() -> None:
     """The next one would take the wrong number, and what it covers might go too early."""
     store = Store()
     await Writer(store, "a").commit(2)

@@ -85,7 +85,7 @@ async def test_two_compactions_at_any_step_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize("lies_about", [0, 1])
-async def test_a_compaction_on_a_lying_store_loses_nothing(lies_about: int) -> None:
+async def test_compaction_on_lying_store_loses_nothing(lies_about: int) -> None:
     """The store says that it has what it was sent, and has what it was sent an hour before."""
     store = MemoryStorage()
     kept: list[bytes] = []

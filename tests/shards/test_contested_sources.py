@@ -25,7 +25,7 @@ async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
-async def test_consumers_that_take_from_each_other_store_each_message_once(seed: int) -> None:
+async def test_consumers_contesting_sources_store_each_message_once(seed: int) -> None:
     """Each reads on from what it knows, or from some messages before; a zombie goes on until it is told."""
     rng = random.Random(seed)
     storage = MemoryStorage()

@@ -37,7 +37,7 @@ def changed(line: bytes) -> Iterator[bytes]:
         yield line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
 
 
-async def test_a_checkpoint_without_one_line_hides_nothing() -> None:
+async def test_checkpoint_without_one_line_hides_nothing() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     assert len(lines) > 5
@@ -48,7 +48,7 @@ async def test_a_checkpoint_without_one_line_hides_nothing() -> None:
 
 
 @pytest.mark.slow
-async def test_a_checkpoint_with_any_byte_changed_reads_or_is_refused() -> None:
+async def test_checkpoint_with_any_byte_changed_is_read_or_refused() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     refused = 0

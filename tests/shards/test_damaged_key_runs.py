@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("part", ["tail", "block", "gone", "cut", "other"])
-async def test_a_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(40)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -78,14 +78,14 @@ async def test_every_damaged_byte_gives_the_right_record() -> None:
         {"more": 1},
     ],
 )
-def test_a_checkpoint_that_names_an_impossible_run_is_refused(changed: dict[str, Any]) -> None:
+def test_checkpoint_that_names_impossible_run_is_refused(changed: dict[str, Any]) -> None:
     run = KeyRun("~keys-000001~a.run", len(MAGIC) + 3 * ENTRY_BYTES + 100, 7, 3, 2, 100)
     assert KeyRun.from_json(run.to_json(), "x") == run
     with pytest.raises(ManifestError, match=r"x: the checkpoint names an impossible run of keys, .*: \{'name':"):
         KeyRun.from_json(run.to_json() | changed, "x")
 
 
-def test_a_tail_that_counts_otherwise_is_refused() -> None:
+def test_tail_that_counts_otherwise_is_refused() -> None:
     rows = np.zeros(3, np.int64)
     tail = RunTail(TextColumn.of("abc"), rows.astype(np.uint32), rows, np.zeros(1, np.uint64), np.zeros(1, np.uint32))
 

@@ -25,7 +25,7 @@ async def compact(store: Store, writer: Writer, **options: Any) -> Compaction:
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[" * 100_000], ids=["says nothing", "is too long"])
-async def test_nothing_that_it_may_have_named_is_deleted(caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+async def test_checkpoint_named_by_damaged_latest_is_kept(caplog: pytest.LogCaptureFixture, content: bytes) -> None:
     store = Store()
     writer = Writer(store, "a")
     kept = [(await compact(store, writer, latest=True)).checkpoint]

@@ -90,7 +90,7 @@ async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> 
     assert [path for path in notes if not path.exists()] == []
 
 
-async def test_a_failing_disk_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_disk_is_not_reported_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await die(MemoryStorage(), "pages", tmp_path, [b"1"])
     open_ = os.open
 
@@ -136,7 +136,7 @@ async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("how", ["uploaded", "recovered", "abandoned"])
-async def test_a_shard_goes_from_disks_behind_its_sidecars(
+async def test_shard_goes_from_disks_behind_its_sidecars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """By the shard the others are found, when what removes them dies between."""

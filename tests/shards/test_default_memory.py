@@ -20,7 +20,7 @@ async def test_local_shards_make_do_with_64_mib(tmp_path: Path, shards: int) -> 
         assert writer.stats().memory_limit == 64 * MIB
 
 
-async def test_a_spool_makes_do_with_64_mib(tmp_path: Path) -> None:
+async def test_spool_makes_do_with_64_mib(tmp_path: Path) -> None:
     storage = MemoryStorage(chunk_size=8 * MIB)
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, open_shards=16) as writer:
         await writer.write_many([bytes(100)] * 1000)
@@ -28,18 +28,18 @@ async def test_a_spool_makes_do_with_64_mib(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shards", "limit"), [(1, 64), (2, 64), (4, 128), (8, 256), (24, 256)])
-async def test_elsewhere_it_grows_with_the_parts_of_the_open_shards(shards: int, limit: int) -> None:
+async def test_memory_limit_grows_with_parts_of_open_shards(shards: int, limit: int) -> None:
     storage = MemoryStorage(chunk_size=8 * MIB)
     async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=shards) as writer:
         assert writer.stats().memory_limit == limit * MIB
 
 
-async def test_what_256_mib_would_not_hold_is_refused() -> None:
+async def test_shards_exceeding_256_mib_are_refused() -> None:
     with pytest.raises(ValueError, match="too small"):
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(chunk_size=8 * MIB), num_shards=25):
             pass
 
 
-async def test_a_limit_that_is_given_stays_what_it_is(tmp_path: Path) -> None:
+async def test_limit_that_is_given_stays_what_it_is(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=4, memory_limit=5 * MIB) as writer:
         assert writer.stats().memory_limit == 5 * MIB

@@ -146,7 +146,7 @@ async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage]
 
 
 @pytest.mark.slow
-async def test_delete_at_any_request_of_a_compaction_leaves_no_key() -> None:
+async def test_deletion_at_any_compaction_request_leaves_no_key() -> None:
     for step in itertools.count(1):
         storage = MemoryStorage()
         await write(storage)
@@ -218,7 +218,7 @@ async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:
     await check_gone(storage)
 
 
-async def test_what_a_dead_replacement_left_is_deleted_too() -> None:
+async def test_deletion_covers_shards_left_by_dead_replacement() -> None:
     """It committed, and died before it deleted the old shards, in which the records still are."""
     storage = MemoryStorage()
     await write(storage)

@@ -37,7 +37,7 @@ async def take_marks_away(storage: Storage) -> None:
             await storage.delete(key)
 
 
-async def test_a_shard_committed_while_verify_deletes_stays() -> None:
+async def test_shard_committed_while_verify_deletes_stays() -> None:
     """Another `verify` is about to adopt it, and does so before any one request of the one that deletes."""
 
     async def race(step: int) -> tuple[MetStorage, bool]:
@@ -89,7 +89,7 @@ class Denying(MetStorage):
             sink.published = replace(sink.published, crc32c=(sink.published.crc32c or 0) ^ 1)
 
 
-async def test_a_shard_adopted_before_its_writer_doubts_it_stays() -> None:
+async def test_shard_adopted_before_its_writer_doubts_it_stays() -> None:
     """Its mark was taken away by hand, and `verify --adopt` found the shard whole."""
     storage = MemoryStorage()
     await write(storage, "pages", [b"1"])

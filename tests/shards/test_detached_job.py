@@ -70,7 +70,7 @@ async def check_clean(path: str) -> None:
         assert list(Path(path).parent.glob(".*")) == []
 
 
-async def test_rows_are_there_from_the_commit_on_and_a_second_run_adds_nothing(path: str) -> None:
+async def test_rows_appear_at_commit_and_rerun_adds_no_records(path: str) -> None:
     job = await begin(path, metadata={"by": "test"})
     lost = await made(job, [b"a"])
     entries = [*await made(job, [b"b"], part=1), *await made(job, [b"a"])]
@@ -92,7 +92,7 @@ async def test_rows_are_there_from_the_commit_on_and_a_second_run_adds_nothing(p
     await check_clean(path)
 
 
-async def test_what_is_given_up_leaves_nothing(path: str) -> None:
+async def test_abandoned_job_leaves_no_shards(path: str) -> None:
     job = await begin(path)
     await made(job, [b"a"])
     await give_up(job)
@@ -103,7 +103,7 @@ async def test_what_is_given_up_leaves_nothing(path: str) -> None:
     assert (await recover(path)).unfinished == ()
 
 
-async def test_nobody_takes_a_job_that_no_process_holds_for_dead(path: str) -> None:
+async def test_detached_job_without_process_is_not_presumed_dead(path: str) -> None:
     async with open_joint_job(path) as first:
         await first.commit([])
     job = await begin(path)
@@ -122,7 +122,7 @@ async def test_nobody_takes_a_job_that_no_process_holds_for_dead(path: str) -> N
     await check_clean(path)
 
 
-async def test_a_run_ends_an_earlier_one_that_has_not_committed(path: str) -> None:
+async def test_new_run_ends_an_earlier_uncommitted_one(path: str) -> None:
     first = await begin(path)
     old = await made(first, [b"first"])
     second = await begin(path)
@@ -139,9 +139,7 @@ async def test_a_run_ends_an_earlier_one_that_has_not_committed(path: str) -> No
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_a_commit_and_the_next_run_that_meet_have_one_winner(
-    path: str, before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commit_racing_next_run_has_one_winner(path: str, before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run comes right before the commit's one object, and right after it."""
     first = await begin(path)
     entries = await made(first, [b"first"])
@@ -177,7 +175,7 @@ async def test_a_commit_and_the_next_run_that_meet_have_one_winner(
     await check_clean(path)
 
 
-async def test_of_runs_that_begin_at_once_one_commits_and_the_others_are_told(path: str) -> None:
+async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> None:
     committed: list[int] = []
     told: list[int] = []
 
@@ -203,7 +201,7 @@ async def test_of_runs_that_begin_at_once_one_commits_and_the_others_are_told(pa
     assert await there(path) == [b"%d" % number for number in committed]
 
 
-async def test_a_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its two questions, another run begins and commits: the id is taken, and no job of it is there."""
     path = f"memory://{str(tmp_path).lstrip('/')}/d"
     put = Storage.put
@@ -226,7 +224,7 @@ async def test_a_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monk
     await check_clean(path)
 
 
-async def test_what_replaces_leaves_what_was_appended_meanwhile(path: str) -> None:
+async def test_replacement_keeps_records_appended_meanwhile(path: str) -> None:
     old = await begin(path, "old")
     await commit(old, await made(old, [b"old"]))
     job = await begin(path, mode="replace")
@@ -237,7 +235,7 @@ async def test_what_replaces_leaves_what_was_appended_meanwhile(path: str) -> No
     await check_clean(path)
 
 
-async def test_of_two_that_replace_the_second_is_told(path: str) -> None:
+async def test_second_of_two_replacements_conflicts(path: str) -> None:
     old = await begin(path, "old")
     await commit(old, await made(old, [b"old"]))
     first, second = await begin(path, "first", mode="replace"), await begin(path, "second", mode="replace")
@@ -268,9 +266,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("when", ["begun", "committed"])
-async def test_what_a_killed_run_left_is_taken_away_by_the_next(
-    path: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_next_run_removes_leftovers_of_killed_run(path: str, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await begin(path)
     entries = await made(job, [b"first"])
     if when == "committed":
@@ -289,7 +285,7 @@ async def test_what_a_killed_run_left_is_taken_away_by_the_next(
 
 
 @pytest.mark.parametrize("job_id", ["monday", None])
-async def test_recover_gives_up_what_a_killed_run_left_when_it_is_told_to(path: str, job_id: str | None) -> None:
+async def test_recover_abandons_killed_run_on_request(path: str, job_id: str | None) -> None:
     job = await begin(path, job_id)
     await made(job, [b"a"])
     [left] = (await recover(path)).unfinished
@@ -302,9 +298,7 @@ async def test_recover_gives_up_what_a_killed_run_left_when_it_is_told_to(path: 
     assert (await recover(path)).unfinished == ()
 
 
-async def test_recover_clears_up_behind_a_run_that_was_killed_when_it_had_committed(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_recover_cleans_up_after_killed_committed_run(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await begin(path)
     lost = await made(job, [b"lost"])
 
@@ -322,7 +316,7 @@ async def test_recover_clears_up_behind_a_run_that_was_killed_when_it_had_commit
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51])
-async def test_an_id_that_cannot_be_in_a_name_is_refused(path: str, job_id: str) -> None:
+async def test_invalid_job_id_is_refused(path: str, job_id: str) -> None:
     with pytest.raises(ValueError, match="id"):
         await begin(path, job_id)
     assert await names(path) == []

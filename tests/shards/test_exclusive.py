@@ -83,11 +83,11 @@ async def outcome(storage: Storage, **options: Any) -> str:
         (lambda: Scripted("hang", there=b"other"), "taken"),
     ],
 )
-async def test_what_is_there_settles_it(storage: Callable[[], Storage], expected: str) -> None:
+async def test_creation_outcome_follows_from_stored_object(storage: Callable[[], Storage], expected: str) -> None:
     assert await outcome(storage()) == expected
 
 
-async def test_what_nobody_knows_is_chained_to_what_failed_and_says_so() -> None:
+async def test_unsettled_error_is_chained_to_its_cause() -> None:
     with pytest.raises(
         UnsettledError, match="memory:///key: it is unknown whether this object was created, so the commit may"
     ) as caught:
@@ -95,7 +95,7 @@ async def test_what_nobody_knows_is_chained_to_what_failed_and_says_so() -> None
     assert caught.value.__cause__ is LOST
 
 
-async def test_the_same_call_again_finds_out() -> None:
+async def test_same_call_again_finds_out() -> None:
     storage = Scripted(LOST, REFUSED, done=True)
     assert await outcome(storage) == "unsettled"
     storage.put_is = storage.get_is = None
@@ -105,7 +105,7 @@ async def test_the_same_call_again_finds_out() -> None:
     assert await outcome(storage) == "taken"
 
 
-async def test_each_half_has_a_minute_and_both_end_by_the_deadline() -> None:
+async def test_write_and_look_have_a_minute_each_within_deadline() -> None:
     begun = anyio.current_time()
     await outcome(Scripted("hang", "hang"))
     assert anyio.current_time() - begun == pytest.approx(120)
@@ -117,7 +117,7 @@ async def test_each_half_has_a_minute_and_both_end_by_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("hangs", ["put", "get"])
-async def test_a_cancellation_waits_for_the_outcome_unless_it_is_not_shielded(hangs: str) -> None:
+async def test_shielded_creation_outlasts_cancellation(hangs: str) -> None:
     def storage() -> Scripted:
         return Scripted("hang" if hangs == "put" else LOST, "hang" if hangs == "get" else None)
 

@@ -98,7 +98,7 @@ async def test_whatever_failed_what_is_recovered_has_its_keys(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [once, for_good, and_removes_no_index, and_removes_no_keys])
-async def test_whatever_failed_the_same_call_again_converts_each_record_once(
+async def test_conversion_repeated_after_any_failure_writes_records_once(
     tmp_path: Path, kind: Callable[[int], Fails]
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(b"".join(b'{"n": %d}\n' % number for number in range(9)))
@@ -122,9 +122,7 @@ async def test_whatever_failed_the_same_call_again_converts_each_record_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [and_removes_no_index, and_removes_no_keys])
-async def test_whatever_failed_the_next_fixed_writer_takes_away_what_was_left(
-    tmp_path: Path, kind: Callable[[int], Fails]
-) -> None:
+async def test_next_fixed_writer_removes_leftovers_of_any_failure(tmp_path: Path, kind: Callable[[int], Fails]) -> None:
     async def write(folder: Path, system: Any = os) -> None:
         storage = LocalStorage(folder, system=system)
         async with asyncrec.open_sharded_writer("pages", num_shards=1, mode="replace", storage=storage) as writer:
@@ -149,7 +147,7 @@ async def failing_in_turn(
         yield folder, f"{kind.__name__} at {calm.operations[k]} (number {k})"
 
 
-async def test_a_full_disk_says_what_is_safe_and_how_many_are_not(
+async def test_full_disk_error_counts_safe_and_unsafe_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = False

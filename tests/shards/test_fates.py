@@ -48,7 +48,7 @@ def lived(events: list[Event]) -> list[tuple[State, Event, State]]:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_each_event_leads_where_the_table_says_or_is_refused(state: State, event: Event) -> None:
+def test_every_event_follows_the_table_or_is_refused(state: State, event: Event) -> None:
     fates = reached(state)
     following = TRANSITIONS[state].get(event)
     if following is None:
@@ -59,25 +59,25 @@ def test_each_event_leads_where_the_table_says_or_is_refused(state: State, event
     assert fates["shard"] == (following or state)
 
 
-def test_the_table_has_every_state_and_each_can_be_reached() -> None:
+def test_transition_table_covers_every_state_and_event() -> None:
     assert set(TRANSITIONS) == set(get_args(State)) == set(WAYS)
     assert {event for row in TRANSITIONS.values() for event in row} == set(EVENTS)
 
 
 @given(histories)
-def test_a_committed_shard_was_published_or_made_by_others(events: list[Event]) -> None:
+def test_committed_shard_was_published_or_made_by_others(events: list[Event]) -> None:
     for before, event, _ in lived(events):
         if event == "commit":
             assert before in ("published", "nothing")
 
 
 @given(histories)
-def test_a_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
+def test_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
     assert not [step for step in lived(events) if step[0] in ("committed", "dropped")]
 
 
 @given(histories)
-def test_a_shard_in_doubt_is_dropped_by_a_no_or_behind_a_tombstone(events: list[Event]) -> None:
+def test_doubtful_shard_is_dropped_only_by_refusal_or_tombstone(events: list[Event]) -> None:
     """What no answer came of is neither committed nor forgotten."""
     for before, event, after in lived(events):
         if before == "doubtful":
@@ -85,7 +85,7 @@ def test_a_shard_in_doubt_is_dropped_by_a_no_or_behind_a_tombstone(events: list[
 
 
 @given(histories)
-def test_a_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
+def test_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
     steps = lived(events)
     asked = [event for _, event, _ in steps].index("ask") if any(event == "ask" for _, event, _ in steps) else None
     for at, (_, event, _) in enumerate(steps):

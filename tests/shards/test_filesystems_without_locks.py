@@ -47,21 +47,21 @@ async def test_opening_says_what_to_do_and_leaves_nothing(without_locks: Path) -
     assert left(without_locks) == []
 
 
-async def test_a_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
+async def test_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(without_locks / "pages", spool=tmp_path / "spool") as writer:
         await writer.write(b"record")
     (shard,) = await asyncrec.list_shards(without_locks / "pages")
     assert await asyncrec.read_records(shard) == [b"record"]
 
 
-async def test_a_spool_there_is_refused_and_the_folder_is_none_afterwards(without_locks: Path) -> None:
+async def test_spool_without_locks_is_refused_and_leaves_no_files(without_locks: Path) -> None:
     with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=without_locks):
             pass
     assert left(without_locks) == []
 
 
-async def test_what_lies_there_is_recovered_as_an_error_and_removed_by_its_age(without_locks: Path) -> None:
+async def test_leftovers_without_locks_are_unrecoverable_but_removed_by_age(without_locks: Path) -> None:
     unnamed, unfinished = without_locks / ".0123456789abcdef.partial", without_locks / ".pages.0123.partial"
     unnamed.write_bytes(b"1\n")
     unfinished.write_bytes(b"1\n")
@@ -72,7 +72,7 @@ async def test_what_lies_there_is_recovered_as_an_error_and_removed_by_its_age(w
     assert left(without_locks) == []
 
 
-async def test_a_cache_there_is_an_error_and_not_waited_for(without_locks: Path) -> None:
+async def test_cache_without_locks_fails_at_once(without_locks: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(b"record")

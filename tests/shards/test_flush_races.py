@@ -85,7 +85,9 @@ async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("commits_at_once", [False, True])
 @pytest.mark.parametrize("places", list(itertools.combinations(range(14), 2)), ids=str)
-async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int, int], commits_at_once: bool) -> None:
+async def test_fence_lies_behind_entries_deleted_during_its_creation(
+    places: tuple[int, int], commits_at_once: bool
+) -> None:
     """The writer flushes, commits and deletes its entries between two requests of the process that ends it."""
     storage = MemoryStorage()
     written: list[bytes] = []
@@ -128,7 +130,7 @@ async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int
 
 
 @pytest.mark.parametrize("place", range(6))
-async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
+async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
     """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
     storage = MemoryStorage()
     written: list[bytes] = []
@@ -171,7 +173,7 @@ async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
-async def test_the_last_entry_stays_until_a_commit_says_its_number(is_idle: bool) -> None:
+async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) -> None:
     """Else a fence would take the number once more, and the writer would flush on."""
     storage = MemoryStorage()
     entry, commit = anyio.Event(), anyio.Event()
@@ -204,7 +206,7 @@ async def test_the_last_entry_stays_until_a_commit_says_its_number(is_idle: bool
     assert await stored(storage) == RECORDS
 
 
-async def test_a_flush_is_not_answered_by_what_others_commit() -> None:
+async def test_flush_is_not_answered_by_what_others_commit() -> None:
     """Of two shards, one is committed while the other's records wait for an entry."""
     storage = MemoryStorage()
     slow = anyio.Event()
@@ -268,7 +270,7 @@ async def test_flushed_records_of_a_damaged_shard_are_recovered() -> None:
     assert await recovered(storage) == RECORDS
 
 
-async def test_a_record_near_the_memory_limit_waits_for_no_timer() -> None:
+async def test_record_near_memory_limit_waits_for_no_timer() -> None:
     storage = MemoryStorage(chunk_size=64 << 10)
     options: dict[str, Any] = {"flush_seconds": 10_000, "memory_limit": 2 << 20}
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
@@ -304,7 +306,7 @@ async def test_room_is_made_when_an_outage_is_over() -> None:
                     await anyio.sleep(1)
 
 
-async def test_an_entry_in_doubt_is_deleted_when_the_writer_ends() -> None:
+async def test_doubtful_entry_is_deleted_at_end_of_writer() -> None:
     storage = MemoryStorage()
     lost = True
 
@@ -326,7 +328,7 @@ async def test_an_entry_in_doubt_is_deleted_when_the_writer_ends() -> None:
     assert await stored(storage) == RECORDS
 
 
-async def test_an_entry_that_another_took_up_is_not_written_twice() -> None:
+async def test_entry_taken_over_by_another_is_not_written_twice() -> None:
     """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
     storage = MemoryStorage()
 

@@ -72,7 +72,7 @@ async def stored(path: Any, storage: Any = None) -> list[bytes]:
 class TestDurable:
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
     @pytest.mark.parametrize("keyed", [False, True])
-    async def test_a_kill_loses_what_was_written_in_the_last_seconds_and_no_more(
+    async def test_kill_loses_only_records_of_the_last_seconds(
         self, tmp_path: Path, compression: str, keyed: bool
     ) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", compression=compression) as writer:
@@ -85,9 +85,7 @@ class TestDurable:
                 await anyio.sleep(1)
             assert writer.flush_seconds == 1
 
-    async def test_what_was_written_is_durable_when_it_is_so_old_though_nothing_comes_after_it(
-        self, tmp_path: Path, flushes: Flushes
-    ) -> None:
+    async def test_lone_record_becomes_durable_after_flush_seconds(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=30) as writer:
             await writer.write(b"alone")
             await anyio.sleep(29)
@@ -96,14 +94,14 @@ class TestDurable:
             assert flushes.count == 1
             assert await killed_now(tmp_path / "d") == [b"alone"]
 
-    async def test_a_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
+    async def test_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
         large = bytes((1 << 20) + 1)
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write(large)
             await anyio.sleep(1.5)
             assert await killed_now(tmp_path / "d") == [large]
 
-    async def test_each_open_shard_has_its_own_time(self, tmp_path: Path) -> None:
+    async def test_open_shards_are_timed_separately(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", open_shards=3) as writer:
             for number, record in enumerate(RECORDS[:9]):
                 await writer.write(record, partition=number % 3)
@@ -111,29 +109,27 @@ class TestDurable:
             await anyio.sleep(1)
             assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:9]
 
-    async def test_with_a_spool_it_is_in_the_spool(self, tmp_path: Path) -> None:
+    async def test_timed_flush_reaches_the_spool(self, tmp_path: Path) -> None:
         spool = tmp_path / "spool"
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=spool) as writer:
             await writer.write_many(RECORDS)
             await anyio.sleep(1.5)
             assert await killed_now(spool, spool=True) == RECORDS
 
-    async def test_what_waited_for_a_shard_to_be_published_is_flushed_with_the_next(self, tmp_path: Path) -> None:
+    async def test_records_waiting_for_publication_are_flushed_with_next_shard(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", max_shard_records=10) as writer:
             await writer.write_many(RECORDS[:25])
             await anyio.sleep(1.5)
             assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:25]
 
-    async def test_a_producer_that_never_waits_is_flushed_too_and_not_for_each_batch(
-        self, tmp_path: Path, flushes: Flushes
-    ) -> None:
+    async def test_busy_producer_is_flushed_by_time_not_by_batch(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=10) as writer:
             for _ in range(100):
                 await writer.write_many([bytes(1000)] * 1100)  # more than a batch
                 await anyio.sleep(0.5)
         assert 4 <= flushes.count <= 5
 
-    async def test_a_disk_that_is_never_done_with_what_there_is_is_flushed_too(
+    async def test_slow_disk_is_flushed_on_time(
         self, tmp_path: Path, flushes: Flushes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write = ObjectOutput.write
@@ -149,9 +145,7 @@ class TestDurable:
                 await anyio.sleep(0.5)
             assert 3 <= flushes.count <= 5
 
-    async def test_after_a_flush_that_was_asked_for_nothing_is_left_to_do(
-        self, tmp_path: Path, flushes: Flushes
-    ) -> None:
+    async def test_requested_flush_leaves_no_timed_flush(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write_many(RECORDS)
             assert await writer.flush() == "spooled"
@@ -161,7 +155,7 @@ class TestDurable:
 
 class TestIdle:
     @pytest.mark.parametrize("written", [0, 1])
-    async def test_an_idle_writer_does_nothing_but_report(
+    async def test_idle_writer_does_nothing_but_report(
         self, tmp_path: Path, flushes: Flushes, written: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 1e9)
@@ -187,7 +181,7 @@ class TestIdle:
             ({"num_shards": 2}, False),
         ],
     )
-    async def test_who_promises_nothing_before_he_commits_does_nothing(
+    async def test_writer_promising_only_at_commit_never_flushes(
         self, tmp_path: Path, flushes: Flushes, options: dict[str, Any], spools: bool
     ) -> None:
         path, storage = (tmp_path / "pages", None) if spools else ("pages", MemoryStorage())
@@ -198,7 +192,7 @@ class TestIdle:
             assert flushes.count == 0
         assert sorted(await stored(path, storage)) == RECORDS
 
-    async def test_a_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
+    async def test_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", num_shards=2) as writer:
             await writer.write_many(RECORDS)
             await anyio.sleep(100)
@@ -208,7 +202,7 @@ class TestIdle:
         assert (recovery.records, len(recovery.discarded)) == (0, 2)
 
     @pytest.mark.parametrize("seconds", [0, -1])
-    async def test_seconds_are_more_than_none(self, tmp_path: Path, seconds: float) -> None:
+    async def test_flush_seconds_must_be_positive(self, tmp_path: Path, seconds: float) -> None:
         with pytest.raises(ValueError, match="must be greater than 0, or None to never flush"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", flush_seconds=seconds):
                 pass
@@ -216,9 +210,7 @@ class TestIdle:
 
 class TestFailing:
     @pytest.mark.parametrize("call", ["write", "write_many", "flush", "commit", "wait", "exit"])
-    async def test_a_flush_that_fails_is_told_to_whoever_calls_next(
-        self, tmp_path: Path, flushes: Flushes, call: str
-    ) -> None:
+    async def test_failed_flush_is_raised_by_the_next_call(self, tmp_path: Path, flushes: Flushes, call: str) -> None:
         with pytest.raises(StorageError, match="No space left"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
                 ticket = await writer.write(b"first")
@@ -238,7 +230,7 @@ class TestFailing:
                         await writer.wait(ticket, "committed")
                 assert call == "exit"
 
-    async def test_it_lets_go_whoever_waits(self, tmp_path: Path, flushes: Flushes) -> None:
+    async def test_failed_flush_releases_waiting_callers(self, tmp_path: Path, flushes: Flushes) -> None:
         with pytest.raises(StorageError, match="No space left"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
                 ticket = await writer.write(b"first")
@@ -246,7 +238,7 @@ class TestFailing:
                 with anyio.fail_after(6):
                     await writer.wait(ticket, "committed")
 
-    async def test_what_an_earlier_flush_had_made_durable_stays(self, tmp_path: Path, flushes: Flushes) -> None:
+    async def test_failed_flush_keeps_earlier_durable_records(self, tmp_path: Path, flushes: Flushes) -> None:
         with pytest.raises(StorageError, match="No space left"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
                 await writer.write_many(RECORDS[:50])
@@ -261,7 +253,7 @@ class TestFailing:
 
 
 class TestTheTimer:
-    async def test_it_is_due_so_long_after_the_oldest_record_that_is_not_on_the_disk(self) -> None:
+    async def test_timer_is_due_by_age_of_oldest_unspooled_record(self) -> None:
         levels = Levels()
         timer = FlushTimer(levels, 5)
         assert timer.due() == float("inf")
@@ -273,7 +265,7 @@ class TestTheTimer:
         levels.spooled(2)
         assert timer.due() == float("inf")
 
-    async def test_it_is_not_due_while_it_is_under_way_nor_soon_after(self) -> None:
+    async def test_timer_is_not_due_during_or_soon_after_flush(self) -> None:
         levels = Levels()
         timer = FlushTimer(levels, 5)
         levels.taken(1, anyio.current_time())
@@ -283,7 +275,7 @@ class TestTheTimer:
         request.finish(spooled=False)
         assert timer.due() == anyio.current_time() + 5
 
-    async def test_without_seconds_it_is_never_due(self) -> None:
+    async def test_timer_without_seconds_is_never_due(self) -> None:
         levels = Levels()
         levels.taken(1, 10.0)
         assert FlushTimer(levels, None).due() == float("inf")

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_what_a_flush_acknowledged_outlives_a_kill(compression: Any, open_shards: int) -> None:
+async def test_flushed_records_survive_a_kill(compression: Any, open_shards: int) -> None:
     storage = MemoryStorage()
     options = {"compression": compression, "open_shards": open_shards, "writer_id": "w"}
     async with mortal.killed(storage, **options) as writer:
@@ -44,7 +44,7 @@ async def test_what_a_flush_acknowledged_outlives_a_kill(compression: Any, open_
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_a_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would have a number that the writer has used, and the writer would flush on."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
@@ -60,7 +60,7 @@ async def test_a_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("said", ["dead", "abandon"])
-async def test_on_a_machine_that_is_gone_a_person_says_what_becomes_of_it(
+async def test_writer_on_lost_machine_is_settled_by_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     storage = MemoryStorage()
@@ -92,7 +92,7 @@ async def test_records_are_flushed_unasked_before_they_are_old() -> None:
     assert len(found) >= 89
 
 
-async def test_an_idle_writer_says_that_it_lives_then_commits_and_asks_nothing() -> None:
+async def test_idle_writer_signals_life_then_commits_and_goes_quiet() -> None:
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=1) as writer:
         await writer.write_many(RECORDS)
@@ -108,7 +108,7 @@ async def test_an_idle_writer_says_that_it_lives_then_commits_and_asks_nothing()
         assert storage.operations == []
 
 
-async def test_what_is_committed_leaves_no_flush_entry() -> None:
+async def test_commit_deletes_flush_entries() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=2) as writer:
         for at in range(0, 100, 10):
@@ -134,7 +134,7 @@ async def test_small_entries_are_repeated_by_larger_ones() -> None:
         assert len(await flush_entries(storage)) <= 16
 
 
-async def test_a_record_longer_than_an_entry_is_split() -> None:
+async def test_record_longer_than_entry_is_split() -> None:
     storage = MemoryStorage()
     long = [bytes([number]) * (9 << 20) for number in range(3)]
     async with mortal.killed(storage, compression="") as writer:
@@ -147,7 +147,7 @@ async def test_a_record_longer_than_an_entry_is_split() -> None:
         assert [record async for record in dataset] == long
 
 
-async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> None:
+async def test_published_uncommitted_shard_is_recovered_once() -> None:
     storage = MemoryStorage()
     process = mortal.Process(storage, "-000001.jsonl")
     with pytest.raises((StorageError, anyio.ClosedResourceError)):
@@ -160,7 +160,7 @@ async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> N
 
 
 @pytest.mark.parametrize("flushed", [0, 30])
-async def test_of_a_damaged_shard_the_flushed_records_are_taken(flushed: int) -> None:
+async def test_flushed_records_of_damaged_shard_are_recovered(flushed: int) -> None:
     """The writer was killed before it could commit the shard, or say that it is damaged."""
     storage = MemoryStorage()
     process = mortal.Process(storage, "-000001.jsonl")
@@ -193,7 +193,7 @@ async def test_entries_that_come_late_are_void(again: bool) -> None:
     assert await recovered(storage) == RECORDS
 
 
-async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:
+async def test_flush_missed_during_store_outage_succeeds_later() -> None:
     inner = MemoryStorage()
     down = False
 
@@ -218,7 +218,7 @@ async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:
     assert await recovered(inner) == RECORDS
 
 
-async def test_what_was_flushed_is_said_to_be_in_the_store() -> None:
+async def test_failure_note_counts_records_flushed_to_store() -> None:
     """The exit fails, since the store is down; the error says where the records are, and how to commit them."""
     storage = MemoryStorage()
     process = mortal.Process(storage)
@@ -236,7 +236,7 @@ async def test_what_was_flushed_is_said_to_be_in_the_store() -> None:
     assert await recovered(storage) == RECORDS[:60]
 
 
-async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
+async def test_damaged_entry_is_error_and_loses_nothing() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
         await write(writer, RECORDS)
@@ -251,7 +251,7 @@ async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("refused", ["publish", "delete"])
-async def test_a_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
             if operation == refused and key.startswith("_flush/"):
@@ -287,7 +287,7 @@ async def test_many_small_records_with_keys_fit_into_entries() -> None:
     assert (await asyncrec.recover("pages", storage=storage)).records == 300_000
 
 
-async def test_without_flush_seconds_nothing_is_flushed_to_a_store() -> None:
+async def test_store_flush_is_disabled_without_flush_seconds() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=None) as writer:
         ticket = await writer.write(b"record")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 P = manifest_prefix("pages")
 
 
-async def test_who_follows_a_manifest_reads_a_new_checkpoint_and_else_only_segments_that_are_new() -> None:
+async def test_follower_reads_only_new_checkpoints_and_segments() -> None:
     store = Store()
     a = Writer(store, "a")
     follower = ManifestFollower(store, "pages", path="pages")
@@ -48,7 +48,7 @@ async def test_who_follows_a_manifest_reads_a_new_checkpoint_and_else_only_segme
     assert await look() == ["a-000005.jsonl"]
 
 
-async def test_who_follows_a_data_set_that_was_made_anew_has_nothing_of_the_old_one() -> None:
+async def test_follower_of_recreated_data_set_forgets_the_old_one() -> None:
     store = Store()
     follower = ManifestFollower(store, "pages", path="pages")
     await Writer(store, "a").commit(2)

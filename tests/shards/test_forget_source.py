@@ -22,7 +22,7 @@ async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
     return consumer
 
 
-async def test_a_source_that_was_forgotten_begins_anew() -> None:
+async def test_source_that_was_forgotten_begins_anew() -> None:
     storage = MemoryStorage()
     owner = await stored_up_to_two(storage)
     assert await tools.forget_source("pages", SOURCE, storage=storage) == 2
@@ -38,7 +38,7 @@ async def test_a_source_that_was_forgotten_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("source", ["another", SOURCE])
-async def test_a_source_of_which_nothing_is_stored_is_not_forgotten(source: str) -> None:
+async def test_source_without_stored_records_cannot_be_forgotten(source: str) -> None:
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     await tools.forget_source("pages", SOURCE, storage=storage)
@@ -50,7 +50,7 @@ async def test_a_source_of_which_nothing_is_stored_is_not_forgotten(source: str)
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(20))
-async def test_a_source_that_is_taken_while_it_is_forgotten_is_in_one_state(place: int, done: bool) -> None:
+async def test_source_taken_during_forget_ends_in_one_state(place: int, done: bool) -> None:
     """Either it is forgotten and begins anew, or the call fails and it goes on."""
     storage = MemoryStorage()
     await stored_up_to_two(storage)
@@ -75,7 +75,7 @@ async def test_a_source_that_is_taken_while_it_is_forgotten_is_in_one_state(plac
     assert is_forgotten == (last.taken.position == -1 or other.acknowledged == [0, 1, 2])
 
 
-async def test_a_source_whose_forgetting_died_is_taken() -> None:
+async def test_source_whose_forgetting_died_is_taken() -> None:
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     process = mortal.Process(storage, "-000001.jsonl")

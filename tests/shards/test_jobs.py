@@ -120,9 +120,7 @@ async def unowned(storage: Storage) -> list[str]:
 
 
 class TestOneMaker:
-    async def test_the_second_of_two_fixed_writers_is_told_at_its_opening_and_touches_nothing(
-        self, storage: Storage
-    ) -> None:
+    async def test_second_fixed_writer_is_refused_at_opening(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
             with pytest.raises(ConflictError, match=r"has not finished writing this data set|claimed this name"):
                 await write(storage, "b", num_shards=2)
@@ -131,7 +129,7 @@ class TestOneMaker:
         assert await stored(storage) == sorted(records("a"))
         assert await unowned(storage) == []
 
-    async def test_an_id_is_one_writers_also_while_it_has_committed_nothing(self, storage: Storage) -> None:
+    async def test_writer_id_is_exclusive_even_before_any_commit(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as first:
             with pytest.raises(ObjectExistsError, match="id w"):
                 await write(storage, "b", writer_id="w")
@@ -142,7 +140,7 @@ class TestOneMaker:
         assert await stored(storage) == sorted(records("a"))
         assert await unowned(storage) == []
 
-    async def test_a_new_data_set_is_one_writers_but_others_may_append_to_any(self, storage: Storage) -> None:
+    async def test_new_data_set_has_one_creator_but_accepts_appends(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", mode="new", storage=storage) as first:
             with pytest.raises(ConflictError):
                 await write(storage, "b", mode="new")
@@ -151,7 +149,7 @@ class TestOneMaker:
         assert await stored(storage) == sorted(records("a") + records("c"))
 
     @pytest.mark.slow
-    async def test_of_a_hundred_races_each_has_one_winner_and_no_mixture(self, anyio_backend: Any) -> None:
+    async def test_fixed_writer_race_has_one_winner_without_mixture(self, anyio_backend: Any) -> None:
         """On a store that ignores the condition of what has several parts, as Ceph does."""
         for number in range(100):
             storage = LaxStorage(MemoryStorage(chunk_size=200))
@@ -171,7 +169,7 @@ class TestOneMaker:
             assert await stored(storage) == sorted(records(outcomes[0]))
 
     @pytest.mark.parametrize("second_before", ["its claim", "its look round"])
-    async def test_two_that_find_the_same_dead_writer_do_not_both_get_its_name(
+    async def test_name_of_dead_writer_passes_to_one_successor(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, second_before: str
     ) -> None:
         async with killed(storage, num_shards=2) as dead:
@@ -207,7 +205,7 @@ class TestOneMaker:
 
 class TestAnIdInUse:
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
-    async def test_whoever_fails_to_open_with_it_takes_away_nothing_of_the_one_that_has_it(
+    async def test_failed_opening_removes_no_files_of_current_owner(
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage, **options) as first:
@@ -227,7 +225,7 @@ class TestAnIdInUse:
         assert await stored(storage) == sorted(records("a"))
         assert await unowned(storage) == []
 
-    async def test_a_mark_that_comes_after_its_writer_was_refused_is_proven_dead(self) -> None:
+    async def test_late_mark_of_refused_writer_is_proven_dead(self) -> None:
         """Its first request had no answer yet when the backend asked again, and found the mark of another."""
         store, late = MemoryStorage(), []
 
@@ -249,7 +247,7 @@ class TestAnIdInUse:
 
     @pytest.mark.parametrize("cancelled", [False, True])
     @pytest.mark.parametrize("options", [{"max_shard_records": 3}, {"num_shards": 2}])
-    async def test_whoever_failed_to_open_with_it_is_not_taken_for_its_writer_when_their_spool_is_recovered(
+    async def test_spool_of_refused_writer_is_not_mistaken_for_owner(
         self, tmp_path: Path, options: dict[str, Any], cancelled: bool
     ) -> None:
         store = MemoryStorage()
@@ -278,7 +276,7 @@ class TestAnIdInUse:
         with pytest.raises((ObjectExistsError, ConflictError)):
             await write(storage, "b", writer_id="w", **options)
 
-    async def test_one_that_was_given_up_is_refused_at_the_opening(
+    async def test_abandoned_writer_id_is_refused_at_opening(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, writer_id="w", num_shards=2) as writer:
@@ -291,9 +289,7 @@ class TestAnIdInUse:
         await write(storage, "b", num_shards=2)
         assert await stored(storage) == sorted(records("b"))
 
-    async def test_a_disk_that_is_full_leaves_the_note_of_a_dead_one(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_full_disk_keeps_note_of_dead_writer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async with killed(LocalStorage(tmp_path), writer_id="w") as writer:
             for record in records("a"):
                 await writer.write(record, key=record)
@@ -313,7 +309,7 @@ class TestAnIdInUse:
 
 
 class TestTakenOver:
-    async def test_plain_names_that_a_writer_elsewhere_may_still_use_are_never_used_again(
+    async def test_plain_names_of_live_remote_writer_are_never_reused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It lives, and publishes over what has its names, where the store does not keep it from that."""
@@ -327,7 +323,7 @@ class TestTakenOver:
 
 
 class TestDead:
-    async def test_a_dead_fixed_writer_that_promised_nothing_gives_way(
+    async def test_dead_fixed_writer_that_promised_nothing_gives_way(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, num_shards=2) as writer:
@@ -340,7 +336,7 @@ class TestDead:
 
     @pytest.mark.parametrize("spooled", [False, True])
     @pytest.mark.parametrize("gone", [(), (0,), (1,), (0, 1)])
-    async def test_of_a_fixed_set_that_promised_nothing_recover_commits_all_or_nothing(
+    async def test_recover_commits_only_whole_unpromised_fixed_sets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
     ) -> None:
         """It was killed between publishing and committing, or while it took back what it had published."""
@@ -359,7 +355,7 @@ class TestDead:
         assert await stored(storage) == sorted(records("a"))
 
     @pytest.mark.parametrize("num_shards", [None, 2])
-    async def test_one_that_promised_something_gives_way_to_nobody_and_recover_keeps_it(
+    async def test_dead_writer_with_promises_blocks_others_until_recovery(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int | None
     ) -> None:
         storage = LocalStorage(tmp_path)
@@ -373,7 +369,7 @@ class TestDead:
         assert (await asyncrec.recover("pages", storage=storage)).records == 10
         assert await stored(storage) == sorted(records("a"))
 
-    async def test_nor_does_one_whose_shards_are_published_and_not_committed(
+    async def test_dead_writer_with_published_shards_blocks_others(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They were flushed before, and are in no journal any more."""
@@ -384,7 +380,7 @@ class TestDead:
         assert (await asyncrec.recover("pages", storage=storage)).records == 10
         assert await stored(storage) == sorted(records("a"))
 
-    async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
+    async def test_published_shards_of_dead_writer_are_not_mixed_in(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await dies(storage, "a", MANIFEST, num_shards=2)
@@ -393,7 +389,7 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
-    async def test_elsewhere_a_person_has_to_say_that_it_is_dead(
+    async def test_remote_dead_writer_needs_explicit_take_over(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
@@ -419,7 +415,7 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if not is_of_a_job(key)] == []
 
-    async def test_of_a_rolling_writer_that_is_given_up_what_it_had_committed_stays(
+    async def test_abandoned_rolling_writer_keeps_its_commits(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
@@ -433,9 +429,7 @@ class TestDead:
         assert await stored(storage) in (sorted(records("a")), sorted(records("a") + records("b")))
         assert (await asyncrec.read_manifest("pages", storage=storage)).writers["w"].abandoned
 
-    async def test_a_shard_that_was_published_and_not_committed_is_committed_by_recover(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_recover_commits_published_uncommitted_shard(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
         await dies(storage, "a", MANIFEST)
         recovery = await asyncrec.recover("pages", storage=storage)
@@ -445,7 +439,7 @@ class TestDead:
         assert await unowned(storage) == []
 
     @pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
-    async def test_what_another_commits_of_it_while_recover_does_is_in_its_last_segment_too(
+    async def test_last_segment_includes_late_commit_of_dead_writer(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A request of the dead writer's that comes late: the last segment stands for all."""
@@ -463,7 +457,7 @@ class TestDead:
         assert not late
         assert await stored(storage) == sorted(records("dead"))
 
-    async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
+    async def test_index_of_shard_in_publication_is_removed_behind_fence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else its shard would be committed with the index that is gone."""
@@ -480,7 +474,7 @@ class TestDead:
             await stored(storage)
         assert await asyncrec.list_shards("pages", storage=storage) == []
 
-    async def test_to_give_up_what_lives_or_is_not_there_is_an_error(self, storage: Storage) -> None:
+    async def test_abandoning_live_or_unknown_writer_is_an_error(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
             with pytest.raises(ConflictError, match="is still running; stop it first"):
                 await asyncrec.recover("pages", storage=storage, abandon=["w"])
@@ -492,7 +486,7 @@ class TestDead:
 
 class TestReplacing:
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
-    async def test_of_two_that_replace_at_once_the_first_to_finish_wins_and_the_other_is_told(
+    async def test_first_finished_replacement_wins_and_other_conflicts(
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         await write(storage, "old", num_shards=2)
@@ -503,14 +497,14 @@ class TestReplacing:
         assert await stored(storage) == sorted(records("new"))
         assert await unowned(storage) == []
 
-    async def test_what_was_appended_meanwhile_is_neither_removed_nor_in_the_way(self, storage: Storage) -> None:
+    async def test_records_appended_during_replacement_are_kept(self, storage: Storage) -> None:
         await write(storage, "old")
         async with asyncrec.open_sharded_writer("pages", mode="replace", storage=storage) as writer:
             await writer.write_many(records("new"))
             await write(storage, "more")
         assert await stored(storage) == sorted(records("new") + records("more"))
 
-    async def test_a_place_in_the_log_whose_job_died_is_void_once_it_is_given_up(
+    async def test_log_place_of_abandoned_dead_job_is_void(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await write(storage, "old")
@@ -522,9 +516,7 @@ class TestReplacing:
         assert await stored(storage) == sorted(records("new"))
         assert await unowned(storage) == []
 
-    async def test_names_are_plain_while_they_are_free_and_hold_the_writer_where_they_are_not(
-        self, storage: Storage
-    ) -> None:
+    async def test_shard_names_are_plain_unless_already_taken(self, storage: Storage) -> None:
         await write(storage, "a", mode="replace", num_shards=1)
         manifest = await asyncrec.read_manifest("pages", storage=storage)
         assert [shard.path for shard in manifest.shards] == ["pages-00000-of-00001.tfrecord"]
@@ -539,7 +531,7 @@ class TestReplacing:
 
 class TestNames:
     @pytest.mark.parametrize("dies", [False, True])
-    async def test_a_data_set_whose_name_goes_on_keeps_what_its_writer_of_the_same_id_has_open(
+    async def test_longer_named_data_set_keeps_its_open_writer(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
     ) -> None:
         storage = LocalStorage(tmp_path)
@@ -558,7 +550,7 @@ class TestNames:
             await living.write_many(records("more"))
         assert (await asyncrec.read_manifest("pages-v2", storage=storage)).records == 20
 
-    async def test_a_name_that_looks_like_a_files_is_recovered_like_any_other(
+    async def test_data_set_named_like_a_file_is_recovered(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(LocalStorage(tmp_path), "train.tfrec") as writer:
@@ -568,14 +560,14 @@ class TestNames:
         assert not list(tmp_path.rglob("*.partial"))
 
     @pytest.mark.parametrize("options", [{"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (17 << 20)}}])
-    async def test_what_could_not_be_read_back_is_refused_before_anything_is_made(
+    async def test_unreadable_metadata_is_refused_before_any_write(
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         with pytest.raises(ValueError, match=r"surrogates|more than"):
             await write(storage, "a", **options)
         assert await unowned(storage) == []
 
-    async def test_a_name_too_long_for_what_is_unfinished_is_refused(self, tmp_path: Path) -> None:
+    async def test_data_set_name_too_long_for_partials_is_refused(self, tmp_path: Path) -> None:
         for name in ("x" * 210, "页" * 72):
             with pytest.raises(ValueError, match="choose a shorter"):
                 async with asyncrec.open_sharded_writer(tmp_path / name):
@@ -583,9 +575,7 @@ class TestNames:
         async with asyncrec.open_sharded_writer(tmp_path / ("x" * 150)) as writer:
             await writer.write(b"x")
 
-    async def test_what_is_given_up_takes_along_nothing_of_a_data_set_whose_name_goes_on_with_its_id(
-        self, storage: Storage
-    ) -> None:
+    async def test_abandoned_writer_spares_data_set_named_after_its_id(self, storage: Storage) -> None:
         """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
         await write(storage, "old", num_shards=3)
         options = {"writer_id": "v2", "num_shards": 3, "mode": "replace"}
@@ -603,7 +593,7 @@ class TestNames:
         assert (report.ok, report.records) == (True, 10)
         assert await stored(storage) == sorted(records("old"))
 
-    async def test_an_id_with_which_the_shards_would_be_another_data_sets_is_refused(self, storage: Storage) -> None:
+    async def test_writer_id_colliding_with_another_data_set_is_refused(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
             await other.write_many(records("other"))
         await write(storage, "old", num_shards=3)
@@ -616,7 +606,7 @@ class TestReadByName:
     """Where nothing was committed there is no manifest, and a name finds what is stored under it."""
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
-    async def test_what_is_published_and_not_committed_is_read_by_nobody_but_files_of_others_are(
+    async def test_published_uncommitted_shards_are_hidden_unlike_foreign_files(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
     ) -> None:
         await dies(storage, "a", MANIFEST if "mode" not in options else END, writer_id="dead", **options)
@@ -627,7 +617,7 @@ class TestReadByName:
             await asyncrec.write_records(path, records("theirs"), storage=storage)
         assert await asyncrec.list_shards("pages", storage=storage) == others
 
-    async def test_a_folder_with_only_a_writer_that_was_given_up_has_no_data_set(
+    async def test_folder_with_only_abandoned_writer_has_no_data_set(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, num_shards=2) as writer:
@@ -647,7 +637,7 @@ class TestReadByName:
 
 class TestFlushedButNotPromised:
     @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace", "num_shards": 2}])
-    async def test_what_a_flush_could_not_promise_is_taken_away_when_the_shards_are_not_published(
+    async def test_unpromised_flush_is_undone_without_publication(
         self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
         """A flush of an empty shard, or where nothing survives, keeps no index and keys from being taken away."""
@@ -681,9 +671,7 @@ class Unanswering(_Around):
 
 
 class TestTakingBack:
-    async def test_a_published_shard_that_cannot_be_deleted_keeps_its_keys_and_recover_finishes(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_undeletable_published_shard_keeps_keys_until_recover(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
         put, delete = storage.put, storage.delete
 
@@ -711,7 +699,7 @@ class TestTakingBack:
         assert len((await asyncrec.recover("pages", storage=storage)).abandoned) == 1
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
-    async def test_a_shard_that_comes_late_is_recovered_with_its_keys(self) -> None:
+    async def test_late_published_shard_is_recovered_with_keys(self) -> None:
         """No answer came, neither of its publication nor of the writer's tombstone; then the store did it after all."""
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
@@ -724,7 +712,7 @@ class TestTakingBack:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(map(writer.has, records("a")))
 
-    async def test_a_deletion_that_comes_late_takes_nothing_that_was_recovered(self) -> None:
+    async def test_late_deletion_removes_no_recovered_records(self) -> None:
         """The answer of a publication was lost; what the writer deletes then must be nothing that `recover` commits."""
         store = MemoryStorage()
         late: list[str] = []
@@ -748,16 +736,14 @@ class TestTakingBack:
             await store.delete(key)
         assert await stored(store) == sorted(records("a"))
 
-    async def test_of_a_shard_that_never_comes_recover_leaves_nothing(self) -> None:
+    async def test_shard_never_published_leaves_no_files_after_recover(self) -> None:
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
             await write(Unanswering(store, "pages-"), "a", writer_id="w", on_error="discard")
         await asyncrec.recover("pages", storage=store)
         assert await unowned(store) == []
 
-    async def test_an_end_that_is_torn_down_lets_go_of_every_lock(
-        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_torn_down_exit_releases_every_lock(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """asyncio's own cancellation goes through every shield."""
 
         class Torn(BaseException):
@@ -775,7 +761,7 @@ class TestTakingBack:
 
 
 class TestRefusals:
-    async def test_a_record_that_is_refused_takes_neither_room_nor_key_nor_ticket(self) -> None:
+    async def test_refused_record_takes_no_room_key_or_ticket(self) -> None:
         def partition(record: bytes) -> str:
             if record.startswith(b"bad"):
                 raise KeyError("no partition")
@@ -796,12 +782,12 @@ class TestRefusals:
             assert writer.stats().buffered_bytes < 1000
 
     @pytest.mark.parametrize("name", ["a:b", "\\x", "a\\\\b"])
-    async def test_a_name_that_no_manifest_could_hold_is_refused_at_the_opening(self, name: str) -> None:
+    async def test_name_impossible_in_manifest_is_refused_at_opening(self, name: str) -> None:
         with pytest.raises(ValueError, match="manifest"):
             async with asyncrec.open_sharded_writer(name, storage=MemoryStorage()):
                 pass
 
-    async def test_so_many_shards_that_their_chunks_do_not_fit_are_refused_before_they_are_opened(self) -> None:
+    async def test_too_many_shards_for_memory_are_refused_before_opening(self) -> None:
         """What the first one takes tells what all would."""
         storage = MemoryStorage()
         with pytest.raises(ValueError, match=r"memory_limit=1048576 is too small.*65,536,000 bytes"):
@@ -810,9 +796,7 @@ class TestRefusals:
         assert await unowned(storage) == []
 
 
-async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stuck_job_does_not_block_recovery_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     for name in "abc":
         async with killed(storage, writer_id=name, recover=False) as writer:
@@ -831,9 +815,7 @@ async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_ot
     assert await stored(storage) == sorted(record for name in "abc" for record in records(name))
 
 
-async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_place_of_locally_dead_job_is_free(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     await write(storage, "old")
     await dies(storage, "dead", END, mode="replace", writer_id="dead")
     with anyio.fail_after(20):
@@ -841,7 +823,7 @@ async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
     assert await stored(storage) == sorted(records("new"))
 
 
-async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plain_shard(
+async def test_dead_replacement_job_leaves_no_claim_or_plain_shard(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
@@ -854,7 +836,7 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
 
 
 @pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
-async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_left(
+async def test_settling_of_completed_dead_job_removes_its_leftovers(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit comes while it is settled. With the mark gone nobody else would hear of its claim and what it left."""
@@ -876,7 +858,7 @@ async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_lef
     assert await unowned(storage) == []
 
 
-async def test_what_a_dead_job_on_a_disk_left_that_had_ended_well_goes_with_the_next(tmp_path: Path) -> None:
+async def test_next_writer_removes_leftovers_of_completed_dead_job(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     await write(storage, "replaced")
     async with asyncrec.open_sharded_writer(
@@ -893,7 +875,7 @@ async def test_what_a_dead_job_on_a_disk_left_that_had_ended_well_goes_with_the_
     assert await unowned(storage) == []
 
 
-async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp_path: Path) -> None:
+async def test_copy_refuses_file_names_of_unfinished_writer(tmp_path: Path) -> None:
     source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
     await write(source, "a", writer_id="w0")
     async with asyncrec.open_sharded_writer("pages", writer_id="w0", storage=target) as living:
@@ -904,7 +886,7 @@ async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp
     assert await stored(target) == sorted(records("living"))
 
 
-async def test_a_data_set_of_which_only_a_writer_that_was_given_up_is_left_is_none(
+async def test_data_set_with_only_abandoned_writer_does_not_exist(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with killed(storage, writer_id="w") as writer:
@@ -916,7 +898,7 @@ async def test_a_data_set_of_which_only_a_writer_that_was_given_up_is_left_is_no
     assert await stored(storage) == sorted(records("b"))
 
 
-async def test_the_lock_of_a_dead_writer_goes_when_its_spool_is_recovered(
+async def test_lock_of_dead_writer_is_removed_with_recovered_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run").mkdir()
@@ -932,7 +914,7 @@ async def test_the_lock_of_a_dead_writer_goes_when_its_spool_is_recovered(
     assert await stored(storage) == sorted(records("a"))
 
 
-async def test_a_spooled_shard_that_was_published_and_not_committed_is_committed_as_it_is(tmp_path: Path) -> None:
+async def test_spooled_shard_already_published_is_committed_unchanged(tmp_path: Path) -> None:
     inner = MemoryStorage()
 
     class Down(FlakyStorage):
@@ -954,9 +936,7 @@ async def test_a_spooled_shard_that_was_published_and_not_committed_is_committed
 
 
 @pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
-async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody_elses_of_its_name(
-    tmp_path: Path, theirs: str
-) -> None:
+async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_one(tmp_path: Path, theirs: str) -> None:
     """Nor removed: the journals stay until a person says so."""
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
@@ -975,7 +955,7 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
     assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals
 
 
-async def test_what_was_taken_back_is_durably_gone_before_the_header_is(tmp_path: Path) -> None:
+async def test_retracted_files_are_durably_gone_before_their_header(tmp_path: Path) -> None:
     """Or a power cut could bring back an index of which nobody knows whose it was."""
     calls: list[tuple[str, str]] = []
     published = threading.Event()
@@ -1019,7 +999,7 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(tmp_path
         assert ("sync", os.path.join(tmp_path, os.path.dirname(name), "")) in calls[gone:header], name
 
 
-async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(tmp_path: Path) -> None:
+async def test_note_is_removed_after_failed_folder_sync(tmp_path: Path) -> None:
     class Failing:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
@@ -1035,7 +1015,7 @@ async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(tmp_pa
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
 
-async def test_what_is_no_mark_is_passed_over() -> None:
+async def test_objects_resembling_marks_are_ignored() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await writer.write(b"x")

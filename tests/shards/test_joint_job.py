@@ -43,7 +43,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file() and not path.name.endswith(".lock")}
 
 
-async def test_what_the_parts_made_is_committed_in_one_step_in_their_order(tmp_path: Path) -> None:
+async def test_parts_are_committed_in_one_step_in_order(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", metadata={"by": "test"}) as job:
         second = await made(job.share, [b"c", b"d"], part=1, max_shard_records=1)
         first = await made(job.share, [b"a", b"b"], part=0)
@@ -56,7 +56,7 @@ async def test_what_the_parts_made_is_committed_in_one_step_in_their_order(tmp_p
     assert len(job.committed) == 3
 
 
-async def test_an_attempt_that_is_not_named_is_gone_behind_the_commit(tmp_path: Path) -> None:
+async def test_unnamed_attempt_is_removed_at_commit(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         await made(job.share, [b"a"])  # its process died, and it ran again
         again = await made(job.share, [b"a"])
@@ -66,7 +66,7 @@ async def test_an_attempt_that_is_not_named_is_gone_behind_the_commit(tmp_path: 
     assert len(list(tmp_path.glob("_index/*"))) == 1
 
 
-async def test_an_attempt_that_comes_after_the_end_is_never_adopted_and_can_be_deleted(tmp_path: Path) -> None:
+async def test_late_attempt_is_never_adopted_and_can_be_deleted(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         await job.commit(await made(job.share, [b"a"]))
     await made(job.share, [b"late"])
@@ -77,7 +77,7 @@ async def test_an_attempt_that_comes_after_the_end_is_never_adopted_and_can_be_d
     assert len(list(tmp_path.glob("d-*.tfrecord"))) == 1
 
 
-async def test_while_it_is_made_nobody_takes_anything_away(tmp_path: Path) -> None:
+async def test_running_job_is_protected_from_recover_and_verify(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as first:
         await first.commit(await made(first.share, [b"a"]))
     async with open_joint_job(tmp_path / "d") as job:
@@ -89,7 +89,7 @@ async def test_while_it_is_made_nobody_takes_anything_away(tmp_path: Path) -> No
     assert sorted(await there(tmp_path / "d")) == [b"a", b"b"]
 
 
-async def test_a_job_that_is_left_without_a_commit_leaves_nothing(tmp_path: Path) -> None:
+async def test_uncommitted_job_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with open_joint_job(tmp_path / "d") as job:
             await made(job.share, [b"a"])
@@ -99,7 +99,7 @@ async def test_a_job_that_is_left_without_a_commit_leaves_nothing(tmp_path: Path
     assert list(tmp_path.glob("_manifest/*/*-000000.jsonl")) == []
 
 
-async def test_a_second_run_of_an_id_finds_what_the_first_has_committed(tmp_path: Path) -> None:
+async def test_second_run_of_id_finds_earlier_commit(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         await job.commit(await made(job.share, [b"a"]))
     async with open_joint_job(tmp_path / "d", job_id="monday", mode="new") as again:
@@ -110,7 +110,7 @@ async def test_a_second_run_of_an_id_finds_what_the_first_has_committed(tmp_path
     assert await there(tmp_path / "d") == [b"a"]
 
 
-async def test_a_run_after_one_that_failed_is_a_job_of_its_own(tmp_path: Path) -> None:
+async def test_run_after_failed_one_is_a_separate_job(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with open_joint_job(tmp_path / "d", job_id="monday") as job:
             old = await made(job.share, [b"a"])
@@ -123,7 +123,7 @@ async def test_a_run_after_one_that_failed_is_a_job_of_its_own(tmp_path: Path) -
     assert await there(tmp_path / "d") == [b"b"]
 
 
-async def test_an_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
+async def test_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         with pytest.raises(ConflictError):
             async with open_joint_job(tmp_path / "d", job_id="monday"):
@@ -150,7 +150,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize(("when", "expected"), [("before", b"alive"), ("after", b"dead")])
-async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
+async def test_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when, "append"], check=False)  # noqa: ASYNC221
     assert killed.returncode == -9
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
@@ -162,7 +162,7 @@ async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, 
     assert (await recover(tmp_path / "d")).shards == ()
 
 
-async def test_a_driver_that_was_killed_before_it_deleted_what_it_replaced_is_run_again(tmp_path: Path) -> None:
+async def test_killed_replacing_driver_is_finished_by_rerun(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         await job.commit(await made(job.share, [b"old"]))
     killed = subprocess.run(  # noqa: ASYNC221
@@ -176,19 +176,19 @@ async def test_a_driver_that_was_killed_before_it_deleted_what_it_replaced_is_ru
     assert len(list(tmp_path.glob("_index/*"))) == 1
 
 
-async def test_what_a_killed_driver_left_is_given_up_by_recover(tmp_path: Path) -> None:
+async def test_recover_abandons_job_of_killed_driver(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before", "append"], check=False)  # noqa: ASYNC221
     recovery = await recover(tmp_path / "d")
     assert (recovery.shards, recovery.abandoned) == ((), ("monday_run1",))
     assert list(tmp_path.glob("d-*.tfrecord")) == []
 
 
-def test_what_the_workers_are_sent_shows_no_credentials() -> None:
+def test_job_share_repr_hides_credentials() -> None:
     share = JobShare(path="s3://key:secret@bucket/d", writer="w", compression=CompressionOptions(), index=True)
     assert "secret" not in repr(share)
 
 
-async def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
+async def test_inconsistent_shards_are_not_committed(tmp_path: Path) -> None:
     for wrong in (3, 1):
         with pytest.raises(
             DatasetError, match="records were written, but the shards that were passed hold 2; nothing was"
@@ -215,14 +215,14 @@ async def test_new_and_replace_mean_what_they_mean_for_writers(tmp_path: Path) -
     assert len(list(tmp_path.glob("d-*.tfrecord"))) == 1
 
 
-async def test_an_empty_job_commits_an_empty_data_set(tmp_path: Path) -> None:
+async def test_empty_job_commits_empty_data_set(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", schema={"features": {}, "version": 1}) as job:
         assert await made(job.share, []) == []
         await job.commit([])
     assert (await read_manifest(tmp_path / "d")).shards == ()
 
 
-async def test_a_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
+async def test_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         with pytest.raises(RuntimeError):
             async with open_share(job.share, max_shard_records=1) as writer:
@@ -232,7 +232,7 @@ async def test_a_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
         await job.commit([])
 
 
-async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
+async def test_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
     count = 0
 
     async def use() -> None:
@@ -253,13 +253,13 @@ async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51, "_x"])
-async def test_an_id_that_cannot_be_in_a_name_is_refused(tmp_path: Path, job_id: str) -> None:
+async def test_invalid_job_id_is_refused(tmp_path: Path, job_id: str) -> None:
     with pytest.raises(ValueError, match="id"):
         async with open_joint_job(tmp_path / "d", job_id=job_id):
             pass
 
 
-async def test_on_a_store_marks_come_and_go_as_on_a_disk(tmp_path: Path) -> None:
+async def test_store_marks_appear_and_vanish_as_on_disk(tmp_path: Path) -> None:
     path = f"memory://{tmp_path.name}/d"
 
     async def objects() -> list[str]:

@@ -26,7 +26,7 @@ async def made(share: JobShare, records: list[bytes]) -> list[ShardEntry]:
     return writer.entries
 
 
-async def test_a_data_set_whose_name_begins_like_the_shards_is_left_alone(tmp_path: Path) -> None:
+async def test_data_set_with_similar_prefix_is_left_alone(tmp_path: Path) -> None:
     for num_shards in (None, 2):
         async with open_sharded_writer(tmp_path / "d-monday_run1", num_shards=num_shards, mode="replace") as writer:
             await writer.write_many([b"a", b"b"])
@@ -41,7 +41,7 @@ async def test_a_data_set_whose_name_begins_like_the_shards_is_left_alone(tmp_pa
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("scheme", ["", "memory://"])
-async def test_what_could_not_be_taken_away_keeps_its_mark_and_recover_does(
+async def test_recover_removes_leftovers_of_failed_deletion(
     commits: bool, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
@@ -65,7 +65,7 @@ async def test_what_could_not_be_taken_away_keeps_its_mark_and_recover_does(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("scheme", ["", "memory://"])
-async def test_a_commit_that_is_cancelled_when_it_has_taken_effect_keeps_its_shards(
+async def test_commit_cancelled_after_taking_effect_keeps_its_shards(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio's own cancellation goes through every shield, and takes the answer of the last request."""

@@ -29,9 +29,7 @@ def changed(**members: Any) -> bytes:
     return json.dumps({**json.loads(NOTE.encode()), **members}).encode()
 
 
-async def test_a_header_is_found_though_each_read_gives_one_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header that is not found is removed as a leftover, and with it what could be recovered."""
     async with killed(LocalStorage(tmp_path)) as writer:
         await writer.write(b"a record")
@@ -41,7 +39,7 @@ async def test_a_header_is_found_though_each_read_gives_one_byte(
     assert (await asyncrec.recover(tmp_path / "pages")).records == 1
 
 
-async def test_a_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
+async def test_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
     class Full:
         """Of the first promise it takes a part."""
 
@@ -75,7 +73,7 @@ async def test_a_half_written_promise_can_be_given_again(tmp_path: Path) -> None
     assert (await asyncrec.recover(copy / "pages")).records == 1
 
 
-def test_what_is_encoded_is_decoded_again() -> None:
+def test_job_header_round_trips() -> None:
     note = JobHeader(
         kind="fixed",
         name="päges",
@@ -128,12 +126,12 @@ def test_what_is_encoded_is_decoded_again() -> None:
     ],
     ids=str,
 )
-def test_a_note_that_is_not_as_it_should_be_is_none(members: dict[str, Any]) -> None:
+def test_malformed_job_header_is_rejected(members: dict[str, Any]) -> None:
     assert JobHeader.decode(changed()) is not None
     assert JobHeader.decode(changed(**members)) is None
 
 
-async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_over(tmp_path: Path) -> None:
+async def test_pipe_link_and_folder_named_like_notes_are_ignored(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".pages.a.partial")
     other = tmp_path / "other"
     other.write_bytes(b"1\n" + changed(writer="b"))
@@ -144,7 +142,7 @@ async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_ov
     assert other.read_bytes() == b"1\n" + changed(writer="b")
 
 
-async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: Path) -> None:
+async def test_link_named_like_spool_lock_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_bytes(b"of the user")
     spool = tmp_path / "spool"
@@ -158,7 +156,7 @@ async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: 
     assert precious.read_bytes() == b"of the user"
 
 
-async def test_an_unnamed_header_is_removed_unless_it_is_written(
+async def test_unnamed_header_is_removed_unless_it_is_written(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".0123456789abcdef.partial").write_bytes(b"1\n")
@@ -170,7 +168,7 @@ async def test_an_unnamed_header_is_removed_unless_it_is_written(
     assert list(tmp_path.glob(".*")) == []
 
 
-async def test_the_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
+async def test_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
         header = (tmp_path / ".pages.w.partial").read_bytes()
         with pytest.raises(asyncrec.ObjectExistsError, match="id w"):

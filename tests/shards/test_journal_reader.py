@@ -40,7 +40,7 @@ def replayed(
     return records, found, replay
 
 
-def test_a_whole_journal_gives_all_of_it_and_nothing_is_cut(tmp_path: Path) -> None:
+def test_whole_journal_is_replayed_without_cut(tmp_path: Path) -> None:
     for content, compressed in (
         (WHOLE, False),
         (gzip.compress(WHOLE), True),
@@ -54,16 +54,14 @@ def test_a_whole_journal_gives_all_of_it_and_nothing_is_cut(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("size", [1, 7, 8, 11, 12, 13, 30, 31])
 @pytest.mark.parametrize("zeros", [0, 1, 5000, 3 << 20])
-def test_a_record_that_was_cut_off_is_a_torn_tail_with_zeros_behind_it_too(
-    tmp_path: Path, size: int, zeros: int
-) -> None:
+def test_cut_record_is_a_torn_tail_even_before_zeros(tmp_path: Path, size: int, zeros: int) -> None:
     torn = FRAMES[20][:size] + bytes(zeros)
     records, _, replay = replayed(tmp_path, b"".join(FRAMES[:20]) + torn)
     assert records == RECORDS[:20]
     assert (replay.cut, replay.damage) == (len(torn), None)
 
 
-def test_zeros_alone_are_a_torn_tail_and_one_byte_behind_them_is_damage(tmp_path: Path) -> None:
+def test_trailing_zeros_are_torn_tail_unless_followed_by_data(tmp_path: Path) -> None:
     for tail in (bytes(12), bytes(5000), bytes(2 << 20)):
         records, _, replay = replayed(tmp_path, WHOLE + tail)
         assert (records, replay.cut, replay.damage) == (RECORDS, len(tail), None)
@@ -74,7 +72,7 @@ def test_zeros_alone_are_a_torn_tail_and_one_byte_behind_them_is_damage(tmp_path
 
 @pytest.mark.parametrize("part", ["length", "length's checksum", "data", "data's checksum"])
 @pytest.mark.parametrize("at", [0, 1, 50, 98])
-def test_damage_inside_ends_it_there_and_is_told_from_a_torn_tail(tmp_path: Path, at: int, part: str) -> None:
+def test_damage_ends_replay_and_differs_from_torn_tail(tmp_path: Path, at: int, part: str) -> None:
     begin = sum(map(len, FRAMES[:at]))
     size = len(FRAMES[at])
     byte = begin + {"length": 0, "length's checksum": 8, "data": 12, "data's checksum": size - 1}[part]
@@ -86,7 +84,7 @@ def test_damage_inside_ends_it_there_and_is_told_from_a_torn_tail(tmp_path: Path
     assert isinstance(replay.damage, CorruptRecordError)
 
 
-def test_the_last_record_with_other_data_was_being_written_and_one_before_it_was_not(tmp_path: Path) -> None:
+def test_unfinished_record_is_torn_only_at_end(tmp_path: Path) -> None:
     """A filesystem may have made the file longer before the data was there."""
     for behind, torn in ((b"", True), (b"\1", False)):
         records, _, replay = replayed(tmp_path, WHOLE[:-20] + bytes(20) + behind)
@@ -97,7 +95,7 @@ def test_the_last_record_with_other_data_was_being_written_and_one_before_it_was
 
 @pytest.mark.parametrize("whole", [0, 1, 40, 99, 100])
 @pytest.mark.parametrize("rest", [0, 1, 15])
-def test_with_keys_records_end_where_they_do(tmp_path: Path, whole: int, rest: int) -> None:
+def test_records_end_at_last_whole_key(tmp_path: Path, whole: int, rest: int) -> None:
     digests = [key_digest(record) for record in RECORDS]
     keys = b"".join(digests)[: 16 * whole + (rest if whole < 100 else 0)]
     records, found, replay = replayed(tmp_path, WHOLE, keys=keys)
@@ -105,7 +103,7 @@ def test_with_keys_records_end_where_they_do(tmp_path: Path, whole: int, rest: i
     assert (replay.cut, replay.damage) == (sum(map(len, FRAMES[whole:])), None)
 
 
-def test_more_keys_than_records_are_those_of_what_did_not_come(tmp_path: Path) -> None:
+def test_surplus_keys_without_records_are_dropped(tmp_path: Path) -> None:
     digests = [key_digest(record) for record in RECORDS]
     records, found, _ = replayed(tmp_path, b"".join(FRAMES[:30]), keys=b"".join(digests))
     assert (records, found) == (RECORDS[:30], digests[:30])
@@ -122,9 +120,7 @@ def test_keys_go_on_from_one_batch_to_the_next(tmp_path: Path, records: int) -> 
 class TestCompressed:
     @pytest.mark.parametrize("cut", [1, 5, 8, 9, 100, 300])
     @pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
-    def test_what_was_cut_off_is_torn_and_what_comes_out_whole_is_kept(
-        self, tmp_path: Path, cut: int, kind: str
-    ) -> None:
+    def test_truncated_stream_keeps_every_whole_record(self, tmp_path: Path, cut: int, kind: str) -> None:
         content = gzip.compress(WHOLE) if kind == "GZIP" else zlib.compress(WHOLE)
         for zeros in (0, 5000):
             records, _, replay = replayed(tmp_path, content[:-cut] + bytes(zeros), compressed=True)
@@ -136,7 +132,7 @@ class TestCompressed:
                 assert replay.cut < max(map(len, FRAMES))
 
     @pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
-    def test_a_damaged_byte_takes_nothing_of_what_comes_out_before_it(self, tmp_path: Path, kind: str) -> None:
+    def test_damaged_byte_keeps_records_before_damage(self, tmp_path: Path, kind: str) -> None:
         """The data of a stored block stands as it is: a length in the middle says that another stored one follows."""
         packer = zlib.compressobj(0, zlib.DEFLATED, 31 if kind == "GZIP" else 15)
         first = packer.compress(b"".join(FRAMES[:60])) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -147,14 +143,14 @@ class TestCompressed:
         assert isinstance(replay.damage, CorruptRecordError)
         assert "cannot be decompressed" in str(replay.damage)
 
-    def test_members_follow_one_another_and_zeros_behind_them_are_torn(self, tmp_path: Path) -> None:
+    def test_concatenated_members_are_read_and_trailing_zeros_torn(self, tmp_path: Path) -> None:
         content = b"".join(gzip.compress(b"".join(FRAMES[at : at + 25])) for at in range(0, 100, 25))
         for tail, torn in ((b"", True), (bytes(5000), True), (b"\xa5" * 5000, False), (bytes(40_000) + b"\1", False)):
             records, _, replay = replayed(tmp_path, content + tail, compressed=True)
             assert records == RECORDS
             assert (replay.damage is None) is torn
 
-    def test_a_record_that_is_damaged_in_a_stream_that_is_whole_is_damage(self, tmp_path: Path) -> None:
+    def test_damaged_record_in_whole_stream_is_damage(self, tmp_path: Path) -> None:
         broken = bytearray(WHOLE)
         broken[sum(map(len, FRAMES[:99])) + 13] ^= 1
         records, _, replay = replayed(tmp_path, gzip.compress(bytes(broken)), compressed=True)
@@ -163,7 +159,7 @@ class TestCompressed:
         assert replay.cut == len(FRAMES[99])
 
 
-def test_a_journal_that_is_not_there_is_an_error_and_closing_what_was_not_opened_is_none(tmp_path: Path) -> None:
+def test_missing_journal_raises_on_open_and_closes_quietly(tmp_path: Path) -> None:
     replay = JournalReader(str(tmp_path / "none"), str(tmp_path / "keys"), compressed=False)
     replay.close()
     with pytest.raises(StorageError, match="none"):

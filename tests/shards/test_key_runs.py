@@ -37,7 +37,7 @@ def small() -> Iterator[None]:
         yield
 
 
-async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
+async def test_look_up_behind_checkpoint_asks_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -51,7 +51,7 @@ async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
     assert not [key for key in storage.asked if key.endswith(".keys")]
 
 
-async def test_a_writer_that_skips_opens_behind_a_checkpoint_in_few_requests() -> None:
+async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -79,7 +79,7 @@ async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None)
         assert [writer.has(name) for name in names] == [there[name] is not None for name in names]
 
 
-async def test_a_near_store_gives_what_a_far_one_does(small: None) -> None:
+async def test_near_store_gives_what_far_one_does(small: None) -> None:
     storage = MemoryStorage()
     names = [f"k{n % 70}" for n in range(200)]
     await write(storage, names, writer="b")
@@ -102,7 +102,7 @@ async def test_many_look_ups_read_the_runs_once() -> None:
     assert storage.asked == []
 
 
-async def test_a_run_of_removed_shards_is_not_believed() -> None:
+async def test_run_of_removed_shards_is_not_believed() -> None:
     storage = Far()
     await write(storage, ["old", "both"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -114,7 +114,7 @@ async def test_a_run_of_removed_shards_is_not_believed() -> None:
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
 
 
-async def test_an_earlier_snapshot_finds_what_it_had() -> None:
+async def test_earlier_snapshot_finds_what_it_had() -> None:
     storage = Far()
     await write(storage, ["old"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -144,7 +144,7 @@ async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
     assert sum(written.values()) < 16 * 800 * ENTRY_BYTES
 
 
-async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:
+async def test_losing_compaction_removes_its_key_runs() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
 
@@ -156,7 +156,7 @@ async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:
     assert await storage.runs() == {}
 
 
-async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
+async def test_runs_of_compaction_that_failed_are_gone() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with (
@@ -167,7 +167,7 @@ async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
     assert await storage.runs() == {}
 
 
-async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> None:
+async def test_next_compaction_removes_run_of_dead_one() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with anyio.CancelScope() as scope:
@@ -185,7 +185,7 @@ async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> Non
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
+async def test_verify_deletes_only_unreferenced_key_runs() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -199,7 +199,7 @@ async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
     assert list(await storage.runs()) == [named]
 
 
-async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_truncated_checkpoint_keeps_every_key_run(caplog: pytest.LogCaptureFixture) -> None:
     """It may name any of them."""
     storage = Far()
     await write(storage, ["a"], writer="a")
@@ -214,7 +214,7 @@ async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest
     assert [line for line in caplog.records if "no run is deleted" in line.getMessage()]
 
 
-async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
+async def test_key_run_lives_as_long_as_its_checkpoints() -> None:
     store = Store()
     await write(store, ["a"], writer="a")
     names = []
@@ -230,7 +230,7 @@ async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
     assert sorted(kept) == sorted({*names[-1], *names[-2]})
 
 
-async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
+async def test_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(20)], writer="a")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]
@@ -242,7 +242,7 @@ async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.Lo
     assert (run.shards, run.entries) == (1, 10)
 
 
-async def test_a_store_that_fails_while_a_run_is_written_fails_the_compaction() -> None:
+async def test_failed_run_upload_fails_compaction_cleanly() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with (
@@ -253,7 +253,7 @@ async def test_a_store_that_fails_while_a_run_is_written_fails_the_compaction() 
     assert (await storage.runs(), await looked_up(storage, ["a"])) == ({}, {"a": b"a 0"})
 
 
-async def test_a_data_set_without_keys_has_no_runs() -> None:
+async def test_data_set_without_keys_has_no_runs() -> None:
     storage = Far()
     await write(storage, [None], writer="a")
     with suppress(KeyError):

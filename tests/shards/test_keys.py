@@ -37,7 +37,7 @@ def test_text_and_its_utf8_bytes_are_one_key(ways: Ways) -> None:
 
 @pytest.mark.parametrize("ways", WAYS)
 @pytest.mark.parametrize("wrong", [5, None, ["a"]])
-def test_what_is_no_key_is_refused(ways: Ways, wrong: object) -> None:
+def test_key_digest_refuses_wrong_types(ways: Ways, wrong: object) -> None:
     digest, digests = ways
     with pytest.raises(TypeError):
         digest(wrong)  # type: ignore[arg-type]  # the mistake
@@ -46,18 +46,18 @@ def test_what_is_no_key_is_refused(ways: Ways, wrong: object) -> None:
 
 
 @given(st.lists(st.text() | st.binary(max_size=400)))
-def test_many_at_once_have_the_digests_they_have_one_by_one(keys: list[str | bytes]) -> None:
+def test_batch_digests_equal_single_digests(keys: list[str | bytes]) -> None:
     expected = [key_digest_in_python(key) for key in keys]
     assert key_digests(keys) == key_digests(iter(keys)) == [key_digest(key) for key in keys] == expected
 
 
-def test_a_digest_stays_what_it_is_in_every_release() -> None:
+def test_digest_stays_what_it_is_in_every_release() -> None:
     assert key_digest("https://example.invalid/").hex() == "512204c28b3313229955d150b39a0f67"
     assert [partition_of(value, 8) for value in ("os", b"os", "email", 7, "7")] == [7, 7, 4, 6, 6]
 
 
 @given(st.lists(st.binary(max_size=3), max_size=80), st.lists(st.binary(max_size=3), max_size=40))
-def test_it_holds_what_a_set_would(added: list[bytes], loaded: list[bytes]) -> None:
+def test_key_set_matches_model_set(added: list[bytes], loaded: list[bytes]) -> None:
     found = KeySet()
     found.add_files([b"".join(key_digest(key) for key in loaded), NO_KEY * 3, b""])
     model = {key_digest(key) for key in loaded}
@@ -71,7 +71,7 @@ def test_it_holds_what_a_set_would(added: list[bytes], loaded: list[bytes]) -> N
     assert NO_KEY not in found
 
 
-def test_digests_that_share_their_first_half_are_told_apart() -> None:
+def test_key_set_distinguishes_digests_sharing_first_half() -> None:
     found = KeySet()
     found.add_files([b"same....one....." + b"same....two....."])
     assert b"same....one....." in found
@@ -79,6 +79,6 @@ def test_digests_that_share_their_first_half_are_told_apart() -> None:
     assert b"same....three..." not in found
 
 
-def test_a_torn_file_of_keys_is_refused() -> None:
+def test_torn_file_of_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="17 bytes of keys are not a multiple of 16"):
         KeySet().add_files([b"x" * 17])

@@ -31,7 +31,7 @@ async def records(storage: Storage) -> list[bytes]:
         return sorted([record async for record in dataset])
 
 
-async def test_a_replacement_takes_keys_that_the_old_set_had() -> None:
+async def test_replacement_takes_keys_that_old_set_had() -> None:
     storage = MemoryStorage()
     async with opened(storage) as writer:
         await writer.write(b"old", key="a")

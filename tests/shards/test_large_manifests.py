@@ -116,7 +116,7 @@ def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
 
 
 @pytest.mark.slow
-async def test_giving_a_writer_up_where_indexes_and_keys_are_named_by_others(tmp_path: Path, held: list[float]) -> None:
+async def test_abandoning_writer_keeps_event_loop_responsive(tmp_path: Path, held: list[float]) -> None:
     dataset = dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
     await dies(LocalStorage(tmp_path), writer_id="dead")
     unlisted = tmp_path / "pages-dead-000000.tfrecord"

@@ -15,7 +15,7 @@ from asyncrec.storage._memory import MemoryStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_no_segment_is_freed_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_segments_are_freed_off_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     for number in range(5):
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1) as writer:

@@ -21,7 +21,7 @@ P = manifest_prefix("pages")
 HOUR = timedelta(hours=1)
 
 
-async def test_what_latest_names_is_kept() -> None:
+async def test_compaction_keeps_checkpoint_named_by_latest() -> None:
     store = Store()
     a = Writer(store, "a")
     await a.commit()
@@ -36,7 +36,7 @@ async def test_what_latest_names_is_kept() -> None:
     assert json.loads(await store.get(P + "~latest.json"))["records"] == 1
 
 
-async def test_latest_says_of_the_checkpoint_it_names_what_that_holds_whoever_made_it() -> None:
+async def test_latest_describes_checkpoint_of_winning_compaction() -> None:
     store = Store()
     a = Writer(store, "a")
     await a.commit(3)

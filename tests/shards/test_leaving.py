@@ -65,7 +65,7 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 @pytest.mark.parametrize("operation", ["send", "publish"])
-async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_may_come_late(operation: str) -> None:
+async def test_failed_fixed_writer_keeps_claim_only_after_publish(operation: str) -> None:
     """A shard whose publication was begun may appear yet: its plain names are nobody's any more."""
     calm = FlakyStorage(MemoryStorage(chunk_size=64))
     async with asyncrec.open_sharded_writer("pages", storage=calm, num_shards=2, writer_id="w") as writer:
@@ -91,9 +91,7 @@ async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_again(
-    tmp_path: Path, when: Any
-) -> None:
+async def test_unanswered_commit_is_retried_with_same_segment(tmp_path: Path, when: Any) -> None:
     """Its time of commit is kept, so that the second attempt finds its own."""
     segment = "_manifest/pages/w-000001.jsonl"
 
@@ -122,9 +120,7 @@ async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_spooled_shard_records_actual_commit_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     down = True
@@ -150,9 +146,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"open_shards": 2, "on_error": "discard"}])
-async def test_a_recovered_shard_says_when_its_journal_was_last_written(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+async def test_recovered_shard_records_last_journal_write_time(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
             await writer.write_many(numbered(4))
@@ -166,7 +160,7 @@ async def test_a_recovered_shard_says_when_its_journal_was_last_written(
 
 
 @pytest.mark.parametrize("local", [True, False])
-async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_path: Path, local: bool) -> None:
+async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, local: bool) -> None:
     """As if its writer had committed it, but for the time of its first record."""
     whole = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=whole, writer_id="w") as writer:
@@ -200,7 +194,7 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
         assert datetime.fromisoformat(again.last) == modified
 
 
-async def test_a_place_in_the_log_of_removals_is_won_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removal_log_number_is_won_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found again by its winner, to which the store did not answer."""
     inner = MemoryStorage()
 
@@ -234,13 +228,13 @@ async def test_a_place_in_the_log_of_removals_is_won_once(tmp_path: Path, monkey
     assert await stored(inner) == [b"4"]
 
 
-async def test_the_lock_of_a_spool_names_its_process_and_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+async def test_spool_lock_holds_only_current_process_id(tmp_path: Path) -> None:
     (tmp_path / ".asyncrec-spool").write_bytes(b"9" * 50)
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path):
         assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
 
 
-async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
+async def test_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
     """The clock jumps only when nothing runs."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
@@ -258,7 +252,7 @@ class TestUnlisted:
         await asyncrec.write_records(name, numbered(1), storage=storage)
         await storage.put(f"_index/{name}.index", b"0 29\n")
 
-    async def test_of_a_living_writer_it_is_left_alone_by_every_tool(self) -> None:
+    async def test_unlisted_shard_of_living_writer_is_left_alone(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", max_shard_records=5) as writer:
             await writer.write_many(numbered(6))
@@ -271,7 +265,7 @@ class TestUnlisted:
             assert "pages-w-000007.tfrecord" in await keys(storage)
         assert sorted(await stored(storage)) == numbered(6)
 
-    async def test_of_a_closed_writer_it_is_read_by_nobody_and_removed_when_asked(self) -> None:
+    async def test_unlisted_shard_of_closed_writer_is_removable(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write_many(numbered(6))
@@ -319,7 +313,7 @@ class TestCancelledWhileItWaits:
             assert writer.stats().buffered_bytes == 0
         assert sorted(await stored(storage)) == sorted(taken)
 
-    async def test_a_write_that_waits_for_room_and_is_cancelled_lets_others_in(self) -> None:
+    async def test_cancelled_write_waiting_for_memory_admits_others(self) -> None:
         gate = anyio.Event()
 
         class Gated(FlakyStorage):
@@ -352,7 +346,7 @@ class TestCancelledWhileItWaits:
         assert len(await stored(inner)) == held + 1
 
 
-async def test_a_failure_in_the_store_ends_every_wait_of_every_task() -> None:
+async def test_store_failure_ends_all_waits_of_all_tasks() -> None:
     storage = FlakyStorage(MemoryStorage(chunk_size=1000))
     outcomes: list[type] = []
     with pytest.raises(StorageError):
@@ -378,7 +372,7 @@ async def test_a_failure_in_the_store_ends_every_wait_of_every_task() -> None:
     assert outcomes == [TransientStorageError] * 20
 
 
-async def test_who_waits_for_a_commit_is_let_go_when_the_writer_gives_up() -> None:
+async def test_discarding_writer_releases_tasks_waiting_for_commit() -> None:
     outcomes: list[str] = []
     async with anyio.create_task_group() as group:
         with pytest.raises(RuntimeError):
@@ -399,7 +393,7 @@ async def test_who_waits_for_a_commit_is_let_go_when_the_writer_gives_up() -> No
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
-async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_there(options: dict[str, Any]) -> None:
+async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[str, Any]) -> None:
     """No answer came, and nothing is to be seen: the job takes the name itself, so that nothing can come of it."""
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
@@ -424,7 +418,7 @@ async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_t
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
-async def test_a_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
+async def test_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
     """Its names are not used, and it stays; the next one's number is higher."""
     storage = MemoryStorage()
     await storage.put("_manifest/pages/_claim-000004.json", content)
@@ -447,7 +441,7 @@ async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}, {}])
 @pytest.mark.parametrize("answered", [True, False])
-async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_is_committed(
+async def test_cancelled_close_keeps_committed_records(
     options: dict[str, Any], answered: bool, anyio_backend_name: str
 ) -> None:
     """asyncio's own cancellation goes through every shield, and loses the answer; trio's and anyio's waits for it."""
@@ -496,7 +490,7 @@ async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_
         assert await is_given_up(inner, "w") is bool(options)
 
 
-async def test_an_earlier_snapshot_is_asked_for_by_its_id_and_by_its_time() -> None:
+async def test_snapshot_is_read_again_by_id() -> None:
     storage = MemoryStorage()
     snapshots = []
     for number in range(3):

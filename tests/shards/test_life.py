@@ -43,7 +43,7 @@ async def state(storage: Storage) -> str:
     return writer.state
 
 
-async def test_only_a_living_writers_lock_is_held(folder: Path) -> None:
+async def test_lock_is_held_only_by_living_writer(folder: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
         [name] = locks(folder)
@@ -61,7 +61,7 @@ async def test_only_a_living_writers_lock_is_held(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["0123456789abcdef", "../x", "", "a.lock"])
-async def test_a_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
+async def test_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
     storage = MemoryStorage()
     await dies(storage, writer_id="w")
     mark = json.loads(await storage.get("_manifest/pages/w-000000.jsonl"))
@@ -73,7 +73,7 @@ async def test_a_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("kind", "proves"), [("ext4", True), ("nfs4", False), ("fuse.sshfs", False), ("", False)])
-async def test_a_lock_of_another_boot_proves_by_the_filesystem(
+async def test_lock_of_another_boot_proves_by_filesystem(
     folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filesystem that one machine mounts was mounted before a reboot, whatever the host is called by now."""
@@ -88,7 +88,7 @@ async def test_a_lock_of_another_boot_proves_by_the_filesystem(
         assert await state(storage) == ("dead" if proves else "unknown")
 
 
-async def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_path: Path) -> None:
+async def test_symlinked_lock_leaves_writer_state_unknown(folder: Path, tmp_path: Path) -> None:
     storage = MemoryStorage()
     await dies(storage)
     [name] = locks(folder)
@@ -98,7 +98,7 @@ async def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-async def test_a_writer_warns_when_its_death_could_not_be_proven(
+async def test_writer_warns_about_lock_folder_writable_by_others(
     folder: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others can write to the folder of the locks."""
@@ -134,7 +134,7 @@ async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: 
         assert locks(folder) == sorted([held, "something", "young.lock"])
 
 
-async def test_a_refused_openings_lock_is_kept_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_openings_lock_is_kept_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mark may come into the store late: the backend may have asked for it twice."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
@@ -152,7 +152,7 @@ async def test_a_refused_openings_lock_is_kept_a_day(folder: Path, monkeypatch: 
         assert locks(folder) == left
 
 
-async def test_without_a_runtime_folder_locks_are_among_temporary_files(
+async def test_locks_use_temporary_folder_without_runtime_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not there"))
@@ -161,7 +161,7 @@ async def test_without_a_runtime_folder_locks_are_among_temporary_files(
         assert len(locks(tmp_path / f"asyncrec-{os.geteuid()}")) == 1
 
 
-async def test_a_writer_opens_without_a_writable_folder(
+async def test_writer_opens_without_writable_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a container whose file system is read-only, a writer to a store works, and takes up what others left."""
@@ -183,7 +183,7 @@ async def test_a_writer_opens_without_a_writable_folder(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns
-async def test_a_lock_taken_for_a_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_taken_for_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next that asks can prove the job dead, too."""
     storage = MemoryStorage()
     await dies(storage)

@@ -74,9 +74,7 @@ async def committed(storage: Storage) -> int:
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
 @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}], ids=["rolling", "fixed", "replace"])
-async def test_what_a_store_says_of_an_object_is_held_against_what_was_sent(
-    what: str, lie: str, options: dict[str, Any]
-) -> None:
+async def test_writer_checks_stored_object_against_sent_bytes(what: str, lie: str, options: dict[str, Any]) -> None:
     storage = Lying(WHAT[what], LIES[lie])
     with pytest.raises(IntegrityError, match=r"[\d,]+ bytes.* were sent"):
         await write(storage, **options)
@@ -87,7 +85,7 @@ async def test_what_a_store_says_of_an_object_is_held_against_what_was_sent(
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
-async def test_a_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, lie: str) -> None:
+async def test_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, lie: str) -> None:
     storage = Lying(WHAT[what], LIES[lie])
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path)
@@ -122,7 +120,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("options", [{"max_shard_records": 1}, {"num_shards": 2}], ids=["rolling", "fixed"])
-async def test_a_spool_is_recovered_into_a_store_that_damaged_its_shard(
+async def test_spool_recovers_shard_damaged_by_store(
     tmp_path: Path, options: dict[str, Any], compression: str, damage: str
 ) -> None:
     storage = Damaging(lambda key: re.search("^pages.*-0*1(-of-0*2)?[.]tfrecord$", key) is not None, DAMAGE[damage])
@@ -155,7 +153,7 @@ async def test_flushed_records_are_recovered_beside_a_shorter_shard() -> None:
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
-async def test_a_copy_and_a_reshard_of_what_is_not_what_was_sent_are_refused(what: str, lie: str) -> None:
+async def test_copy_and_reshard_refuse_objects_differing_from_sent(what: str, lie: str) -> None:
     source = MemoryStorage()
     await write(source)
     storage = Lying(WHAT[what], LIES[lie])
@@ -209,7 +207,7 @@ class Answering(Lying):
     ],
     ids=["our own", "nothing", "as long", "longer", "empty"],
 )
-async def test_what_stands_there_after_a_lost_answer_is_ours_or_somebody_elses(
+async def test_retried_upload_distinguishes_own_object_from_foreign(
     tmp_path: Path, there: Callable[[bytes], bytes | None], error: type[Exception] | None, checksums: bool
 ) -> None:
     """An upload is tried again; under its name stands what it had published, or an object of another."""
@@ -236,7 +234,7 @@ async def test_what_stands_there_after_a_lost_answer_is_ours_or_somebody_elses(
         assert len(list(tmp_path.glob("pages-*-000000.tfrecord"))) == 1, "what was taken stays in the spool"
 
 
-async def test_somebody_elses_object_at_the_first_attempt_is_refused_unread(
+async def test_foreign_object_at_first_attempt_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it holds: nothing of ours can stand there yet."""
@@ -253,7 +251,7 @@ async def test_somebody_elses_object_at_the_first_attempt_is_refused_unread(
 
 
 @pytest.mark.parametrize("damage", ["shorter", "another byte", "longer"])
-async def test_a_spool_whose_disk_gives_back_something_else_is_told(
+async def test_upload_detects_spool_file_changed_on_disk(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is uploaded is what was written, or nothing."""

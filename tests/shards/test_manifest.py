@@ -37,7 +37,7 @@ def test_commits_add_up_whatever_order_they_come_in() -> None:
     assert manifests[0].writers["a"].records == 20
 
 
-def test_a_closing_segment_repeats_without_counting_twice() -> None:
+def test_closing_segment_repeats_without_counting_twice() -> None:
     first = commit("a", 1, "x")
     closing = Segment(writer="a", time=format_time(5), add=first.add, closed=True)
     assert (
@@ -45,7 +45,7 @@ def test_a_closing_segment_repeats_without_counting_twice() -> None:
     )
 
 
-def test_a_replacement_removes_what_was_and_adds_its_own_of_the_same_name() -> None:
+def test_replacement_removes_old_shard_and_adds_same_name() -> None:
     old = commit("a", 1, "train-0", "train-1")
     new = Segment(writer="b", time=format_time(2), add=(entry("train-0", 2, crc32c=7),), remove=("train-0", "train-1"))
     manifest = merge_segments("train", [new, old])
@@ -53,14 +53,14 @@ def test_a_replacement_removes_what_was_and_adds_its_own_of_the_same_name() -> N
     assert manifest.writers["a"].shards == 0
 
 
-def test_a_closing_segment_does_not_bring_back_what_another_writer_removed_meanwhile() -> None:
+def test_closing_segment_does_not_restore_removed_shards() -> None:
     first = commit("a", 1, "x")
     replaced = commit("b", 2, "y", remove=("x",))
     closing = Segment(writer="a", time=format_time(3), add=first.add, closed=True)
     assert [shard.path for shard in merge_segments("p", [first, replaced, closing]).shards] == ["y"]
 
 
-def test_the_id_stands_for_the_shards_and_earlier_ones_can_be_asked_for() -> None:
+def test_manifest_id_selects_earlier_snapshots() -> None:
     segments = [commit("a", 1, "x"), commit("a", 2, "y"), commit("a", 3, "z", remove=("x",))]
     ids = [merge_segments("p", segments[:n]).id for n in (1, 2, 3)]
     assert len(set(ids)) == 3
@@ -77,7 +77,7 @@ def test_the_id_stands_for_the_shards_and_earlier_ones_can_be_asked_for() -> Non
         merge_segments("p", segments, at="0" * 31 + "1")
 
 
-def test_schemas_that_contradict_each_other_are_reported_and_the_latest_counts() -> None:
+def test_conflicting_schemas_are_reported_and_latest_counts() -> None:
     segments = [
         commit("a", 1, "x", schema={"v": 1}, metadata={"k": 1, "only": "a"}),
         commit("b", 2, "y", schema={"v": 2}, metadata={"k": 2}),
@@ -91,7 +91,7 @@ def test_schemas_that_contradict_each_other_are_reported_and_the_latest_counts()
 
 
 @pytest.mark.parametrize("field", ["records", "bytes"])
-def test_counts_that_no_data_set_has_are_a_manifest_error(field: str) -> None:
+def test_impossible_record_or_byte_totals_raise_manifest_error(field: str) -> None:
     """Each alone may be that large; together they are more than Python's len() holds."""
     parts = [replace(commit("a", 1, name), add=(replace(entry(name, 1), **{field: 1 << 62}),)) for name in ("x", "y")]
     assert getattr(merge_segments("p", parts[:1]), field) == 1 << 62

@@ -61,7 +61,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> SleepyFolder:
     return store
 
 
-async def test_a_machine_that_sleeps_in_the_middle_of_a_list_reads_all_there_is(store: SleepyFolder) -> None:
+async def test_manifest_read_survives_sleep_during_list(store: SleepyFolder) -> None:
     await Writer(store, "a").commit(3)
     store.sleeps_over = 3
     manifest = await asyncrec.read_manifest("pages", storage=store)
@@ -70,7 +70,7 @@ async def test_a_machine_that_sleeps_in_the_middle_of_a_list_reads_all_there_is(
     assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
 
 
-async def test_a_machine_that_sleeps_before_it_ends_a_writer_ends_it_behind_its_commits(store: SleepyFolder) -> None:
+async def test_tombstone_after_sleep_goes_behind_later_commits(store: SleepyFolder) -> None:
     await Writer(store, "a").commit(1)
     put, a = store.put, Writer(store, "a")
 
@@ -93,7 +93,7 @@ async def test_a_machine_that_sleeps_before_it_ends_a_writer_ends_it_behind_its_
     assert manifest.writers["a"].abandoned
 
 
-async def test_a_list_that_lacks_a_segment_of_a_log_is_made_again() -> None:
+async def test_list_lacking_log_segment_is_repeated() -> None:
     """The first page was read before two commits, the second after them."""
     store = Store()
     a = Writer(store, "a")
@@ -114,7 +114,7 @@ async def test_a_list_that_lacks_a_segment_of_a_log_is_made_again() -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_a_log_that_has_lost_a_segment_is_an_error_that_names_it() -> None:
+async def test_missing_log_segment_raises_error_naming_segment() -> None:
     store = Store()
     await Writer(store, "a").commit(3)
     await store.delete(P + "a-000002.jsonl")
@@ -123,7 +123,7 @@ async def test_a_log_that_has_lost_a_segment_is_an_error_that_names_it() -> None
 
 
 @pytest.mark.virtual_clock
-async def test_a_log_that_goes_on_behind_its_end_is_an_error() -> None:
+async def test_segment_behind_end_of_log_raises_error() -> None:
     store = Store()
     a = Writer(store, "a")
     await a.commit(1)
@@ -134,7 +134,7 @@ async def test_a_log_that_goes_on_behind_its_end_is_an_error() -> None:
         await asyncrec.read_manifest("pages", storage=store)
 
 
-async def test_a_writer_that_was_recovered_while_it_slept_commits_nothing(store: SleepyFolder) -> None:
+async def test_writer_recovered_during_sleep_cannot_commit(store: SleepyFolder) -> None:
     """Also when all that was committed for it is covered, and deleted."""
     a = ManifestWriter(store, "pages", "a")
     await a.commit(entry("pages-a-000000.tfrecord", 1))
@@ -151,7 +151,7 @@ async def test_a_writer_that_was_recovered_while_it_slept_commits_nothing(store:
     assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
 
 
-async def test_what_comes_late_of_a_dead_writer_stays_when_it_is_closed() -> None:
+async def test_late_commit_of_dead_writer_survives_its_closing() -> None:
     """Its last request arrives after the one that recovers it has looked."""
     store = Store()
     await Writer(store, "a").commit(1)

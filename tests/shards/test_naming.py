@@ -11,7 +11,7 @@ def test_fixed_shards_are_named_as_tensorflow_names_them() -> None:
     assert naming.fixed_shard_name("pages", 0, 8) == "pages-00000-of-00008.tfrecord"
 
 
-def test_what_belongs_to_a_shard_stands_in_folders_that_are_not_data() -> None:
+def test_shard_sidecar_names_are_not_data() -> None:
     shard = naming.rolling_shard_name("pages", "67a1", 3)
     assert shard == "pages-67a1-000003.tfrecord"
     assert naming.is_data(shard)
@@ -31,7 +31,7 @@ def test_writer_ids_differ_and_are_valid() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "a-b", "a/b", "..", "a b", "x" * 65, ".hidden", "ü"])
-def test_a_writer_id_that_would_break_names_is_refused(writer: str) -> None:
+def test_writer_id_that_would_break_names_is_refused(writer: str) -> None:
     with pytest.raises(ValueError, match="becomes part of file names"):
         naming.validate_writer_id(writer)
 

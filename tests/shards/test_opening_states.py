@@ -45,7 +45,7 @@ def reached(state: State, *, remote: bool = True) -> Opening:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_each_event_leads_where_the_table_says_or_is_refused(state: State, event: Event) -> None:
+def test_event_leads_to_tabled_state_or_is_refused(state: State, event: Event) -> None:
     opening = reached(state)
     following = TRANSITIONS[state].get(event)
     if following is None:
@@ -56,7 +56,7 @@ def test_each_event_leads_where_the_table_says_or_is_refused(state: State, event
     assert opening.now == (following or state)
 
 
-def test_the_table_has_every_state_and_each_can_be_reached() -> None:
+def test_transition_table_covers_every_state_and_event() -> None:
     assert set(TRANSITIONS) == set(get_args(State)) == set(WAYS)
     assert {event for row in TRANSITIONS.values() for event in row} == set(EVENTS)
 
@@ -72,9 +72,7 @@ def test_the_table_has_every_state_and_each_can_be_reached() -> None:
         (ConflictError, "refused", "marked"),
     ],
 )
-async def test_each_answer_to_a_mark_and_to_a_claim_leads_where_it_should(
-    error: type[StorageError], mark: State, claim: State
-) -> None:
+async def test_store_answer_drives_mark_and_claim_states(error: type[StorageError], mark: State, claim: State) -> None:
     for before, after in (("nothing", mark), ("marked", claim)):
         opening = reached(before)  # type: ignore[arg-type]
         with suppress(StorageError), opening.asking():
@@ -84,7 +82,7 @@ async def test_each_answer_to_a_mark_and_to_a_claim_leads_where_it_should(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("remote", [True, False])
-async def test_a_cancelled_claim_may_come_from_a_store_and_not_from_a_disk(remote: bool) -> None:
+async def test_cancelled_claim_stays_pending_only_in_remote_store(remote: bool) -> None:
     opening = reached("marked", remote=remote)
     with anyio.CancelScope() as scope, opening.asking():
         scope.cancel()
@@ -95,7 +93,7 @@ async def test_a_cancelled_claim_may_come_from_a_store_and_not_from_a_disk(remot
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=12), st.booleans())
-def test_no_sequence_of_events_forgets_a_request_without_an_answer(events: list[Event], remote: bool) -> None:
+def test_event_sequences_never_forget_unanswered_requests(events: list[Event], remote: bool) -> None:
     """Only an answer ends the asking; what was made is gone only when it was undone; who is open stays open."""
     opening = Opening(remote=remote)
     for event in events:

@@ -48,9 +48,7 @@ async def stored(path: Any, storage: Any = None) -> list[bytes]:
     return [record for shard in shards for record in await asyncrec.read_records(shard, storage=storage)]
 
 
-async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_dead_writers_records_and_keys_are_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     await killed(tmp_path / "pages", writer_id="one")
     async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
         assert "the writer one died; 100 records that it left in " in caplog.text
@@ -66,7 +64,7 @@ async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
     assert headers(tmp_path) == []
 
 
-async def test_of_a_writer_that_left_nothing_no_recovery_is_told(
+async def test_dead_writer_without_records_reports_no_recovery(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     header = JobHeader(kind="rolling", name="pages", writer="one", url=str(tmp_path / "pages"), metadata={})
@@ -78,7 +76,7 @@ async def test_of_a_writer_that_left_nothing_no_recovery_is_told(
     assert sorted(writer.state for writer in info.writers) == ["closed", "died"]
 
 
-async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_dead_writers_spool_is_recovered_with_its_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     storage, spool = MemoryStorage(), tmp_path / "spool"
     await killed("pages", storage=storage, spool=spool, writer_id="one")
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, on_duplicate="skip") as writer:
@@ -95,7 +93,7 @@ async def unlisted(storage: MemoryStorage) -> None:
             await storage.delete(info.key)
 
 
-async def test_keys_of_what_was_published_and_not_committed_are_known_to_who_skips_them(
+async def test_skipping_writer_knows_keys_of_published_uncommitted_shard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Else `recover` would commit it after its records had been written once more."""
@@ -110,9 +108,7 @@ async def test_keys_of_what_was_published_and_not_committed_are_known_to_who_ski
     assert (await asyncrec.recover("pages", storage=storage)).records == 0
 
 
-async def test_told_otherwise_or_with_a_spool_who_skips_is_told_of_keys_that_are_not_known(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_skipping_writer_warns_about_unknown_dead_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     await unlisted(storage)
     await killed("pages", storage=storage, writer_id="two", spool=tmp_path / "spool")
@@ -134,7 +130,7 @@ async def test_told_otherwise_or_with_a_spool_who_skips_is_told_of_keys_that_are
 
 
 @pytest.mark.parametrize("spool", [False, True])
-async def test_told_otherwise_it_says_so_and_touches_nothing(
+async def test_writer_without_recovery_warns_and_leaves_records_untouched(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spool: bool
 ) -> None:
     storage = MemoryStorage() if spool else None
@@ -152,7 +148,7 @@ async def test_told_otherwise_it_says_so_and_touches_nothing(
 
 
 @pytest.mark.parametrize("options", [{"mode": "new"}, {"mode": "replace"}, {"num_shards": 2}])
-async def test_a_writer_of_another_kind_says_so_and_touches_nothing(
+async def test_writer_of_other_kind_warns_without_recovering(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     await killed(tmp_path / "pages", writer_id="one")
@@ -163,7 +159,7 @@ async def test_a_writer_of_another_kind_says_so_and_touches_nothing(
 
 class TestAllOrNothing:
     @pytest.mark.parametrize("flushes", [False, True])
-    async def test_a_fixed_one_is_told_with_both_remedies_and_not_committed(
+    async def test_dead_fixed_writer_is_reported_with_both_remedies(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, flushes: bool
     ) -> None:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one", flushes=flushes)
@@ -180,7 +176,7 @@ class TestAllOrNothing:
         assert (await asyncrec.recover(tmp_path / "pages", abandon=["one"])).abandoned == ("one",)
         assert headers(tmp_path) == []
 
-    async def test_in_a_spool_what_was_promised_is_told_and_not_committed(
+    async def test_dead_fixed_writer_in_spool_stays_uncommitted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         storage, spool = MemoryStorage(), tmp_path / "spool"
@@ -197,7 +193,7 @@ class TestAllOrNothing:
         assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 100
         assert sorted(await stored("pages", storage)) == [b"mine", *RECORDS]
 
-    async def test_in_a_spool_what_promised_nothing_is_given_up(self, tmp_path: Path) -> None:
+    async def test_unflushed_fixed_writer_in_spool_is_abandoned(self, tmp_path: Path) -> None:
         storage, spool = MemoryStorage(), tmp_path / "spool"
         await killed("pages", storage=storage, spool=spool, num_shards=2, flushes=False)
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, num_shards=2) as writer:
@@ -205,7 +201,7 @@ class TestAllOrNothing:
         assert sorted(await stored("pages", storage)) == RECORDS
         assert headers(spool) == []
 
-    async def test_one_that_replaces_is_told_and_nothing_of_it_is_committed(
+    async def test_dead_replacing_writer_is_reported_but_uncommitted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         await killed(tmp_path / "pages", mode="replace", writer_id="one")
@@ -216,7 +212,7 @@ class TestAllOrNothing:
 
 
 class TestFailing:
-    async def test_what_cannot_be_recovered_is_loud_and_still_there(self, tmp_path: Path) -> None:
+    async def test_failed_recovery_raises_and_keeps_records(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", writer_id="one")
         in_the_way = tmp_path / "pages-one-000000.tfrecord"
         in_the_way.mkdir()
@@ -230,7 +226,7 @@ class TestFailing:
         async with asyncrec.open_sharded_writer(tmp_path / "pages"):
             assert sorted(await stored(tmp_path / "pages")) == [b"mine", *RECORDS]
 
-    async def test_a_header_that_somebody_looks_at_for_a_moment_is_looked_at_again(self, tmp_path: Path) -> None:
+    async def test_briefly_locked_header_is_checked_again(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", writer_id="one")
         (header,) = headers(tmp_path)
         fd = os.open(tmp_path / header, os.O_RDWR)
@@ -245,7 +241,7 @@ class TestFailing:
             async with asyncrec.open_sharded_writer(tmp_path / "pages"):
                 assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
 
-    async def test_who_lives_is_left_alone_and_nobody_waits_for_long(
+    async def test_living_writer_is_left_alone_without_long_wait(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING, "asyncrec")

@@ -90,7 +90,7 @@ class Late(MetStorage):
         return super().open_sink(key, exclusive=exclusive and not key.endswith(".tfrecord"))
 
 
-async def test_a_shard_of_others_is_met_when_opening() -> None:
+async def test_shard_of_others_is_met_when_opening() -> None:
     """TensorFlow writes a shard of that name at any step of the opening; it claims nothing, and nothing of it goes."""
     alone = MetStorage(MemoryStorage())
     async with opened(alone, num_shards=2):

@@ -44,7 +44,7 @@ async def write(
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000, 5000])
-async def test_each_shard_has_its_records_however_they_come(batch: int) -> None:
+async def test_shards_hold_their_records_for_any_batch_size(batch: int) -> None:
     expected = records(3001)
     storage = MemoryStorage()
     batches = iter([expected[start : start + batch] for start in range(0, 3001, batch)])
@@ -81,7 +81,7 @@ async def test_however_many_shards_only_one_is_open(tmp_path: Path) -> None:
     assert most - before <= 4
 
 
-async def test_what_was_there_is_replaced_under_other_names_and_then_deleted() -> None:
+async def test_replacement_uses_new_names_and_deletes_old_shards() -> None:
     """No name is written over, whatever the numbers of shards."""
     storage = MemoryStorage()
     before: set[str] = set()
@@ -98,7 +98,7 @@ async def test_what_was_there_is_replaced_under_other_names_and_then_deleted() -
         before |= now
 
 
-async def test_of_two_at_once_one_is_told_and_the_other_is_whole() -> None:
+async def test_concurrent_replacement_raises_conflict_and_leaves_winner_whole() -> None:
     storage = MemoryStorage()
 
     def with_another() -> Iterator[list[bytes]]:
@@ -119,7 +119,7 @@ async def test_of_two_at_once_one_is_told_and_the_other_is_whole() -> None:
 
 
 @pytest.mark.parametrize("there", [9, 11])
-async def test_more_or_fewer_records_than_announced_are_an_error_and_change_nothing(there: int) -> None:
+async def test_wrong_announced_record_count_fails_without_changes(there: int) -> None:
     """Those beyond would have no shard, and would be dropped without a word."""
     storage = MemoryStorage()
     await write(storage, iter([records(5)]), count=5, num_shards=2)

@@ -123,7 +123,7 @@ async def stored(opening: dict[str, Any]) -> list[bytes]:
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("spool", [False, True])
 @pytest.mark.parametrize("plant", KINDS)
-async def test_what_is_planted_everywhere_is_left_and_the_rest_recovered(
+async def test_planted_files_are_left_and_records_recovered(
     tmp_path: Path, plant: Callable[[Path, Path], None], spool: bool, opens: bool
 ) -> None:
     home, opening, recovering = await died(tmp_path, spool)
@@ -154,7 +154,7 @@ async def test_what_is_planted_everywhere_is_left_and_the_rest_recovered(
 
 
 @pytest.mark.parametrize("spool", [False, True])
-async def test_a_hard_link_to_a_private_file_is_refused_and_nothing_lost(tmp_path: Path, spool: bool) -> None:
+async def test_hard_link_to_private_file_is_refused(tmp_path: Path, spool: bool) -> None:
     home, opening, recovering = await died(tmp_path, spool)
     private = tmp_path / "private"
     private.write_bytes(PRIVATE)
@@ -171,7 +171,7 @@ async def test_a_hard_link_to_a_private_file_is_refused_and_nothing_lost(tmp_pat
     assert [path.name for path in home.glob(".pages*")] == []
 
 
-async def test_a_header_that_calls_the_data_set_a_spool_removes_no_shard(tmp_path: Path) -> None:
+async def test_header_posing_as_spool_removes_no_shard(tmp_path: Path) -> None:
     home, opening, recovering = await died(tmp_path, spool=False)
     await asyncrec.recover(**recovering)
     header = json.loads((tmp_path / "dead.header").read_bytes().splitlines()[1])
@@ -181,7 +181,7 @@ async def test_a_header_that_calls_the_data_set_a_spool_removes_no_shard(tmp_pat
     assert await stored(opening) == OWN
 
 
-async def test_a_journal_that_is_one_huge_hole_takes_no_time(tmp_path: Path) -> None:
+async def test_huge_sparse_journal_is_recovered_quickly(tmp_path: Path) -> None:
     home, opening, recovering = await died(tmp_path, spool=False)
     length = (1 << 39).to_bytes(8, "little")
     for number, begin in ((7, b""), (8, length + masked_crc32c(length).to_bytes(4, "little"))):
@@ -191,7 +191,7 @@ async def test_a_journal_that_is_one_huge_hole_takes_no_time(tmp_path: Path) -> 
     assert await stored(opening) == OWN
 
 
-async def test_a_damaged_journal_is_kept_although_its_name_is_taken(tmp_path: Path) -> None:
+async def test_damaged_journal_is_kept_under_another_name(tmp_path: Path) -> None:
     home, _, recovering = await died(tmp_path, spool=False)
     journal = home / ".pages-w-000000.tfrecord.w.partial"
     content = bytearray(journal.read_bytes())

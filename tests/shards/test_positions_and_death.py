@@ -56,7 +56,9 @@ STEPS = [pytest.param(first, 5, "GZIP" if first == 1 else "", marks=pytest.mark.
 
 
 @pytest.mark.parametrize(("first", "step", "compression"), [(5, 31, "GZIP"), *STEPS])
-async def test_each_message_is_stored_once_on_a_disk(tmp_path: Path, first: int, step: int, compression: str) -> None:
+async def test_consumer_on_disk_stores_each_message_once(
+    tmp_path: Path, first: int, step: int, compression: str
+) -> None:
     for after in range(first, 1000, step):
         storage = LocalStorage(tmp_path / f"{after}")
         done = await consumed(storage, after, compression=compression, **SMALL)
@@ -71,7 +73,7 @@ async def test_each_message_is_stored_once_on_a_disk(tmp_path: Path, first: int,
 
 
 @pytest.mark.parametrize("first", [7, pytest.param(3, marks=pytest.mark.slow)])
-async def test_each_message_is_stored_once_through_a_spool(tmp_path: Path, first: int) -> None:
+async def test_consumer_with_spool_stores_each_message_once(tmp_path: Path, first: int) -> None:
     """The store and the spool die with the process: its disk stays."""
     for after in range(first, 1000, 19):
         storage, spool = MemoryStorage(), tmp_path / f"{after}"
@@ -87,7 +89,7 @@ async def test_each_message_is_stored_once_through_a_spool(tmp_path: Path, first
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("first", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3, 4))])
 @pytest.mark.parametrize("flush_seconds", [1, None])
-async def test_each_message_is_stored_once_in_a_store(first: int, flush_seconds: float | None) -> None:
+async def test_consumer_in_store_stores_each_message_once(first: int, flush_seconds: float | None) -> None:
     for after in range(first, 1000, 5):
         storage = MemoryStorage()
         done = await consumed(storage, after, flush_seconds=flush_seconds, **SMALL)
@@ -102,7 +104,7 @@ async def test_each_message_is_stored_once_in_a_store(first: int, flush_seconds:
 
 
 @pytest.mark.parametrize("where", ["disk", "store"])
-async def test_a_position_torn_by_a_kill_is_not_there_at_all(tmp_path: Path, where: str) -> None:
+async def test_torn_position_is_dropped_as_a_whole(tmp_path: Path, where: str) -> None:
     """Also if some of its records are on the disk, or in a flush entry."""
     storage: Storage = LocalStorage(tmp_path, chunk_size=1000) if where == "disk" else MemoryStorage()
     process = Process(storage)
@@ -135,7 +137,7 @@ async def test_a_position_torn_by_a_kill_is_not_there_at_all(tmp_path: Path, whe
     assert await progress_of(storage) == {"q": (1, 0)}
 
 
-async def test_a_large_first_message_torn_by_a_kill_is_gone(tmp_path: Path) -> None:
+async def test_torn_large_first_message_is_dropped(tmp_path: Path) -> None:
     """Its first batch has records, and no position yet."""
     storage = LocalStorage(tmp_path, chunk_size=1000)
     process = Process(storage)
@@ -152,7 +154,7 @@ async def test_a_large_first_message_torn_by_a_kill_is_gone(tmp_path: Path) -> N
     assert (await stored(storage), await progress_of(storage)) == ({}, {})
 
 
-async def test_no_position_is_said_before_the_shard_in_front_is_committed(tmp_path: Path) -> None:
+async def test_positions_wait_for_commit_of_earlier_shard(tmp_path: Path) -> None:
     """The first of two shards in a spool cannot be taken: then the second is not, either."""
     storage, spool = MemoryStorage(), tmp_path / "spool"
     with suppress(Killed, StorageError):
@@ -175,7 +177,7 @@ async def test_no_position_is_said_before_the_shard_in_front_is_committed(tmp_pa
     assert await progress_of(storage) == {"q": (1, 4)}
 
 
-async def test_a_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
+async def test_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """Its whole shards wait in the spool for a store that is down, each with its positions."""
     with pytest.raises(StorageError):
         async with asyncrec.open_sharded_writer(

@@ -65,7 +65,7 @@ async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes
 
 
 class TestFixedSets:
-    async def test_a_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
+    async def test_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
         """At whatever operation: the same job runs again, and nothing of it is recovered."""
         flushed = False
         at = 0
@@ -93,7 +93,7 @@ class TestFixedSets:
                 assert await stored(folder / "pages") == MORE
         assert at > 5
 
-    async def test_a_kill_within_its_first_flush_leaves_all_or_nothing(self, tmp_path: Path) -> None:
+    async def test_kill_within_first_flush_keeps_all_or_no_records(self, tmp_path: Path) -> None:
         disk = Disk(lambda number: shutil.copytree(tmp_path / "run", tmp_path / str(number)) and None)
         storage = LocalStorage(tmp_path / "run", system=disk)
         async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
@@ -110,7 +110,7 @@ class TestFixedSets:
             found = await stored(path)
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
-    async def test_a_wait_promises_what_a_cancelled_flush_brought(self, tmp_path: Path) -> None:
+    async def test_wait_promises_what_cancelled_flush_brought(self, tmp_path: Path) -> None:
         """The caller of the flush was told nothing; the one that waits finds all of it on the disk."""
         scope = anyio.CancelScope()
         syncs = 0
@@ -139,7 +139,7 @@ class TestFixedSets:
 
 class TestNames:
     @pytest.mark.parametrize("what", ["the folder", "the journals", "the headers", "the folder's name"])
-    async def test_a_flush_of_what_nobody_finds_fails(self, tmp_path: Path, what: str) -> None:
+    async def test_flush_fails_after_its_files_vanish(self, tmp_path: Path, what: str) -> None:
         folder = tmp_path / "data"
         with pytest.raises(StorageError, match="not safe"):
             async with asyncrec.open_sharded_writer(folder / "pages", on_error="discard") as writer:
@@ -156,7 +156,7 @@ class TestNames:
                 await writer.write_many(MORE)
                 await writer.flush()
 
-    async def test_a_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
+    async def test_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError, match="not safe"):
             async with asyncrec.open_writer(tmp_path / "a.tfrecord", mode="a") as writer:
                 await writer.write(b"record")
@@ -169,7 +169,7 @@ class TestNames:
 class TestLocks:
     @pytest.mark.parametrize("takes", ["recover", "another writer"])
     @pytest.mark.parametrize("flushed", [True, False])
-    async def test_a_living_writer_that_was_taken_for_dead_is_told(
+    async def test_living_writer_declared_dead_gets_error(
         self, tmp_path: Path, takes: str, flushed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its machine's locks are seen by nobody else: all that it was promised is there once."""
@@ -196,7 +196,7 @@ class TestLocks:
         assert found == (RECORDS if flushed else []) + ([b"other"] if takes != "recover" else [])
         assert list(tmp_path.glob(".*.partial")) == []
 
-    async def test_a_writer_with_nothing_open_that_was_taken_is_told(
+    async def test_idle_writer_declared_dead_gets_error_on_flush(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "pages"
@@ -211,7 +211,7 @@ class TestLocks:
         assert await stored(path) == RECORDS
 
     @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
-    async def test_of_another_boot_silence_counts_where_machines_share(
+    async def test_journal_of_other_boot_needs_silence_on_shared_mounts(
         self, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "pages"
@@ -229,7 +229,7 @@ class TestLocks:
         assert (await asyncrec.recover(path)).records == 5
         assert await stored(path) == RECORDS
 
-    async def test_a_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
         await killed(path)
@@ -277,7 +277,7 @@ class TestMachinesThatAreGone:
         yield storage, "w"
 
     @pytest.mark.parametrize("spool", [False, True])
-    async def test_what_it_had_published_is_committed(
+    async def test_published_shard_of_dead_writer_is_committed(
         self, tmp_path: Path, spool: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         options = {"spool": tmp_path / "spool"} if spool else {}
@@ -291,7 +291,7 @@ class TestMachinesThatAreGone:
             assert await stored("pages", storage) == RECORDS
             assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_a_spool_that_comes_back_is_not_thrown_away(
+    async def test_spool_that_comes_back_is_not_thrown_away(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.gone(tmp_path, monkeypatch, spool=tmp_path / "spool") as (storage, writer):
@@ -311,13 +311,13 @@ class TestMachinesThatAreGone:
             (left,) = (await asyncrec.recover("pages", storage=storage)).unfinished
             assert left.id == writer
 
-    async def test_what_lives_is_not_dead(self, tmp_path: Path) -> None:
+    async def test_recover_refuses_to_declare_living_writer_dead(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
             await writer.write_many(RECORDS)
             with pytest.raises(ConflictError, match="is still running"):
                 await asyncrec.recover(tmp_path / "pages", dead=["w"])
         assert await stored(tmp_path / "pages") == RECORDS
 
-    async def test_the_blocking_call_takes_the_same(self, tmp_path: Path) -> None:
+    async def test_blocking_call_takes_same(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError):
             await anyio.to_thread.run_sync(lambda: blocking.recover(tmp_path / "pages", dead=["v"]))

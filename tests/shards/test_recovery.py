@@ -49,9 +49,7 @@ def left(folder: Path) -> list[str]:
 
 class TestJournals:
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-    async def test_the_tail_that_was_torn_is_cut_and_the_rest_committed_with_index_and_keys(
-        self, tmp_path: Path, compression: str
-    ) -> None:
+    async def test_recovery_cuts_torn_tail_and_commits_rest(self, tmp_path: Path, compression: str) -> None:
         await die(tmp_path / "pages", compression=compression)
         (journal,) = tmp_path.glob(".pages-*.tfrecord.w.partial")
         append(journal, RECORDS[0] if compression else encode_frames([b"torn"])[0][:-3])
@@ -65,7 +63,7 @@ class TestJournals:
         assert [name for name in left(tmp_path) if not name.endswith(".damaged")] == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
-    async def test_zeros_at_the_end_are_a_torn_tail_and_other_bytes_are_kept_as_damage(self, tmp_path: Path) -> None:
+    async def test_recovery_cuts_trailing_zeros_and_keeps_damaged_bytes(self, tmp_path: Path) -> None:
         for name, tail, kept in (("zeros", bytes(5000), 0), ("bytes", b"\xa5" * 5000, 1)):
             await die(tmp_path / name)
             (journal,) = tmp_path.glob(f".{name}-*.tfrecord.w.partial")
@@ -74,7 +72,7 @@ class TestJournals:
             assert (recovery.records, recovery.cut_bytes, len(recovery.damaged)) == (100, 5000, kept)
             assert all(Path(path).stat().st_size > 5000 for path in recovery.damaged)
 
-    async def test_a_record_whose_key_was_not_written_yet_is_cut(self, tmp_path: Path) -> None:
+    async def test_recovery_cuts_records_without_written_keys(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages")
         (keys,) = (tmp_path / "_keys").glob("*.partial")
         os.truncate(keys, 16 * 40 + 5)
@@ -82,7 +80,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(record) for record in RECORDS[39:41]] == [True, False]
 
-    async def test_what_came_behind_a_flush_keeps_the_keys_that_began_there(self, tmp_path: Path) -> None:
+    async def test_recovery_keeps_keys_first_given_after_flush(self, tmp_path: Path) -> None:
         pages = [record * 1000 for record in RECORDS]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(
@@ -102,7 +100,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(page) for page in pages] == [10 <= n < recovered for n in range(100)]
 
-    async def test_records_larger_than_a_batch_and_none_at_all(self, tmp_path: Path) -> None:
+    async def test_recovery_keeps_empty_records_and_larger_than_batch(self, tmp_path: Path) -> None:
         large = [os.urandom(3_000_000), b"", os.urandom(1)]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", on_error="discard", open_shards=2) as writer:
@@ -125,14 +123,14 @@ class TestJournals:
 
 
 class TestFixed:
-    async def test_what_promised_nothing_is_discarded(self, tmp_path: Path) -> None:
+    async def test_unacknowledged_fixed_shards_are_discarded(self, tmp_path: Path) -> None:
         storage = LocalStorage(tmp_path)
         assert not (await crashed(storage, num_shards=2)).acknowledged
         recovery = await asyncrec.recover(tmp_path / "pages")
         assert recovery.discarded == ("pages-00000-of-00002.tfrecord", "pages-00001-of-00002.tfrecord")
         assert (recovery.shards, left(tmp_path)) == ((), [])
 
-    async def test_what_was_acknowledged_becomes_a_whole_set(self, tmp_path: Path) -> None:
+    async def test_acknowledged_fixed_shards_become_a_whole_set(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages", num_shards=3, count=2)
         recovery = await asyncrec.recover(tmp_path / "pages")
         assert [shard.records for shard in recovery.shards] == [1, 1, 0]
@@ -141,7 +139,7 @@ class TestFixed:
 
 
 class TestReplacing:
-    async def test_a_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"old")
         with pytest.raises(RuntimeError):
@@ -159,7 +157,7 @@ class TestReplacing:
 
 
 class TestOwners:
-    async def test_a_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
+    async def test_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages", count=10)
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="alive", recover=False) as writer:
             await writer.write_many(RECORDS)
@@ -168,13 +166,13 @@ class TestOwners:
             assert (recovery.records, recovery.in_use) == (10, ("alive",))
         assert len(await stored(tmp_path / "pages")) == 110
 
-    async def test_its_id_can_be_taken_again_only_when_it_is_recovered(self, tmp_path: Path) -> None:
+    async def test_dead_writers_id_is_refused_before_recovery(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages")
         with pytest.raises(StorageError, match="recover them first"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
                 pass
 
-    async def test_a_note_that_is_torn_or_strange_is_no_note(self, tmp_path: Path) -> None:
+    async def test_torn_or_malformed_header_is_ignored(self, tmp_path: Path) -> None:
         (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
@@ -184,7 +182,7 @@ class TestOwners:
 
 
 class TestUnlisted:
-    async def test_shards_that_no_mark_speaks_for_are_left_alone_at_any_age(self, tmp_path: Path) -> None:
+    async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
         """Nobody can say whose they are: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
@@ -250,7 +248,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
 
 
 class TestAFolder:
-    async def test_each_data_set_below_it_is_recovered(self, tmp_path: Path) -> None:
+    async def test_recovery_covers_each_data_set_below_folder(self, tmp_path: Path) -> None:
         await die(tmp_path / "crawl" / "pages")
         await die(tmp_path / "crawl" / "deep" / "items", 7)
         recovery = await asyncrec.recover(tmp_path / "crawl")
@@ -260,13 +258,13 @@ class TestAFolder:
         assert left(tmp_path) == []
         assert await asyncrec.recover(f"{tmp_path / 'crawl'}/") == asyncrec.Recovery()
 
-    async def test_that_was_moved_is_named_by_its_new_path(self, tmp_path: Path) -> None:
+    async def test_recovery_names_moved_data_set_by_new_path(self, tmp_path: Path) -> None:
         await die(tmp_path / "crawl" / "pages")
         (tmp_path / "crawl").rename(tmp_path / "moved")
         recovery = await asyncrec.recover(tmp_path / "moved" / "pages")
         assert (recovery.records, recovery.targets) == (100, (str(tmp_path / "moved" / "pages"),))
 
-    async def test_a_store_s_marks_are_found_below_it(self) -> None:
+    async def test_store_s_marks_are_found_below_it(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
             with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* is still running; stop it first"):
@@ -277,7 +275,7 @@ class TestAFolder:
 
 class TestNothing:
     @pytest.mark.parametrize("path", ["nosuch/pages", "nosuch", "here", "here/other", "here/page"])
-    async def test_a_path_with_nothing_is_an_error(self, tmp_path: Path, path: str) -> None:
+    async def test_path_with_nothing_is_error(self, tmp_path: Path, path: str) -> None:
         (tmp_path / "here").mkdir()
         if path == "here/page":
             await die(tmp_path / "here" / "pages")
@@ -288,7 +286,7 @@ class TestNothing:
         with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
             await asyncrec.tools.recover(tmp_path / path)
 
-    async def test_an_empty_store_is_an_error(self) -> None:
+    async def test_empty_store_is_error(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(ObjectNotFoundError, match="there is no such file, folder or data set"):
             await asyncrec.recover("crawl/pages", storage=storage)
@@ -296,7 +294,7 @@ class TestNothing:
             await asyncrec.recover("", storage=storage)
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
-    async def test_a_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
+    async def test_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
         """Even if the first one gave up all there was."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)

@@ -38,7 +38,7 @@ async def opening(storage: Storage, path: str = "pages", **options: Any) -> Stor
 
 @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}], ids=str)
 @pytest.mark.parametrize("error", [StoragePermissionError, ObjectNotFoundError])
-async def test_a_refusal_is_raised_as_itself_and_nothing_is_said_of_a_mark(
+async def test_refused_opening_raises_own_error_without_warning(
     error: type[StorageError], options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -47,13 +47,13 @@ async def test_a_refusal_is_raised_as_itself_and_nothing_is_said_of_a_mark(
     assert not caplog.records
 
 
-async def test_a_store_that_cannot_be_reached_is_not_said_to_have_committed_anything() -> None:
+async def test_unreachable_store_error_notes_no_writer_was_opened() -> None:
     raised = await opening(refusing(TransientStorageError))
     assert type(raised) is TransientStorageError
     assert "pages: no writer was opened and nothing was written" in raised.__notes__
 
 
-async def test_a_store_that_says_nothing_is_told_of_as_such() -> None:
+async def test_silent_store_is_reported_as_not_answering() -> None:
     raised = await opening(FlakyStorage(MemoryStorage(), {0: Fault("hang", for_good=True)}))
     assert type(raised) is TransientStorageError
     assert "did not answer" in str(raised)
@@ -69,16 +69,14 @@ class Down(_Around):
         return await retrying(fail, what=operation)
 
 
-async def test_a_store_that_is_down_is_waited_for_once() -> None:
+async def test_store_that_is_down_is_waited_for_once() -> None:
     begun = anyio.current_time()
     assert not isinstance(await opening(Down(MemoryStorage())), UnsettledError)
     assert anyio.current_time() - begun < 60 + 2 + 2 + 1
 
 
 @pytest.mark.parametrize("error", [ObjectNotFoundError, TransientStorageError])
-async def test_a_spool_in_which_nothing_was_written_serves_another_data_set(
-    tmp_path: Path, error: type[StorageError]
-) -> None:
+async def test_unused_spool_serves_another_data_set(tmp_path: Path, error: type[StorageError]) -> None:
     await opening(refusing(error), "mistyped", spool=tmp_path)
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:

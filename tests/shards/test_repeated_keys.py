@@ -16,7 +16,7 @@ LONG = "https://example.org/" + "x" * 2000  # hashed as it comes, and not with i
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "a", "b"], [LONG, "b", LONG]], ids=["short", "long"])
-async def test_the_first_key_that_comes_twice_is_logged_once(
+async def test_first_key_that_comes_twice_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: list[str]
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
@@ -32,7 +32,7 @@ async def test_the_first_key_that_comes_twice_is_logged_once(
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == len(keys)
 
 
-async def test_a_key_in_a_feature_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_in_feature_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     schema = Schema({"id": FixedLen((), "str"), "n": FixedLen((), "int64")})
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, key_feature="id") as writer:
         await writer.write_many([schema.encode({"id": "a", "n": n}) for n in range(3)])
@@ -40,7 +40,7 @@ async def test_a_key_in_a_feature_is_logged_too(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize("options", [{"on_duplicate": "write"}, {"on_duplicate": "skip"}, {}])
-async def test_a_policy_or_no_keys_are_not_worth_a_word(
+async def test_repeated_keys_raise_no_warning_under_explicit_policy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
@@ -51,7 +51,7 @@ async def test_a_policy_or_no_keys_are_not_worth_a_word(
     assert not [message for message in caplog.messages if "twice" in message]
 
 
-async def test_only_the_first_keys_of_a_writer_are_watched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_key_warning_watches_only_first_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         for number in range(70_000):
             await writer.write(b"", key=b"%d" % number)

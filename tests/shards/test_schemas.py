@@ -36,7 +36,7 @@ async def test_values_are_written_under_a_key_and_come_back(tmp_path: Path) -> N
         assert PAGE.decode(await dataset.get_by_key("k2")) == page(2)
 
 
-async def test_what_does_not_fit_takes_no_ticket_and_no_key(tmp_path: Path) -> None:
+async def test_misfit_record_takes_no_ticket_and_no_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, on_duplicate="skip") as writer:
         with pytest.raises(
             SchemaError, match=r"the record with the key 'a': feature 'body' is missing; expected FixedLen\(\(\),"
@@ -49,7 +49,7 @@ async def test_what_does_not_fit_takes_no_ticket_and_no_key(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("options", [{}, {"open_shards": 3}, {"num_shards": 3}, {"partition_by": lambda data: data}])
-async def test_many_values_go_to_the_open_shards_as_bytes_do(tmp_path: Path, options: Any) -> None:
+async def test_write_many_spreads_schema_values_over_open_shards(tmp_path: Path, options: Any) -> None:
     rows = [page(number) for number in range(500)]
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, **options) as writer:
         assert await writer.write_many(iter(rows)) == 500
@@ -58,7 +58,7 @@ async def test_many_values_go_to_the_open_shards_as_bytes_do(tmp_path: Path, opt
     assert sorted(found, key=lambda row: len(row["body"])) == rows
 
 
-async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
+async def test_key_is_kept_as_feature_and_listed(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     options: Any = {"schema": PAGE, "key_feature": "url", "on_duplicate": "skip"}
     async with asyncrec.open_sharded_writer(path, **options) as writer:
@@ -81,13 +81,13 @@ async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"schema": PAGE, "key_feature": "nosuch"}, {"key_feature": "url"}])
-async def test_a_key_feature_that_the_schema_has_not_is_refused(tmp_path: Path, options: Any) -> None:
+async def test_unknown_key_feature_is_refused(tmp_path: Path, options: Any) -> None:
     with pytest.raises(ArgumentError, match="key_feature"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", **options):
             pass
 
 
-async def test_a_second_run_with_another_schema_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+async def test_incompatible_schema_of_second_run_changes_no_files(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -98,7 +98,7 @@ async def test_a_second_run_with_another_schema_is_refused_and_takes_nothing(tmp
     assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == before
 
 
-async def test_a_second_run_without_a_schema_has_that_of_the_data_set(tmp_path: Path) -> None:
+async def test_second_run_inherits_schema_of_data_set(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(0))
@@ -117,7 +117,7 @@ async def test_a_second_run_without_a_schema_has_that_of_the_data_set(tmp_path: 
         assert writer.schema is None
 
 
-async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decode(tmp_path: Path) -> None:
+async def test_added_feature_with_default_decodes_older_records(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     for schema in (PAGE, GROWN):
         async with asyncrec.open_sharded_writer(path, schema=schema) as writer:
@@ -129,7 +129,7 @@ async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decod
     assert report.conflicts == []
 
 
-async def test_an_earlier_snapshot_has_the_schema_and_metadata_of_those_who_wrote_it(tmp_path: Path) -> None:
+async def test_earlier_snapshot_keeps_its_schema_and_metadata(tmp_path: Path) -> None:
     """Also the one at which a writer ended: its closing segment, the only one read then, is later than its shards."""
     path = tmp_path / "pages"
     manifests = []
@@ -146,7 +146,7 @@ async def test_an_earlier_snapshot_has_the_schema_and_metadata_of_those_who_wrot
     assert manifests[0].schema != manifests[1].schema
 
 
-async def test_a_writer_of_the_older_schema_that_ends_later_changes_nothing(tmp_path: Path) -> None:
+async def test_late_writer_of_older_schema_keeps_newer_one(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -158,7 +158,7 @@ async def test_a_writer_of_the_older_schema_that_ends_later_changes_nothing(tmp_
     assert (await asyncrec.read_manifest(path)).conflicts == ()
 
 
-async def test_two_writers_at_once_that_contradict_each_other_are_told_by_verify(tmp_path: Path) -> None:
+async def test_verify_reports_contradicting_schemas_of_concurrent_writers(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -168,7 +168,7 @@ async def test_two_writers_at_once_that_contradict_each_other_are_told_by_verify
     assert "feature 'status'" in conflict
 
 
-async def test_what_replaces_may_have_any_schema(tmp_path: Path) -> None:
+async def test_replacing_writer_may_change_schema(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -179,7 +179,7 @@ async def test_what_replaces_may_have_any_schema(tmp_path: Path) -> None:
     assert manifest.conflicts == ()
 
 
-def test_the_schema_is_the_one_that_decodes_all_in_any_order() -> None:
+def test_agreed_schema_decodes_all_records_in_any_order() -> None:
     small, large, other = PAGE.to_json(), GROWN.to_json(), OTHER.to_json()
     assert agreed([("a", small), ("b", large), ("c", small)]) == (large, [])
     assert agreed([("a", large), ("b", small)]) == (large, [])
@@ -190,14 +190,14 @@ def test_the_schema_is_the_one_that_decodes_all_in_any_order() -> None:
     assert agreed([("a", {"v": 1}), ("b", {"v": 2})])[0] == {"v": 2}
 
 
-async def test_a_schema_that_is_none_is_refused_when_the_writer_opens(tmp_path: Path) -> None:
+async def test_schema_of_wrong_type_is_refused_at_opening(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="takes a Schema"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", schema={"a": "int64"}):
             pass
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_data_set_is_gone_through_in_order_in_steps(tmp_path: Path) -> None:
+async def test_data_set_iterates_in_order_by_batch(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     rows = [page(number) for number in range(300)]
     async with asyncrec.open_sharded_writer(path, schema=PAGE, max_shard_records=70, compression="GZIP") as writer:
@@ -210,13 +210,13 @@ async def test_a_data_set_is_gone_through_in_order_in_steps(tmp_path: Path) -> N
         assert rest == [PAGE.encode(row) for row in rows] == [record async for record in dataset]
 
 
-async def test_a_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
+async def test_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, key_feature="url") as writer:
         with pytest.raises(SchemaError, match="the record with the key 'http://a/1': feature 'body'"):
             await writer.write({"url": "http://a/1", "body": 5})
 
 
-async def test_a_key_is_found_in_records_that_are_not_checked(tmp_path: Path) -> None:
+async def test_key_feature_is_found_in_unvalidated_records(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE, key_feature="url", validate="none") as writer:
         await writer.write(encode_example({"url": "http://a/1", "body": b"", "other": 1}))
@@ -228,7 +228,7 @@ async def test_a_key_is_found_in_records_that_are_not_checked(tmp_path: Path) ->
         assert len(dataset) == 1
 
 
-async def test_schema_and_metadata_stand_once_in_a_log_that_is_open(tmp_path: Path) -> None:
+async def test_segment_log_states_schema_and_metadata_once(tmp_path: Path) -> None:
     """And once more in the segment that closes it, which is read instead of all others."""
 
     def saying() -> dict[str, bool]:

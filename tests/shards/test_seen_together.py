@@ -66,7 +66,7 @@ async def test_fixed_shards_are_uploaded_whole_before_one_is_seen(tmp_path: Path
     assert len((await asyncrec.read_manifest("pages", storage=store)).shards) == 3
 
 
-async def test_fixed_shards_whose_end_failed_are_not_told_committed() -> None:
+async def test_fixed_shards_with_failed_end_stay_uncommitted() -> None:
     async def fail(operation: str, key: str) -> None:
         if failing and operation == "publish" and key.endswith("-000001.jsonl"):
             raise StorageError("no room, as asked")

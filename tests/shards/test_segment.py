@@ -37,7 +37,7 @@ def entry_json(**changes: Any) -> dict[str, Any]:
     return {**entry().to_json(), **changes}
 
 
-def test_what_is_encoded_is_parsed_again() -> None:
+def test_segment_survives_encoding_and_parsing() -> None:
     segment = Segment(
         writer="a",
         time=TIME,
@@ -65,7 +65,7 @@ def test_unknown_members_are_kept() -> None:
     assert shard["colour"] == "red"
 
 
-def test_a_segment_that_is_cut_off_is_an_error() -> None:
+def test_segment_that_is_cut_off_is_error() -> None:
     whole = segment_json(add=[entry_json(), entry_json(path="b.tfrecord")])
     for end in range(len(whole) - 1):
         with pytest.raises(ManifestError):
@@ -80,7 +80,7 @@ def test_a_segment_that_is_cut_off_is_an_error() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("member", ["path", "index", "keys"])
-def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> None:
+def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
     named: Any = path if member == "path" else {"path": path, "bytes": 7, "crc32c": "0000abcd", "format": 1}
     with pytest.raises(ManifestError, match="x: the manifest has the path"):
         parse_segment(segment_json(add=[entry_json(**{member: named})]), name="x")
@@ -130,13 +130,13 @@ def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> Non
     ],
     ids=range(37),
 )
-def test_what_is_no_segment_is_an_error_that_names_it(content: bytes) -> None:
+def test_malformed_segment_raises_error_naming_segment(content: bytes) -> None:
     with pytest.raises(ManifestError, match=r"^_manifest/pages/a-000000\.json: ") as caught:
         parse_segment(content, name="_manifest/pages/a-000000.json")
     assert len(str(caught.value)) < 500
 
 
-def test_a_later_version_says_what_would_read_it() -> None:
+def test_later_version_says_what_would_read_it() -> None:
     with pytest.raises(
         ManifestError, match="x: the manifest segment has version 3, but this release reads only version 2; use a"
     ):
@@ -151,19 +151,19 @@ def test_times_sort_as_text() -> None:
 
 
 @pytest.mark.parametrize("time", [TIME, "1969-12-31T23:59:59.999999Z", "9000-01-01T00:00:00.123457Z"])
-def test_a_time_as_a_segment_has_it_is_read_as_it_stands(time: str) -> None:
+def test_segment_time_in_canonical_form_is_kept(time: str) -> None:
     assert parse_segment(segment_json(time=time), name="x").time == time
 
 
 @pytest.mark.parametrize(
     "time", ["2026-11-21T03:20:00.000001+00:00", "2026-11-21T04:20:00.000001+01:00", "20261121T032000.000001Z"]
 )
-def test_a_time_in_another_form_is_read_into_the_one_that_sorts(time: str) -> None:
+def test_segment_time_in_other_form_is_normalized(time: str) -> None:
     assert parse_segment(segment_json(time=time), name="x").time == TIME
 
 
 @pytest.mark.parametrize("time", ["2026-13-21T03:20:00.000001Z", "2026-11-31T03:20:00.000001Z", "\u0662026-11-21"])
-def test_what_only_looks_like_a_time_is_refused(time: str) -> None:
+def test_invalid_segment_time_is_refused(time: str) -> None:
     with pytest.raises(ManifestError, match="is not a valid time"):
         parse_segment(segment_json(time=time), name="x")
 

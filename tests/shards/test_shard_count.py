@@ -21,16 +21,16 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
         (100 * GIB, 1_000_000_000, 1024), (3 * TIB, 10_000_000, 4096), (10 * GIB, 20, 16),
     ],
 )  # fmt: skip
-def test_the_number_is_round_where_a_round_number_fits(payload: int, records: int, shards: int) -> None:
+def test_number_is_round_where_round_number_fits(payload: int, records: int, shards: int) -> None:
     assert shard_count(payload, records) == shards
 
 
-def test_two_tebibytes_in_1500_records_end_and_give_a_shard_each() -> None:
+def test_shard_count_of_huge_records_is_record_count() -> None:
     """Where datum loops for ever."""
     assert shard_count(2 * TIB, 1500) == 1500
 
 
-def test_600_gibibytes_in_1000_records_do_not_become_one_shard() -> None:
+def test_shard_count_splits_600_gibibytes_in_1000_records() -> None:
     """Where datum makes a single shard."""
     assert 600 <= shard_count(600 * GIB, 1000) <= 1000
 
@@ -47,7 +47,7 @@ def test_shards_keep_their_bounds_whenever_they_can(payload: int, records: int) 
 
 
 @given(st.integers(0, 10**12), st.integers(1, 5000))
-def test_boundaries_share_the_records_evenly_and_leave_none_out(records: int, shards: int) -> None:
+def test_shard_boundaries_divide_all_records_evenly(records: int, shards: int) -> None:
     boundaries = shard_boundaries(records, shards)
     sizes = [after - before for before, after in pairwise(boundaries)]
     assert (boundaries[0], boundaries[-1], len(sizes)) == (0, records, shards)
@@ -70,6 +70,6 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         (33, 16, [0, 2, 4, 6, 8, 10, 12, 14, 16, 19, 21, 23, 25, 27, 29, 31, 33]),
     ],
 )
-def test_a_boundary_between_two_records_goes_to_the_even_one(records: int, shards: int, boundaries: list[int]) -> None:
+def test_shard_boundary_ties_round_to_even(records: int, shards: int, boundaries: list[int]) -> None:
     """As datum's do, so that each shard holds what datum's would."""
     assert shard_boundaries(records, shards) == boundaries

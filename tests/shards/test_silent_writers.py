@@ -22,7 +22,7 @@ from .manifest_store import Store
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
-async def test_a_writer_that_died_on_this_machine_is_taken_up_at_once() -> None:
+async def test_dead_local_writer_is_recovered_at_once() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
         await write(writer, RECORDS)
@@ -32,7 +32,7 @@ async def test_a_writer_that_died_on_this_machine_is_taken_up_at_once() -> None:
         assert await stored(storage) == RECORDS
 
 
-async def test_a_sign_of_life_behind_a_commit_does_not_stay() -> None:
+async def test_late_heartbeat_behind_commit_is_removed() -> None:
     """Else the writer, which has nothing in its log and asks nothing, would be taken for dead."""
     storage = MemoryStorage()
     committed = anyio.Event()
@@ -56,7 +56,7 @@ async def test_a_sign_of_life_behind_a_commit_does_not_stay() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"num_shards": 2}], ids=["rolling", "fixed"])
 @pytest.mark.parametrize("take_over", [False, True])
-async def test_a_writer_of_its_name_does_not_give_up_what_it_flushed(options: dict[str, Any], take_over: bool) -> None:
+async def test_writer_of_same_name_cannot_discard_flushed_records(options: dict[str, Any], take_over: bool) -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", mode="new") as writer:
         await write(writer, RECORDS)
@@ -78,7 +78,7 @@ class TestSilence:
                 await writer.flush()
         assert await flush_entries(store) != []
 
-    async def test_recover_takes_up_a_writer_that_was_silent_for_too_long(
+    async def test_recover_commits_records_of_long_silent_writer(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = Store()
@@ -89,7 +89,7 @@ class TestSilence:
         assert (await asyncrec.recover("pages", storage=store)).records == 100
         assert await stored(store) == RECORDS
 
-    async def test_a_writer_that_skips_takes_it_up_before_it_opens(
+    async def test_skipping_writer_recovers_silent_writer_before_opening(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = Store()
@@ -98,7 +98,7 @@ class TestSilence:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(writer.has(record) for record in RECORDS)
 
-    async def test_a_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another process is just ending the writer, and has made a fence, when one that skips opens."""
         store = Store()
         await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
@@ -133,7 +133,7 @@ class TestSilence:
             assert await stored(store) == RECORDS
             await writer.write(b"more")
 
-    async def test_one_that_never_flushed_is_not_ended_by_its_age(
+    async def test_writer_without_flush_does_not_expire_by_age(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = Store()

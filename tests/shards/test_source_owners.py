@@ -19,7 +19,7 @@ from .consuming import SOURCE, Consumer
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
-async def test_a_living_owner_in_a_store_is_ended_and_goes_on() -> None:
+async def test_living_source_owner_loses_log_and_continues() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await take_turn(storage, "pages", "w", SOURCE)
@@ -35,7 +35,7 @@ async def test_a_living_owner_in_a_store_is_ended_and_goes_on() -> None:
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_a_living_owner_on_a_disk_keeps_its_source(tmp_path: Path) -> None:
+async def test_living_owner_on_disk_keeps_its_source(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
         await take_turn(storage, "pages", "w", SOURCE)
@@ -46,7 +46,7 @@ async def test_a_living_owner_on_a_disk_keeps_its_source(tmp_path: Path) -> None
     assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
 
 
-async def test_an_owner_on_a_disk_that_was_killed_is_recovered(tmp_path: Path) -> None:
+async def test_killed_source_owner_on_disk_is_recovered(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     async with mortal.killed(storage, writer_id="w") as writer:
         await take_turn(storage, "pages", "w", SOURCE)
@@ -57,7 +57,7 @@ async def test_an_owner_on_a_disk_that_was_killed_is_recovered(tmp_path: Path) -
         assert [record async for record in dataset] == [b"flushed"]
 
 
-async def test_an_owner_with_a_spool_keeps_its_source(tmp_path: Path) -> None:
+async def test_owner_with_spool_keeps_its_source(tmp_path: Path) -> None:
     """What it has flushed may have been acknowledged, and is in the spool alone."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", spool=tmp_path) as writer:

@@ -55,7 +55,7 @@ async def run_beside(
 @pytest.mark.slow(but=["2-new"])
 @pytest.mark.parametrize("begins", ["new", "stored", "killed"])
 @pytest.mark.parametrize("first", [0, 1, *range(2, REQUESTS, 3)])
-async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> None:
+async def test_source_contested_by_two_consumers_has_one_owner(first: int, begins: str) -> None:
     """One stops after each of its requests in turn, the other then too, and the first one ends before the other."""
     second = 0
     is_over = False
@@ -90,7 +90,7 @@ async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> 
 @pytest.mark.slow(but=["(4, 8)", "(8, 14)"])
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
 @pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
-async def test_an_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
+async def test_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
     """Between any two requests of the one that takes it."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -124,7 +124,7 @@ async def test_an_owner_acts_while_another_takes_its_source(places: tuple[int, i
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(24))
-async def test_a_request_that_fails_leaves_a_source_that_can_be_taken(place: int, done: bool) -> None:
+async def test_failed_request_leaves_source_available(place: int, done: bool) -> None:
     """The same writer tries again, and then another takes it."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -158,7 +158,7 @@ async def test_a_request_that_fails_leaves_a_source_that_can_be_taken(place: int
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(24))
-async def test_two_take_a_source_of_one_that_died_taking_it(place: int, done: bool) -> None:
+async def test_source_of_consumer_killed_during_take_remains_available(place: int, done: bool) -> None:
     """Its last request, if it was for a small object, comes late, between the two."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -190,7 +190,7 @@ async def test_two_take_a_source_of_one_that_died_taking_it(place: int, done: bo
     await check(storage, owner, dead, one, two)
 
 
-async def test_a_turn_that_was_used_and_deleted_is_not_won() -> None:
+async def test_used_and_deleted_source_turn_is_skipped() -> None:
     """One looks and sleeps; two others have the source meanwhile, and the older turn is deleted."""
     storage = MemoryStorage()
     others = [await Consumer(storage, name).begin() for name in "bc"]
@@ -230,7 +230,7 @@ async def test_lists_that_are_old_give_no_turn_twice() -> None:
         owner = consumer
 
 
-async def test_a_writer_takes_its_source_once_more_in_the_next_log() -> None:
+async def test_recovered_writer_retakes_source_in_next_log() -> None:
     """Another had ended its log, for another source."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -245,7 +245,7 @@ async def test_a_writer_takes_its_source_once_more_in_the_next_log() -> None:
     assert await check(storage, owner, new) == 2
 
 
-async def test_a_writer_that_lost_its_source_does_not_take_it_back() -> None:
+async def test_writer_cannot_retake_lost_source() -> None:
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     assert await owner.take()
@@ -259,7 +259,7 @@ async def test_a_writer_that_lost_its_source_does_not_take_it_back() -> None:
     assert await check(storage, owner, other, new) == 0
 
 
-async def test_a_writer_whose_log_was_ended_takes_nothing() -> None:
+async def test_writer_whose_log_was_ended_takes_nothing() -> None:
     """Another took the source in the same moment, and ended the log."""
     storage = MemoryStorage()
     other = await Consumer(storage, "b").begin()
@@ -275,7 +275,7 @@ async def test_a_writer_whose_log_was_ended_takes_nothing() -> None:
     assert await check(storage, one, other) == 0
 
 
-async def test_a_turn_is_above_that_of_a_position_that_was_copied() -> None:
+async def test_source_turn_exceeds_turn_of_copied_position() -> None:
     storage = MemoryStorage()
     released = {SOURCE: 9}
     time = format_time(1.8e9)
@@ -308,7 +308,7 @@ async def test_another_name_with_the_same_hash_is_an_error() -> None:
         b'{"version": 1, "source": "topic/3", "writer": "../../w"}',
     ],
 )
-async def test_a_damaged_turn_is_named_and_left(content: bytes) -> None:
+async def test_damaged_turn_is_named_and_left(content: bytes) -> None:
     storage = MemoryStorage()
     key = source_turn_key("pages", SOURCE, 4)
     await storage.put(key, content)
@@ -318,7 +318,7 @@ async def test_a_damaged_turn_is_named_and_left(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fixed", "whole"])
-async def test_a_job_that_commits_all_at_once_has_no_source(kind: Any) -> None:
+async def test_atomic_job_cannot_take_source(kind: Any) -> None:
     storage = MemoryStorage()
     consumer = Consumer(storage, "w")
     header = type(consumer.header)(kind=kind, name="pages", writer="w", url="", num_shards=2, metadata={})
@@ -327,7 +327,7 @@ async def test_a_job_that_commits_all_at_once_has_no_source(kind: Any) -> None:
     assert [info async for info in storage.list_objects()] == []
 
 
-async def test_a_source_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     progress = {f"{number}": (1, 0) for number in range(100_000)}
     segment = Segment(writer="c", time=format_time(1.8e9), closed=True, progress=progress)

@@ -29,7 +29,7 @@ COUNTS = {"train": 1000, "test": 60, "extra": 25, "empty": 0}
         ("train+train[:1]", [("train", 0, 1000), ("train", 0, 1)]),
     ],
 )
-def test_what_a_text_stands_for(text: str, expected: list[tuple[str, int, int]] | None) -> None:
+def test_split_text_resolves_to_record_ranges(text: str, expected: list[tuple[str, int, int]] | None) -> None:
     if expected is None:
         with pytest.raises(ValueError, match="percentages go from"):
             parse_split(text)
@@ -41,9 +41,7 @@ def test_what_a_text_stands_for(text: str, expected: list[tuple[str, int, int]] 
     ("records", "percent", "position"),
     [(999, 33, 330), (10, 25, 2), (10, 75, 8), (10, 35, 4), (30, 5, 2), (50, 5, 2), (70, 5, 4), (7, 50, 4), (3, 1, 0)],
 )
-def test_percentages_are_rounded_to_the_closest_record_and_halves_to_the_even_one(
-    records: int, percent: int, position: int
-) -> None:
+def test_split_percentages_round_half_to_even(records: int, percent: int, position: int) -> None:
     """As TFDS: ``int(round(percent * records / 100.))``."""
     assert position == round(percent * records / 100.0)
     assert parse_split(f"train[:{percent}%]").resolve({"train": records}) == [("train", 0, position)]
@@ -54,12 +52,12 @@ def test_percentages_are_rounded_to_the_closest_record_and_halves_to_the_even_on
     ["", "train[", "train[5]", "train[1:2:3]", "train[a:]", "train]", "tr ain", "+train", "train+", "../x", "_train",
      "train[1.5%:]", "train[1__0:]", "train[:5%%]", "train[0x10:]", "a/b", "train[:5][:3]", "train[+5:]"],
 )  # fmt: skip
-def test_what_is_no_split_is_refused(text: str) -> None:
+def test_malformed_split_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a valid (part of a split|bound)"):
         parse_split(text)
 
 
-def test_an_unknown_split_is_told_with_those_there_are() -> None:
+def test_unknown_split_error_lists_existing_splits() -> None:
     with pytest.raises(ValueError, match="there is no split 'val'; the splits are: 'empty', 'extra', 'test', 'train'"):
         parse_split("train+val[:5]").resolve(COUNTS)
     with pytest.raises(ValueError, match="the splits are: none"):
@@ -67,17 +65,17 @@ def test_an_unknown_split_is_told_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("text", ["extra[:26]", "extra[26:]", "extra[-26:]"])
-def test_a_bound_beyond_the_split_is_refused(text: str) -> None:
+def test_bound_beyond_split_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is out of range, because 'extra' has only 25 records"):
         parse_split(text).resolve(COUNTS)
 
 
-def test_a_part_that_ends_before_it_begins_is_refused() -> None:
+def test_part_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ValueError, match="ends before it begins: 800 to 200 of 1000"):
         parse_split("train[80%:20%]").resolve(COUNTS)
 
 
-def test_the_parts_and_names_are_told() -> None:
+def test_parsed_split_exposes_names_and_parts() -> None:
     split = parse_split("train[:80%]+extra+train[-5:]")
     assert split.names == ("train", "extra")
     assert split.parts[0] == SplitPart("train", None, Bound(80, percent=True))
@@ -89,7 +87,7 @@ parts = st.builds(SplitPart, st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]*", fullm
 
 
 @given(st.builds(Split, st.lists(parts, min_size=1, max_size=4).map(tuple)))
-def test_the_text_of_a_split_reads_as_the_same_split(split: Split) -> None:
+def test_split_text_parses_to_equal_split(split: Split) -> None:
     assert parse_split(str(split)) == split
 
 

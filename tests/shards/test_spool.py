@@ -72,9 +72,7 @@ class Outage(_Around):
 
 class TestWriting:
     @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}, {"num_shards": 3}])
-    async def test_everything_reaches_the_store_and_the_spool_is_empty_then(
-        self, tmp_path: Path, options: dict[str, Any]
-    ) -> None:
+    async def test_spooled_records_reach_store_and_empty_spool(self, tmp_path: Path, options: dict[str, Any]) -> None:
         storage = MemoryStorage(chunk_size=1000)
         committed: list[asyncrec.ShardEntry] = []
         rolling = {} if "num_shards" in options else {"max_shard_records": 100, "open_shards": 2}
@@ -92,7 +90,7 @@ class TestWriting:
         assert manifest.writers[writer.writer_id].closed
 
     @pytest.mark.parametrize("compression", ["", "GZIP"])
-    async def test_the_bytes_are_those_written_without_a_spool(self, tmp_path: Path, compression: str) -> None:
+    async def test_bytes_are_those_written_without_spool(self, tmp_path: Path, compression: str) -> None:
         with_spool, without = MemoryStorage(), MemoryStorage()
         for storage, spool in ((with_spool, tmp_path), (without, None)):
             async with asyncrec.open_sharded_writer(
@@ -124,7 +122,7 @@ class TestWriting:
             assert await writer.commit() == "committed"
             assert len(await stored(storage)) == 25
 
-    async def test_the_parts_of_a_shard_are_uploaded_while_it_is_written(self, tmp_path: Path) -> None:
+    async def test_shard_parts_are_uploaded_during_writing(self, tmp_path: Path) -> None:
         sent: list[int] = []
 
         class Counting(_Around):
@@ -141,14 +139,14 @@ class TestWriting:
             assert len(sent) >= 8, "of 12 MiB, all but what fills a chunk on either side"
         assert len(await stored(storage)) == 64
 
-    async def test_what_replaces_a_data_set_has_no_spool(self, tmp_path: Path) -> None:
+    async def test_spool_is_refused_for_replacing_writer(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="cannot be combined with mode='replace'"):
             async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path, mode="replace"):
                 pass
 
 
 class TestStoreDown:
-    async def test_what_is_not_committed_is_said_to_be_in_the_spool(self, tmp_path: Path) -> None:
+    async def test_failed_exit_counts_uncommitted_records_in_spool(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         with pytest.raises(TransientStorageError) as caught:
             async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
@@ -161,7 +159,7 @@ class TestStoreDown:
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 5
 
     @pytest.mark.slow
-    async def test_an_hour_without_a_store_stops_nobody(self, tmp_path: Path) -> None:
+    async def test_hour_long_outage_blocks_no_writes(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         async with asyncrec.open_sharded_writer(
             "pages", storage=storage, spool=tmp_path, max_shard_records=10
@@ -177,7 +175,7 @@ class TestStoreDown:
         assert await stored(storage) == numbered(360)
         assert files(tmp_path) == []
 
-    async def test_each_failed_try_is_counted_and_told_until_the_next_is_due(self, tmp_path: Path) -> None:
+    async def test_failed_uploads_are_counted_and_shown_in_status(self, tmp_path: Path) -> None:
         tried = 0
 
         class Retrying(Outage):
@@ -231,7 +229,7 @@ class TestStoreDown:
         assert len(await stored(storage)) == 200
         assert files(tmp_path) == []
 
-    async def test_fixed_shards_beyond_the_limit_are_an_error_and_not_a_wait_without_end(self, tmp_path: Path) -> None:
+    async def test_fixed_shards_beyond_spool_limit_raise_error(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="raise spool_limit"):
             async with asyncrec.open_sharded_writer(
                 "pages", storage=MemoryStorage(), spool=tmp_path, num_shards=2, spool_limit=1_000_000
@@ -240,7 +238,7 @@ class TestStoreDown:
                     await writer.write(bytes(100_000))
                     await writer.flush()
 
-    async def test_down_at_the_exit_is_an_error_and_everything_is_recovered_later(self, tmp_path: Path) -> None:
+    async def test_outage_at_exit_raises_and_loses_no_records(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         with pytest.raises(TransientStorageError) as caught:
             async with asyncrec.open_sharded_writer(
@@ -257,7 +255,7 @@ class TestStoreDown:
         assert files(tmp_path) == []
         assert await asyncrec.recover(tmp_path, to="pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_what_is_no_outage_is_told_at_once(self, tmp_path: Path) -> None:
+    async def test_permission_error_of_store_is_raised_at_once(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage(), error=StoragePermissionError)
         with pytest.raises(StoragePermissionError):
             async with asyncrec.open_sharded_writer(
@@ -275,9 +273,7 @@ class TestStoreDown:
 
 
 class TestModes:
-    async def test_what_is_in_a_spool_is_this_users_alone_and_what_comes_of_it_is_as_the_umask_says(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_spool_files_are_private_and_uploads_follow_umask(self, tmp_path: Path) -> None:
         before = os.umask(0o022)
         try:
             spool = tmp_path / "spool"
@@ -302,7 +298,7 @@ class TestModes:
         finally:
             os.umask(before)
 
-    async def test_the_note_of_a_writer_is_this_users_alone(self, tmp_path: Path) -> None:
+    async def test_note_of_writer_is_this_users_alone(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"x")
             await writer.flush()
@@ -323,7 +319,7 @@ class TestLeftovers:
                 raise RuntimeError("as asked")
 
     @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}])
-    async def test_the_next_writer_recovers_them_first_and_knows_their_keys(
+    async def test_next_writer_recovers_spool_and_knows_recovered_keys(
         self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
         storage = MemoryStorage()
@@ -340,7 +336,7 @@ class TestLeftovers:
         assert writer.stats().duplicates == 25
         assert files(tmp_path) == []
 
-    async def test_what_fixed_shards_acknowledged_is_recovered_as_a_whole_set(self, tmp_path: Path) -> None:
+    async def test_acknowledged_fixed_shards_are_recovered_as_whole_set(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=4)
         recovery = await asyncrec.recover(tmp_path, to="pages", storage=storage)
@@ -348,7 +344,7 @@ class TestLeftovers:
         assert sorted(await stored(storage)) == numbered(2)
         assert files(tmp_path) == []
 
-    async def test_a_fixed_data_set_is_its_dead_writers_until_its_spool_is_recovered(self, tmp_path: Path) -> None:
+    async def test_dead_fixed_writer_keeps_data_set_until_spool_recovery(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=2)
         with pytest.raises(ConflictError, match="recover the spool there"):
@@ -357,9 +353,7 @@ class TestLeftovers:
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 2
         assert sorted(await stored(storage)) == numbered(2)
 
-    async def test_what_was_acknowledged_stays_in_the_spool_of_a_writer_that_was_taken_over(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_acknowledged_records_stay_in_spool_after_takeover(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=2)
         async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2, take_over=True) as writer:
@@ -387,7 +381,7 @@ class TestLeftovers:
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
     @pytest.mark.parametrize("local", [True, False])
-    async def test_a_spool_is_not_taken_for_the_folder_of_a_data_set(self, tmp_path: Path, local: bool) -> None:
+    async def test_spool_is_not_accepted_as_data_set_folder(self, tmp_path: Path, local: bool) -> None:
         """Its shards would be taken for published ones, and removed as such."""
         spool, storage = tmp_path / "spool", LocalStorage(tmp_path / "crawl") if local else MemoryStorage()
         await self.fail(storage, spool, numbered(3))
@@ -405,9 +399,7 @@ class TestLeftovers:
         assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 3
         assert await stored(storage) == numbered(3)
 
-    async def test_what_lies_there_under_the_id_of_another_job_is_left_until_that_has_ended(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_spool_of_foreign_job_with_same_id_is_kept(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(3), writer_id="w")
         own = await storage.get("_manifest/pages/w-000000.jsonl")
@@ -419,7 +411,7 @@ class TestLeftovers:
         await storage.put("_manifest/pages/w-000000.jsonl", own)
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
-    async def test_a_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
+    async def test_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="pass another folder as spool="):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=tmp_path):
                 pass
@@ -449,7 +441,7 @@ class TestLeftovers:
         assert (manifest.schema, manifest.metadata) == (schema, {"crawl": 7})
         assert [(shard.compression, shard.index) for shard in manifest.shards] == [("GZIP", None)]
 
-    async def test_no_credentials_are_written_to_the_spool(self, tmp_path: Path) -> None:
+    async def test_spool_contains_no_credentials(self, tmp_path: Path) -> None:
         asyncrec.storage.register_writer_factory(
             "vault", asyncrec.storage.StorageFactory("vault", ("vault",), _open_vault)
         )
@@ -472,7 +464,7 @@ def _open_vault(url: str, *, secret: str = "") -> Any:
 
 
 class TestOwner:
-    async def test_a_second_writer_is_refused_and_told_by_which_process(self, tmp_path: Path) -> None:
+    async def test_second_spool_writer_is_refused_naming_process(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path):
             with pytest.raises(StorageError, match=f"process {os.getpid()} is still using this folder"):
@@ -482,7 +474,7 @@ class TestOwner:
                 await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert await asyncrec.recover(tmp_path, to="pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_that_it_is_a_spool_is_durable_before_the_first_note(
+    async def test_spool_marker_is_durable_before_first_header(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Or a power cut could leave a note in a folder that no command takes for a spool."""
@@ -501,9 +493,7 @@ class TestOwner:
 
 
 class TestCancelled:
-    async def test_at_every_await_nothing_acknowledged_is_lost_and_the_spool_can_be_used_again(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_cancellation_at_every_await_loses_no_acknowledged_records(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         acknowledged: set[bytes] = set()
         run = 0

@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
 
 
-async def test_without_an_address_nothing_is_sent_and_the_error_names_it(tmp_path: Path) -> None:
+async def test_recovery_without_address_uploads_no_data(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     address = tmp_path / "far" / "pages"
     with pytest.raises(ArgumentValueError, match=f"written for {address}; nothing was uploaded.*--to {address}"):
@@ -55,14 +55,14 @@ async def test_another_address_is_an_error_that_names_both(tmp_path: Path, aband
     assert made(tmp_path) == []
 
 
-async def test_a_header_of_another_name_than_its_address_is_refused(tmp_path: Path) -> None:
+async def test_header_name_contradicting_address_is_refused(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path, url=str(tmp_path / "far" / "others"))
     with pytest.raises(StorageError, match="far/others"):
         await asyncrec.recover(spool, to=tmp_path / "far" / "others")
     assert made(tmp_path) == []
 
 
-async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> None:
+async def test_writer_that_opens_names_address_itself(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     async with asyncrec.open_sharded_writer(tmp_path / "far" / "pages", spool=spool):
         pass
@@ -70,7 +70,7 @@ async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> N
     assert await asyncrec.read_records(shard) == [b"record"]
 
 
-async def test_a_spool_below_a_folder_is_named_and_nothing_sent(tmp_path: Path) -> None:
+async def test_spool_below_folder_is_named_and_not_sent(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     (tmp_path / "live").rename(tmp_path.parent / f"{tmp_path.name}-live")
     with pytest.raises(ValueError, match=r"spool is a spool with records that were written for .*far/pages"):
@@ -79,7 +79,7 @@ async def test_a_spool_below_a_folder_is_named_and_nothing_sent(tmp_path: Path) 
     assert await asyncrec.recover(tmp_path) == asyncrec.Recovery()
 
 
-async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
+async def test_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "not made yet"):
         with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):
@@ -88,7 +88,7 @@ async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> Non
         await asyncrec.recover("s3://bucket/pages", to="pages")
 
 
-async def test_a_relative_address_is_the_one_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_relative_address_is_one_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = await dead_spool(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert (await asyncrec.recover(spool, to="far/pages")).records == 1

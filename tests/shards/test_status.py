@@ -50,7 +50,7 @@ def line(**changes: Any) -> bytes:
     return b"%08x %s\n" % (crc32c(content), content)
 
 
-def test_what_was_said_is_read_back() -> None:
+def test_status_survives_encoding_and_decoding() -> None:
     assert JobStatus.decode(STATUS.encode()) == STATUS
     assert JobStatus.decode(line()) == STATUS
 
@@ -74,7 +74,7 @@ def test_what_was_said_is_read_back() -> None:
         {"more": 1},
     ],
 )
-def test_what_is_malformed_is_no_status(changes: dict[str, Any]) -> None:
+def test_malformed_status_is_ignored(changes: dict[str, Any]) -> None:
     assert JobStatus.decode(line(**changes)) is None
 
 
@@ -84,14 +84,14 @@ def test_any_bytes_are_no_status_and_no_error(content: bytes) -> None:
 
 
 @given(st.integers(0, len(STATUS.encode()) - 2))
-def test_a_line_that_is_read_while_it_is_written_over_is_no_status(cut: int) -> None:
+def test_partially_overwritten_status_line_is_ignored(cut: int) -> None:
     later = replace(STATUS, taken_records=999_999, waiting_for="nothing").encode()
     mixed = later[:cut] + STATUS.encode()[cut:]
     assert JobStatus.decode(mixed) in (None, STATUS, JobStatus.decode(later))
     assert JobStatus.decode(STATUS.encode()[:cut]) is None
 
 
-def test_a_shorter_line_over_a_longer_one_is_read(tmp_path: Path) -> None:
+def test_shorter_line_over_longer_one_is_read(tmp_path: Path) -> None:
     folder = LocalStorage(tmp_path)
     file = StatusFile(folder, HEADER)
     file.write(replace(STATUS, taken_records=1 << 60))
@@ -102,7 +102,7 @@ def test_a_shorter_line_over_a_longer_one_is_read(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_file_that_others_put_there_is_neither_written_nor_believed(tmp_path: Path) -> None:
+def test_symlinked_status_file_is_neither_written_nor_read(tmp_path: Path) -> None:
     folder = LocalStorage(tmp_path)
     (tmp_path / "theirs").write_bytes(STATUS.encode())
     os.symlink(tmp_path / "theirs", status_path(folder, HEADER))
@@ -130,5 +130,5 @@ def counts(**given: float) -> ShardedWriterStats:
         ({"callers_waiting": 3}, {"ending": True}, "end"),
     ],
 )
-def test_what_a_writer_waits_for(now: dict[str, float], flags: dict[str, bool], what: str) -> None:
+def test_status_names_cause_of_waiting(now: dict[str, float], flags: dict[str, bool], what: str) -> None:
     assert waiting_for(counts(), counts(**now), 2.0, **{"full": False, "ending": False} | flags) == what

@@ -18,7 +18,7 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
     ("module", "rounds"),
     [("kill", 50), ("lost_machines", 40), ("consumers", 8), ("crawl", 30), ("operations", 10), ("power", 50)],
 )
-def test_nothing_is_lost(module: str, rounds: int) -> None:
+def test_torture_rounds_lose_no_records(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]
     # What kill -9 leaves is in the page cache, whatever lies below it; in memory its thousand fsyncs take no time.
     folder = {"TMPDIR": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}

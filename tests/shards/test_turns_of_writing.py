@@ -78,9 +78,7 @@ async def fill(writer: ShardedWriter, calls: int) -> None:
         await writer.write_many([RECORD] * 100)
 
 
-async def test_sixteen_shards_that_are_filled_by_lists_are_written_a_few_in_a_turn(
-    tmp_path: Path, turns: Turns
-) -> None:
+async def test_shards_filled_by_lists_take_turns_writing(tmp_path: Path, turns: Turns) -> None:
     """Also behind a flush, which makes them all begin anew, and at the exit, where each has a last chunk."""
     async with turns.counting():
         async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=SHARDS) as writer:
@@ -94,7 +92,7 @@ async def test_sixteen_shards_that_are_filled_by_lists_are_written_a_few_in_a_tu
         assert max(before, turns.most) <= MOST
 
 
-async def test_shards_that_a_commit_ends_are_written_a_few_in_a_turn(tmp_path: Path, turns: Turns) -> None:
+async def test_shards_ended_by_commit_take_turns_writing(tmp_path: Path, turns: Turns) -> None:
     async with turns.counting():
         async with asyncrec.open_sharded_writer(
             tmp_path / "pages", max_shard_bytes=1 << 30, open_shards=SHARDS

@@ -49,7 +49,7 @@ class Repeating(_Around):
         return done
 
 
-async def test_a_shard_that_is_there_by_a_lost_answer_is_recovered_with_its_keys() -> None:
+async def test_unanswered_shard_is_recovered_with_its_keys() -> None:
     storage = MemoryStorage()
     with pytest.raises(ObjectExistsError, match="as asked"):
         await write(Repeating(storage), max_shard_records=2)
@@ -80,7 +80,7 @@ class Usurped(_Around):
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"max_shard_records": 2, "mode": "replace"}], ids=str)
-async def test_shards_are_not_taken_back_while_what_ended_their_job_cannot_be_read(options: dict[str, Any]) -> None:
+async def test_shards_stay_while_closing_segment_is_unreadable(options: dict[str, Any]) -> None:
     storage = MemoryStorage()
     with pytest.raises(StorageError):
         await write(Usurped(storage), **options)
@@ -103,7 +103,7 @@ class Cancelling(_Around):
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("on_error", ["commit", "discard"])
-async def test_a_commit_that_took_effect_is_not_tried_again_when_its_writer_is_cancelled(on_error: Any) -> None:
+async def test_effective_commit_is_not_retried_by_cancelled_writer(on_error: Any) -> None:
     storage = MemoryStorage()
     cancelling = Cancelling(storage)
     cancelling.task = asyncio.create_task(write(cancelling, num_shards=2, on_error=on_error))
@@ -114,7 +114,7 @@ async def test_a_commit_that_took_effect_is_not_tried_again_when_its_writer_is_c
     assert [info.key async for info in storage.list_objects("_manifest/") if info.key.endswith("-000000.jsonl")] == []
 
 
-async def test_an_upload_of_which_no_answer_came_is_found_by_its_next_attempt(tmp_path: Path) -> None:
+async def test_unanswered_upload_is_found_by_next_attempt(tmp_path: Path) -> None:
     storage = MemoryStorage()
 
     class Lost(_Around):
@@ -131,7 +131,7 @@ async def test_an_upload_of_which_no_answer_came_is_found_by_its_next_attempt(tm
     assert await found(storage) == RECORDS
 
 
-async def test_an_upload_that_finds_anothers_shard_under_its_name_fails_and_stays_in_the_spool(tmp_path: Path) -> None:
+async def test_upload_meeting_foreign_shard_stays_in_spool(tmp_path: Path) -> None:
     storage = MemoryStorage()
 
     class Others(_Around):

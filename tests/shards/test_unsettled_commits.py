@@ -50,7 +50,7 @@ async def write(storage: Storage, spool: Path, **options: Any) -> None:
         await writer.commit()
 
 
-async def test_a_writer_that_committed_everything_in_the_end_leaves_no_mark(tmp_path: Path) -> None:
+async def test_writer_leaves_no_mark_after_eventual_full_commit(tmp_path: Path) -> None:
     storage = MemoryStorage()
     store = Dark(storage)
     await write(store, tmp_path)
@@ -60,7 +60,7 @@ async def test_a_writer_that_committed_everything_in_the_end_leaves_no_mark(tmp_
     assert [path.name for path in tmp_path.rglob("*") if path.name.endswith(".partial")] == []
 
 
-async def test_what_on_commit_raises_is_the_writers_and_no_outage_of_its_store(tmp_path: Path) -> None:
+async def test_on_commit_error_ends_writer_without_upload_retry(tmp_path: Path) -> None:
     storage = MemoryStorage()
     calls: list[str] = []
 
@@ -90,7 +90,7 @@ class Silent(_Around):
         raise TransientStorageError(f"{operation} {key}: no answer, as asked")
 
 
-async def test_shards_of_a_job_whose_commit_nobody_knows_of_are_left() -> None:
+async def test_shards_of_unsettled_job_are_left() -> None:
     """They may be part of the data set by now, as they are here."""
 
     async def batches() -> AsyncIterator[KeyedBatch]:
@@ -125,7 +125,7 @@ async def unsettled_close(storage: Silent) -> ManifestWriter:
     return writer
 
 
-async def test_a_last_commit_that_is_asked_for_again_finds_that_the_first_took_effect() -> None:
+async def test_repeated_last_commit_finds_first_one_effective() -> None:
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
     storage.silent = False
@@ -135,7 +135,7 @@ async def test_a_last_commit_that_is_asked_for_again_finds_that_the_first_took_e
     assert [each.path for each in manifest.shards] == ["a", "b"]
 
 
-async def test_nobody_knows_as_long_as_what_is_there_cannot_be_read() -> None:
+async def test_last_commit_stays_unsettled_while_store_is_unreadable() -> None:
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
     with pytest.raises(StorageError):
@@ -143,7 +143,7 @@ async def test_nobody_knows_as_long_as_what_is_there_cannot_be_read() -> None:
     assert writer.unsettled
 
 
-async def test_what_an_earlier_attempt_has_named_is_part_of_the_data_set_though_the_later_one_is_another() -> None:
+async def test_differing_retry_of_last_commit_raises_conflict() -> None:
     """So nobody takes it back."""
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
@@ -181,7 +181,7 @@ async def test_behind_the_end_of_a_log_nothing_is_said() -> None:
     assert [info.key async for info in storage.list_objects()] == ["_manifest/pages/w-000001.jsonl"]
 
 
-async def test_a_commit_that_is_cancelled_before_its_turn_is_none() -> None:
+async def test_commit_cancelled_before_its_turn_has_no_effect() -> None:
     storage = Slow()
     writer = ManifestWriter(storage, "pages", "w")
     async with anyio.create_task_group() as group:

@@ -42,7 +42,7 @@ async def commit(storage: MemoryStorage, versions: list[dict[str, Any]], writer_
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_newest_version_and_the_body_of_each_are_found(storage: MemoryStorage, seed: int) -> None:
+async def test_page_lookup_finds_newest_version_and_revisited_bodies(storage: MemoryStorage, seed: int) -> None:
     """Writers' ids, and so the names of shards, are in no order of time."""
     random = Random(seed)
     versions: dict[str, list[dict[str, Any]]] = {url: [] for url in URLS}
@@ -68,7 +68,7 @@ async def test_the_newest_version_and_the_body_of_each_are_found(storage: Memory
         assert [page["content"] for page in whole] == [page["content"] for those in versions.values() for page in those]
 
 
-async def test_a_damaged_run_costs_no_version(storage: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_run_costs_no_version(storage: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
     for turn in range(4):
         await commit(storage, [pages.page(URLS[0], b"%d" % turn, status=200, headers={"ETag": str(turn)})], f"w{turn}")
         if turn == 2:

@@ -56,7 +56,7 @@ async def stored(storage: Storage, path: str = "pages") -> list[bytes]:
 
 
 class TestRolling:
-    async def test_a_shard_is_committed_when_it_has_its_records(self) -> None:
+    async def test_shard_is_committed_when_it_has_its_records(self) -> None:
         storage = MemoryStorage()
         committed: list[asyncrec.ShardEntry] = []
         async with asyncrec.open_sharded_writer(
@@ -75,7 +75,7 @@ class TestRolling:
         assert [entry.records for entry in committed] == [1000, 1000, 500]
         assert await asyncrec.list_shards(manifest) == await asyncrec.list_shards("pages", storage=storage)
 
-    async def test_a_shard_without_compression_never_exceeds_its_bytes(self) -> None:
+    async def test_shard_without_compression_never_exceeds_its_bytes(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_bytes=10_000) as writer:
             await writer.write_many([bytes(i % 700) for i in range(3000)])
@@ -87,7 +87,7 @@ class TestRolling:
         assert all(shard.bytes > 9000 for shard in shards[:-3])
         assert len(await stored(storage)) == 3002
 
-    async def test_with_gzip_a_shard_ends_with_the_batch_that_reaches_its_bytes(self) -> None:
+    async def test_gzip_shard_ends_with_batch_reaching_byte_limit(self) -> None:
         storage = MemoryStorage()
         import random
 
@@ -116,7 +116,7 @@ class TestRolling:
         assert await stored(storage) == [b"alone", b"next"]
         assert len(await keys(storage, "pages-")) == 2, "no shard without records"
 
-    async def test_commit_publishes_what_there_is_and_flush_says_the_level(self) -> None:
+    async def test_commit_publishes_records_and_flush_returns_level(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=3) as writer:
             assert await writer.flush() == "committed", "nothing was taken"
@@ -151,14 +151,14 @@ class TestRolling:
         assert len(acknowledged) == 128 * 20
         assert Counter(await stored(storage)) == Counter(acknowledged)
 
-    async def test_a_wait_that_nothing_would_end_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_wait_that_nothing_would_end_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"x")
             with caplog.at_level(logging.WARNING, "asyncrec"), anyio.move_on_after(45):
                 await writer.wait(ticket, "committed")
         assert "call commit(), or set max_shard_seconds" in caplog.text
 
-    async def test_an_exception_commits_what_was_taken(self) -> None:
+    async def test_exception_commits_what_was_taken(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(KeyError, match="crawler"):
             async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
@@ -167,7 +167,7 @@ class TestRolling:
         assert await stored(storage) == numbered(3000)
         assert all(state.closed for state in (await asyncrec.read_manifest("pages", storage=storage)).writers.values())
 
-    async def test_cancellation_commits_what_was_taken_and_goes_on_as_cancellation(self) -> None:
+    async def test_cancelled_writer_commits_accepted_records_and_stays_cancelled(self) -> None:
         storage = MemoryStorage()
         with anyio.CancelScope() as scope:
             async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=8) as writer:
@@ -177,7 +177,7 @@ class TestRolling:
         assert scope.cancelled_caught
         assert sorted(await stored(storage)) == numbered(3000)
 
-    async def test_on_error_discard_keeps_only_what_was_committed(self) -> None:
+    async def test_on_error_discard_keeps_only_committed_records(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(KeyError) as caught:
             async with asyncrec.open_sharded_writer("pages", storage=storage, on_error="discard") as writer:
@@ -191,7 +191,7 @@ class TestRolling:
             for note in caught.value.__notes__
         )
 
-    async def test_a_store_that_hangs_ends_the_exit_in_time(self) -> None:
+    async def test_store_that_hangs_ends_exit_in_time(self) -> None:
         """Whatever it hangs at: a shard, the manifest, or the removal of the writer's mark."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm) as writer:
@@ -209,7 +209,7 @@ class TestRolling:
                 notes = "".join(caught.value.__notes__)
                 assert "exit_timeout=7" in notes or "could not be committed" in notes, calm.operations[k]
 
-    async def test_a_store_that_hangs_since_before_the_exit_ends_it_in_time(self) -> None:
+    async def test_hanging_store_cannot_outlast_exit_timeout(self) -> None:
         """A commit that began while all was well does not outlive the limit either."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm, max_shard_records=5) as writer:
@@ -233,9 +233,7 @@ class TestRolling:
             assert anyio.current_time() - begun < 10, calm.operations[k]
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}, {"on_error": "discard"}])
-    async def test_a_clean_exit_that_is_cancelled_while_the_store_hangs_ends_in_time(
-        self, options: dict[str, Any]
-    ) -> None:
+    async def test_cancelled_clean_exit_ends_in_time(self, options: dict[str, Any]) -> None:
         """Shielded as it is, it hears of the cancellation: the manifest's write has exit_timeout seconds more."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm, **options) as writer:
@@ -252,7 +250,7 @@ class TestRolling:
                     await writer.write_many(numbered(6))
             assert anyio.current_time() - begun < 10, calm.operations[k]
 
-    async def test_an_exit_that_is_not_cancelled_waits_for_a_slow_store(self) -> None:
+    async def test_uncancelled_exit_waits_for_slow_store(self) -> None:
         storage = SlowStorage(MemoryStorage(), latency=5)
         async with asyncrec.open_sharded_writer("pages", storage=storage, exit_timeout=7) as writer:
             await writer.write_many(numbered(6))
@@ -260,7 +258,7 @@ class TestRolling:
         assert anyio.current_time() - begun > 10
         assert (await asyncrec.read_manifest("pages", storage=storage)).records == 6
 
-    async def test_a_task_that_fails_is_no_cancellation_in_the_writer(self) -> None:
+    async def test_failing_task_does_not_cancel_writer(self) -> None:
         storage = MemoryStorage()
 
         async def crawl(fails: bool) -> None:
@@ -308,7 +306,7 @@ class TestFixed:
             await writer.write(b"only")
         assert [s.records for s in (await asyncrec.read_manifest("train", storage=storage)).shards] == [1, 0, 0]
 
-    async def test_an_exception_publishes_none(self) -> None:
+    async def test_exception_publishes_no_fixed_shards(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(KeyError):
             async with asyncrec.open_sharded_writer("train", num_shards=3, storage=storage) as writer:
@@ -367,7 +365,7 @@ class TestFixed:
                 await writer.wait(ticket, "committed")
         await writer.wait(ticket, "committed")
 
-    async def test_of_two_writers_racing_for_the_same_names_one_is_told(self) -> None:
+    async def test_racing_writers_of_same_shards_have_one_winner(self) -> None:
         storage = MemoryStorage()
         outcomes: list[str] = []
 
@@ -388,7 +386,7 @@ class TestFixed:
 
 
 class TestRollingReplacement:
-    async def test_it_takes_the_place_of_the_old_data_set_in_one_step(self) -> None:
+    async def test_replacement_takes_effect_in_one_step(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=3) as writer:
             await writer.write_many(numbered(8))
@@ -409,7 +407,7 @@ class TestRollingReplacement:
         assert len(await keys(storage, "pages-")) == 2
         assert len(await keys(storage, "_index/")) == 2
 
-    async def test_an_exception_leaves_the_old_data_set_and_nothing_else(self) -> None:
+    async def test_exception_in_replacement_leaves_only_old_data_set(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
             await writer.write_many(numbered(8))
@@ -427,7 +425,7 @@ class TestRollingReplacement:
 
 
 class TestPlacementAndIdentity:
-    async def test_equal_partitions_go_to_one_shard_whatever_their_type_of_writing(self) -> None:
+    async def test_equal_partitions_of_any_type_share_one_shard(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", num_shards=4, storage=storage) as writer:
             for i in range(100):
@@ -452,7 +450,7 @@ class TestPlacementAndIdentity:
             records = await asyncrec.read_records(shard.path, storage=storage)
             assert b"a2" not in records or b"a1" in records
 
-    async def test_keys_stand_in_the_order_of_the_records_and_zeros_for_those_without(self) -> None:
+    async def test_key_file_has_zeros_for_keyless_records(self) -> None:
         from asyncrec._shards.writing.keys import key_digest
 
         storage = MemoryStorage()
@@ -465,7 +463,7 @@ class TestPlacementAndIdentity:
         content = await storage.get("_keys/pages-w-000000.tfrecord.keys")
         assert content == bytes(48) + key_digest("url") + bytes(16) + key_digest(b"large") + bytes(32)
 
-    async def test_keys_of_every_kind_and_length_have_the_digests_they_have_one_by_one(self) -> None:
+    async def test_batched_keys_have_single_key_digests(self) -> None:
         from asyncrec._shards.writing.keys import key_digest
 
         storage = MemoryStorage()
@@ -485,7 +483,7 @@ class TestPlacementAndIdentity:
         keys[0] = b"https://example.invalid/changed later"
         assert content == b"".join(bytes(16) if key is None else key_digest(key) for key in keys)
 
-    async def test_without_keys_there_is_no_file_of_them(self) -> None:
+    async def test_keyless_unindexed_shard_has_no_sidecar_files(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, index=False) as writer:
             await writer.write(b"1")
@@ -509,12 +507,12 @@ class TestPlacementAndIdentity:
                 assert writer.stats().duplicates == (20 + run) + (20 + run - 1 if run else 0)
         assert Counter(await stored(storage)) == {b"run 0": 20, b"run 1": 1, b"run 2": 1}
 
-    async def test_a_writer_that_knows_no_keys_says_so(self) -> None:
+    async def test_writer_that_knows_no_keys_says_so(self) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             with pytest.raises(ValueError, match="on_duplicate='skip'"):
                 writer.has("url")
 
-    async def test_the_index_says_where_each_record_is(self) -> None:
+    async def test_index_says_where_each_record_is(self) -> None:
         storage = MemoryStorage()
         for compression in ("", "GZIP"):
             name = f"pages{compression}"
@@ -541,7 +539,7 @@ class TestPlacementAndIdentity:
 
 
 class TestTrouble:
-    async def test_the_first_failure_reaches_every_later_call_chained(self) -> None:
+    async def test_first_failure_reaches_every_later_call_chained(self) -> None:
         storage = FlakyStorage(MemoryStorage(), {1: Fault("error", for_good=True)})
         with pytest.raises(TransientStorageError):
             async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=10) as writer:
@@ -561,7 +559,7 @@ class TestTrouble:
                     assert isinstance(caught.value.__cause__, TransientStorageError)
 
     @pytest.mark.slow
-    async def test_every_operation_failing_in_turn_leaves_no_lie_in_the_manifest(self) -> None:
+    async def test_every_operation_failing_in_turn_keeps_manifest_truthful(self) -> None:
         async def rolling(storage: Storage) -> None:
             async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=4) as writer:
                 for record in numbered(10):
@@ -619,7 +617,7 @@ class TestTrouble:
         assert stats.memory_limit == limit
         assert writer.stats().seconds_waiting > 0
 
-    async def test_a_limit_too_small_for_its_shards_says_what_to_do(self) -> None:
+    async def test_memory_limit_too_small_for_shards_raises_advice(self) -> None:
         with pytest.raises(ValueError, match="raise memory_limit, or open fewer shards"):
             async with asyncrec.open_sharded_writer(
                 "train", num_shards=64, storage=MemoryStorage(), memory_limit=1 << 20
@@ -655,7 +653,7 @@ class TestTrouble:
                 pass
 
     @pytest.mark.parametrize("path", ["", "pages/", "_manifest", ".hidden", "a*"])
-    async def test_a_path_without_a_name_is_refused(self, path: str) -> None:
+    async def test_path_without_name_is_refused(self, path: str) -> None:
         with pytest.raises(ValueError, match=r"name|empty|key"):
             async with asyncrec.open_sharded_writer(path, storage=MemoryStorage()):
                 pass
@@ -669,7 +667,7 @@ class TestTrouble:
                 pass
 
     @pytest.mark.parametrize("records", [0, 1])
-    async def test_an_id_is_used_once(self, records: int) -> None:
+    async def test_id_is_used_once(self, records: int) -> None:
         """What a second writer of that name commits would be hidden by the closing segment of the first."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -682,7 +680,7 @@ class TestTrouble:
                     pass
         assert (await asyncrec.read_manifest("pages", storage=storage)).records == records
 
-    async def test_keys_that_cannot_be_read_are_an_error_not_a_second_crawl(self) -> None:
+    async def test_unreadable_key_file_fails_opening(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write(b"1", key="1")
@@ -691,7 +689,7 @@ class TestTrouble:
             async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):
                 pass
 
-    async def test_an_error_in_on_commit_is_the_writers(self) -> None:
+    async def test_error_in_on_commit_is_writers(self) -> None:
         async def complain(entry: asyncrec.ShardEntry) -> None:
             raise LookupError(entry.path)
 
@@ -704,7 +702,7 @@ class TestTrouble:
         assert await stored(storage) == [b"1"]
 
 
-async def test_hundreds_of_local_shards_fit_into_a_small_memory_limit(tmp_path: Path) -> None:
+async def test_hundreds_of_local_shards_fit_small_memory_limit(tmp_path: Path) -> None:
     """Their chunks share a quarter of it, where 200 of the usual ones would take 400 MiB."""
     records = [b"%d" % n * 1_000 for n in range(1_000)]
     async with asyncrec.open_sharded_writer(tmp_path / "train", num_shards=200, memory_limit=64 << 20) as writer:
@@ -714,7 +712,7 @@ async def test_hundreds_of_local_shards_fit_into_a_small_memory_limit(tmp_path: 
 
 
 class TestLocal:
-    async def test_a_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
+    async def test_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=2) as writer:
             tickets = [await writer.write(record, key=record) for record in numbered(50)]
             async with anyio.create_task_group() as group:
@@ -741,7 +739,7 @@ class TestLocal:
         ]
         assert sorted(found) == sorted(b"%c%d" % (name, i) for name in b"abc" for i in range(100))
 
-    async def test_a_folder_without_a_manifest_is_told_from_a_data_set(self, tmp_path: Path) -> None:
+    async def test_folder_without_manifest_is_distinguished_from_data_set(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError, match="no manifest"):
             await asyncrec.read_manifest(tmp_path / "pages")
         await asyncrec.write_records(tmp_path / "pages-1.tfrecord", [b"1"])

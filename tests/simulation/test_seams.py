@@ -50,7 +50,7 @@ def _keywords(function: Any) -> list[Any]:
     return list((getattr(function, "__kwdefaults__", None) or {}).values())
 
 
-def test_nothing_of_the_system_is_bound_where_something_is_defined() -> None:
+def test_modules_bind_no_system_functions_at_definition() -> None:
     found = [
         f"{module.__name__}: {name}"
         for module in seams.modules()
@@ -60,7 +60,7 @@ def test_nothing_of_the_system_is_bound_where_something_is_defined() -> None:
     assert found == []
 
 
-def test_what_is_bound_is_found() -> None:
+def test_bound_system_functions_are_detected() -> None:
     module = ModuleType("bad")
     exec(
         "import os, time\n"

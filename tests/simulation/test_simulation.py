@@ -44,21 +44,21 @@ def worlds() -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
+def test_simulated_worlds_break_no_promise(part: int) -> None:
     totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, least=_LEAST, tell=True)
     assert not totals.broken, f"make simulate ARGS='--one SEED --shrink' shows each: {totals.broken}"
     assert totals.kills > 10
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
+def test_seed_gives_same_world_in_any_order(worlds: None) -> None:
     first = [playing.run_plan(plan.draw(seed)).digest for seed in range(15)]
     again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(15))]
     assert first == again[::-1]
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> None:
+def test_seed_gives_same_world_for_any_hash_seed(worlds: None) -> None:
     here = [playing.run_plan(plan.draw(seed)).digest for seed in range(6)]
     code = (
         "from simulation import plan, playing, seams, sources\n"
@@ -75,7 +75,7 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
 
 
 @pytest.mark.slow
-def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
+def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
     """Else each collects all those before it, and they are counted among the writers of the process."""
     before = writer_totals().writers
     assert sum(playing.run_plan(plan.draw(seed)).kills for seed in range(20)) > 5
@@ -83,7 +83,7 @@ def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
     assert writer_totals().writers == before
 
 
-def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> None:
+def test_modules_reach_outside_world_only_through_seams(worlds: None) -> None:
     """A function that a module took by its name would be the real one: a clock, a disk, a random number."""
     outside = (fcntl, os, random, secrets, shutil, tempfile, time)
     real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
@@ -103,7 +103,7 @@ def test_another_seed_is_another_world(worlds: None) -> None:
 
 
 @pytest.mark.parametrize("rule", broken.RULES)
-def test_a_rule_can_be_taken_out(rule: str) -> None:
+def test_rule_can_be_taken_out(rule: str) -> None:
     broken.apply(rule, broken.ROOT, "--check")
 
 
@@ -135,12 +135,12 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a lost source is told before anything is acknowledged", "queues", 150),
     ],
 )
-def test_a_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:
+def test_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:
     assert broken.find(rule, 0, most, f"--theme={theme}") is not None
 
 
 @pytest.mark.slow
-def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is a promise that nobody gives."""
 
     def run_plan(drawn: dict[str, Any]) -> playing.Outcome:
@@ -162,7 +162,7 @@ def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatc
     assert len(smaller.plan["faults"]) <= len(failing.plan["faults"])
 
 
-def test_a_disk_that_fails_in_the_wake_of_another_fault_is_a_disk_that_fails() -> None:
+def test_disk_fault_after_another_fault_counts() -> None:
     """A job whose locked file it refused cannot be proven dead, and that is no fault of the job's."""
     cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
     for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):
@@ -196,43 +196,43 @@ class _World:
         return [complaint.partition(":")[0] for complaint in self.book.complaints]
 
 
-def test_the_oracle_is_content_with_what_was_promised() -> None:
+def test_oracle_is_content_with_what_was_promised() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 1, 2) == []
 
 
-def test_the_oracle_notices_a_loss() -> None:
+def test_oracle_notices_loss() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2) == ["what was acknowledged stays"]
 
 
-def test_the_oracle_notices_a_record_that_is_there_twice() -> None:
+def test_oracle_notices_record_that_is_there_twice() -> None:
     told = _World()
     told.taken(3)
     assert "each record is there once" in told.judged(0, 1, 1, 2)
 
 
-def test_the_oracle_notices_what_was_refused() -> None:
+def test_oracle_notices_what_was_refused() -> None:
     told = _World()
     told.taken(3).records[1].state = "refused"
     assert told.judged(0, 1, 2) == ["nothing that was refused is there"]
 
 
-def test_the_oracle_notices_another_order() -> None:
+def test_oracle_notices_another_order() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2, 1) == ["the order of a task is kept"]
 
 
-def test_the_oracle_notices_a_key_that_is_missing() -> None:
+def test_oracle_notices_key_that_is_missing() -> None:
     told = _World()
     told.taken(2).records[1].key = b"k"
     assert told.judged(0, 1) == ["a record has its key"]
 
 
-def test_the_oracle_notices_half_a_fixed_set() -> None:
+def test_oracle_notices_half_fixed_set() -> None:
     told = _World()
     told.taken(3, kind="fixed").outcome = "clean"
     assert "a fixed set is whole or absent" in told.judged(0, 1)

@@ -158,14 +158,14 @@ async def cancelled_when(reached: threading.Event) -> AsyncIterator[anyio.Cancel
             yield scope
 
 
-async def test_what_the_storage_says_of_itself_is_handed_on() -> None:
+async def test_bridge_passes_on_storage_properties() -> None:
     async with bridged(Probe()) as storage:
         assert (storage.root, storage.read_ahead, storage.flush_level) == ("memory://", 123, "spooled")
         assert not storage.lists_by_pages
         assert "MemoryStorage" in repr(storage)
 
 
-async def test_a_context_is_entered_used_and_left_in_one_task_of_the_other_loop() -> None:
+async def test_bridged_context_stays_in_one_task() -> None:
     probe = Probe()
     async with bridged(probe) as storage:
         async with storage.open_sink("key") as sink:
@@ -177,7 +177,7 @@ async def test_a_context_is_entered_used_and_left_in_one_task_of_the_other_loop(
     assert len({task for _, task in probe.steps}) == 1
 
 
-async def test_an_error_comes_over_as_it_is() -> None:
+async def test_error_comes_over_as_it_is() -> None:
     async with bridged(Probe()) as storage:
         with pytest.raises(ObjectNotFoundError, match="missing"):
             await storage.head("missing")
@@ -186,7 +186,7 @@ async def test_an_error_comes_over_as_it_is() -> None:
                 raise AssertionError("opened")
 
 
-async def test_an_opening_that_fails_leaves_no_thread() -> None:
+async def test_opening_that_fails_leaves_no_thread() -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[Storage]:
         raise TransientStorageError("cannot be opened")
@@ -197,7 +197,7 @@ async def test_an_opening_that_fails_leaves_no_thread() -> None:
             raise AssertionError("opened")
 
 
-async def test_a_cancelled_call_is_cancelled_over_there_and_waited_for() -> None:
+async def test_cancelled_call_is_cancelled_across_bridge() -> None:
     probe = Probe()
     async with bridged(probe) as storage:
         async with cancelled_when(probe.reached) as scope:
@@ -206,7 +206,7 @@ async def test_a_cancelled_call_is_cancelled_over_there_and_waited_for() -> None
         assert [what for what, _ in probe.steps] == ["cancelled"]
 
 
-async def test_a_call_that_succeeds_in_spite_of_cancellation_loses_nothing() -> None:
+async def test_call_succeeding_despite_cancellation_keeps_its_result() -> None:
     """Its result is returned, and the cancellation comes with the next await."""
     probe = Probe()
     probe.stubborn = True
@@ -223,7 +223,7 @@ async def test_a_call_that_succeeds_in_spite_of_cancellation_loses_nothing() -> 
 
 
 @pytest.mark.parametrize("key", ["hang-enter", "hang-exit"])
-async def test_cancelled_while_entering_or_leaving_the_context_is_left_over_there(key: str) -> None:
+async def test_cancellation_in_entry_or_exit_leaves_bridged_context(key: str) -> None:
     probe = Probe()
     async with bridged(probe) as storage:
         async with cancelled_when(probe.reached) as scope:
@@ -236,7 +236,7 @@ async def test_cancelled_while_entering_or_leaving_the_context_is_left_over_ther
     assert key == "hang-enter" or probe.steps[-1][0] == "leave"
 
 
-async def test_a_context_that_ends_by_itself_raises_why_in_the_next_call() -> None:
+async def test_self_ended_context_raises_cause_in_next_call() -> None:
     async with bridged(Probe()) as storage:
         with pytest.raises((TransientStorageError, ExceptionGroup)) as raised:
             async with storage.open_sink("fail-inside") as sink:
@@ -245,7 +245,7 @@ async def test_a_context_that_ends_by_itself_raises_why_in_the_next_call() -> No
         assert "failed by itself" in repr(raised.value)
 
 
-async def test_after_the_context_everything_is_closed() -> None:
+async def test_source_is_closed_after_its_context() -> None:
     async with bridged(MemoryStorage()) as storage:
         await storage.put("key", b"bytes")
         async with storage.open_source("key") as source:
@@ -254,7 +254,7 @@ async def test_after_the_context_everything_is_closed() -> None:
             await source.receive(1)
 
 
-async def test_a_listing_is_fetched_in_batches_and_may_be_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listing_is_fetched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.storage._listing.LISTED", 3)
     inner = MemoryStorage()
     for n in range(7):
@@ -270,7 +270,7 @@ class Chunk(bytearray):
     """One that can be asked about when it is gone."""
 
 
-async def test_no_chunk_is_kept_over_there_when_it_was_sent() -> None:
+async def test_bridge_keeps_no_chunk_after_send() -> None:
     chunk = Chunk(100)
     gone = weakref.ref(chunk)
     async with bridged(MemoryStorage()) as storage, storage.open_sink("a") as sink:
@@ -294,5 +294,5 @@ async def test_many_at_once_do_not_mix() -> None:
                 group.start_soon(one, n)
 
 
-async def test_the_running_loop_is_told(anyio_backend: str) -> None:
+async def test_on_asyncio_reports_running_event_loop(anyio_backend: str) -> None:
     assert on_asyncio() == (anyio_backend == "asyncio")

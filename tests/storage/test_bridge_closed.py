@@ -26,7 +26,7 @@ def bridged(storage: Storage) -> BridgedStorage:
     return BridgedStorage(partial(opened, storage))
 
 
-async def test_a_sink_or_source_that_was_not_entered_is_closed_and_nobody_waits_for_it() -> None:
+async def test_unentered_sink_and_source_are_closed_without_waiting() -> None:
     async with bridged(MemoryStorage()) as storage:
         await storage.put("key", b"bytes")
         source, sink = storage.open_source("key"), storage.open_sink("other")
@@ -40,7 +40,7 @@ async def test_a_sink_or_source_that_was_not_entered_is_closed_and_nobody_waits_
             assert await entered.receive(5) == b"bytes"
 
 
-async def test_a_context_is_entered_once() -> None:
+async def test_context_is_entered_once() -> None:
     async with bridged(MemoryStorage()) as storage:
         await storage.put("key", b"bytes")
         async with storage.open_source("key") as source:
@@ -49,7 +49,7 @@ async def test_a_context_is_entered_once() -> None:
             assert await source.receive(5) == b"bytes"
 
 
-async def test_after_the_storages_own_context_everything_is_closed() -> None:
+async def test_bridged_objects_are_closed_after_storage_context() -> None:
     inner = MemoryStorage()
     async with bridged(inner) as storage:
         await storage.put("key", b"bytes")
@@ -69,7 +69,7 @@ async def test_after_the_storages_own_context_everything_is_closed() -> None:
     assert [info.key async for info in inner.list_objects()] == ["key"]
 
 
-async def test_a_call_that_the_storages_end_meets_is_closed() -> None:
+async def test_call_that_storages_end_meets_is_closed() -> None:
     """One that has begun over there is cancelled; one that comes while that loop ends is not begun any more."""
     reached, ending, go = threading.Event(), threading.Event(), threading.Event()
 

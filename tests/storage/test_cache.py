@@ -20,7 +20,7 @@ from tests.storage.cache_kit import RECORDS, damage_all, files, reads, stored, t
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_shard_is_fetched_once_and_read_from_the_cache_ever_after(tmp_path: Path) -> None:
+async def test_cache_fetches_each_shard_only_once(tmp_path: Path) -> None:
     storage = await stored()
     for opened in (4, 0):  # the second time as another process would, later
         async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path / "cache") as dataset:
@@ -30,7 +30,7 @@ async def test_each_shard_is_fetched_once_and_read_from_the_cache_ever_after(tmp
     assert len(files(tmp_path / "cache")) == 4
 
 
-async def test_many_tasks_and_processes_fetch_a_shard_once_between_them(tmp_path: Path) -> None:
+async def test_concurrent_cache_users_fetch_each_shard_once(tmp_path: Path) -> None:
     storage = await stored()
     async with (
         asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as one,
@@ -42,7 +42,7 @@ async def test_many_tasks_and_processes_fetch_a_shard_once_between_them(tmp_path
     assert reads(storage) == 4
 
 
-async def test_while_another_process_downloads_a_shard_it_is_waited_for(tmp_path: Path) -> None:
+async def test_cache_waits_for_download_by_another_process(tmp_path: Path) -> None:
     storage = await stored()
     held = []
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
@@ -59,7 +59,7 @@ async def test_while_another_process_downloads_a_shard_it_is_waited_for(tmp_path
         assert await dataset.get(0) == RECORDS[0]
 
 
-async def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
+async def test_cache_evicts_least_recently_used_shards(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(0, 400, 100))
@@ -82,7 +82,7 @@ async def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
         assert taken(tmp_path) <= bound
 
 
-async def test_a_shard_larger_than_the_cache_is_read_from_the_store(tmp_path: Path) -> None:
+async def test_shard_larger_than_cache_is_read_from_store(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=100) as dataset:
         assert await dataset.get(0) == RECORDS[0]
@@ -91,7 +91,7 @@ async def test_a_shard_larger_than_the_cache_is_read_from_the_store(tmp_path: Pa
         DiskCache(tmp_path, 0)
 
 
-async def test_what_comes_damaged_is_not_kept(tmp_path: Path) -> None:
+async def test_cache_keeps_no_damaged_download(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         path = dataset.manifest.shards[0].path
@@ -104,7 +104,7 @@ async def test_what_comes_damaged_is_not_kept(tmp_path: Path) -> None:
         assert not list(tmp_path.glob(".*.partial"))
 
 
-async def test_a_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
+async def test_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
@@ -114,7 +114,7 @@ async def test_a_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> Non
         assert reads(storage) == 2
 
 
-async def test_a_shard_that_was_replaced_is_read_as_the_manifest_lists_it_or_refused(tmp_path: Path) -> None:
+async def test_replaced_shard_is_read_as_listed_or_refused(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
@@ -131,7 +131,7 @@ async def test_a_shard_that_was_replaced_is_read_as_the_manifest_lists_it_or_ref
             await dataset.get(100)
 
 
-async def test_a_file_that_no_manifest_lists_is_brought_again_where_it_was_replaced(tmp_path: Path) -> None:
+async def test_replaced_file_outside_manifest_is_fetched_again(tmp_path: Path) -> None:
     storage = MemoryStorage()
     for records in (RECORDS[:3], RECORDS[3:6]):
         async with asyncrec.open_writer("one.tfrecord", storage=storage) as writer:
@@ -142,7 +142,7 @@ async def test_a_file_that_no_manifest_lists_is_brought_again_where_it_was_repla
     assert len(files(tmp_path)) == 2
 
 
-async def test_a_store_that_fails_while_a_shard_comes_leaves_no_copy(tmp_path: Path) -> None:
+async def test_failed_download_leaves_no_cached_copy(tmp_path: Path) -> None:
     inner = (await stored())._storage
     async with asyncrec.open_dataset("pages", storage=inner, cache=tmp_path) as dataset:
         pass
@@ -156,7 +156,7 @@ async def test_a_store_that_fails_while_a_shard_comes_leaves_no_copy(tmp_path: P
     assert len(files(tmp_path)) == 1
 
 
-async def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path) -> None:
+async def test_cache_removes_leftover_partial_files_after_a_day(tmp_path: Path) -> None:
     storage = await stored()
     old, new = tmp_path / ".a.tfrecord.1.partial", tmp_path / ".b.tfrecord.1.partial"
     for path in (old, new):
@@ -167,7 +167,7 @@ async def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path)
     assert (old.exists(), new.exists()) == (False, True)
 
 
-async def test_a_folder_that_is_made_is_this_users_alone_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+async def test_new_cache_folder_is_private(tmp_path: Path) -> None:
     """Users who share a cache make its folder, and give it the mode they want."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o775)
@@ -177,7 +177,7 @@ async def test_a_folder_that_is_made_is_this_users_alone_and_one_that_is_there_k
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
-async def test_a_link_under_the_name_of_a_shard_is_no_shard_and_what_it_names_is_not_touched(tmp_path: Path) -> None:
+async def test_symlink_in_place_of_shard_is_replaced_unfollowed(tmp_path: Path) -> None:
     storage = await stored()
     cache = tmp_path / "cache"
     async with asyncrec.open_dataset("pages", storage=storage, cache=cache) as dataset:
@@ -196,7 +196,7 @@ async def test_a_link_under_the_name_of_a_shard_is_no_shard_and_what_it_names_is
 
 
 @pytest.mark.parametrize("what", ["link", "pipe"])
-async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp_path: Path, what: str) -> None:
+async def test_invalid_cache_lock_file_raises_error(tmp_path: Path, what: str) -> None:
     for name in [".lock-evict", *(f".lock-{lock:03d}" for lock in range(256))]:
         if what == "link":
             (tmp_path / name).symlink_to(tmp_path / "elsewhere")
@@ -209,7 +209,7 @@ async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])
-async def test_what_others_may_have_put_there_is_compared_before_it_is_read(tmp_path: Path, mode: int) -> None:
+async def test_cache_writable_by_others_is_verified_before_reading(tmp_path: Path, mode: int) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         assert await dataset.get_many(range(400)) == RECORDS
@@ -226,7 +226,7 @@ async def test_what_others_may_have_put_there_is_compared_before_it_is_read(tmp_
         assert reads(storage) == 0
 
 
-async def test_what_is_no_file_of_the_cache_is_passed_over(tmp_path: Path) -> None:
+async def test_cache_ignores_foreign_folders_and_pipes(tmp_path: Path) -> None:
     for name in ("old.partial", "other.tfrecord"):
         (tmp_path / name).mkdir()
         os.mkfifo(tmp_path / f"pipe-{name}")
@@ -237,7 +237,7 @@ async def test_what_is_no_file_of_the_cache_is_passed_over(tmp_path: Path) -> No
     assert len(list(tmp_path.glob("*old.partial"))) == len(list(tmp_path.glob("*other.tfrecord"))) == 2
 
 
-async def test_a_pipe_in_place_of_a_damaged_copy_is_not_waited_for(tmp_path: Path) -> None:
+async def test_pipe_in_place_of_damaged_copy_does_not_block(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         assert await dataset.get_many(range(400)) == RECORDS
@@ -248,7 +248,7 @@ async def test_a_pipe_in_place_of_a_damaged_copy_is_not_waited_for(tmp_path: Pat
         assert await dataset.get_many(range(400)) == RECORDS
 
 
-async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None:
+async def test_smaller_bound_holds_from_opening_on(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(400))
@@ -260,7 +260,7 @@ async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None
         assert files(tmp_path) == []  # no shard is kept at all
 
 
-async def test_more_shards_at_once_than_the_cache_holds_are_read_all_the_same(tmp_path: Path) -> None:
+async def test_cache_smaller_than_open_shards_still_reads_all(tmp_path: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", max_shard_records=20, storage=storage) as writer:
         await writer.write_many(RECORDS)

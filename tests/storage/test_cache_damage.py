@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("index", [True, False])
-async def test_a_copy_that_is_damaged_here_is_brought_again_and_that_is_said(
+async def test_damaged_cached_copy_is_fetched_again_with_warning(
     compression: str, index: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     inner = MemoryStorage()
@@ -49,7 +49,7 @@ async def test_a_copy_that_is_damaged_here_is_brought_again_and_that_is_said(
         assert all(str(path) in " ".join(said) for path in files(tmp_path))
 
 
-async def test_what_is_damaged_in_the_store_too_is_not_brought_again_and_again(tmp_path: Path) -> None:
+async def test_copy_damaged_in_store_too_is_not_refetched(tmp_path: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage) as writer:
         await writer.write_many(RECORDS)
@@ -71,7 +71,7 @@ async def test_what_is_damaged_in_the_store_too_is_not_brought_again_and_again(t
     assert reads(flaky) == 4
 
 
-async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: Path) -> None:
+async def test_concurrent_readers_of_damaged_copy_all_get_records(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(400))
@@ -88,7 +88,7 @@ async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: P
     assert found == [RECORDS] * 10
 
 
-async def test_a_file_that_goes_as_it_is_opened_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_file_vanishing_at_opening_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another task drops it as damaged in that moment."""
     storage, system_open = await stored(), os.open
     gone: list[Any] = []
@@ -107,7 +107,7 @@ async def test_a_file_that_goes_as_it_is_opened_is_made_anew(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_reader_and_a_stream_get_damaged_copies_brought_again(tmp_path: Path, compression: str) -> None:
+async def test_reader_and_stream_refetch_damaged_copies(tmp_path: Path, compression: str) -> None:
     inner = MemoryStorage()
     async with asyncrec.open_sharded_writer(
         "pages", max_shard_records=100, compression=compression, storage=inner

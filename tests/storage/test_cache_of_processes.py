@@ -111,7 +111,7 @@ def read_by(count: int, how: str, base: Path, cache: str) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(16, marks=pytest.mark.slow)])
-def test_many_processes_ask_what_one_asks_and_a_listing_each(store: Path, count: int) -> None:
+def test_many_processes_share_all_requests_except_listing(store: Path, count: int) -> None:
     assert sorted(read_by(1, "shuffled", store, "one")) == list(range(40))
     alone = asked(store / "log")
     listing = [line for line in alone if line.startswith("LIST")]
@@ -133,7 +133,7 @@ def test_processes_that_interleave_ask_for_each_piece_once(store: Path) -> None:
     assert not any(line.startswith("GET pages-") for line in asked(store / "log"))
 
 
-def test_a_process_killed_while_it_fills_leaves_what_it_had(store: Path) -> None:
+def test_killed_process_leaves_finished_pieces_in_cache(store: Path) -> None:
     cache = store / "cache"
     process = started(HANGING, store / "store", cache, store / "log")
     assert process.stdout is not None

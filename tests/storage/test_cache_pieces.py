@@ -37,7 +37,7 @@ def pieces(base: Path) -> list[str]:
     return sorted(line.split(" ", 2)[2] for line in asked(base / "log").elements() if line.startswith("GET pages-"))
 
 
-async def test_a_record_waits_for_its_piece_and_not_for_its_shard(store: CountedStorage, tmp_path: Path) -> None:
+async def test_record_waits_for_its_piece_only(store: CountedStorage, tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
         assert await dataset.get(10) == RECORDS[10]
         assert pieces(tmp_path) == [f"{8 << 20} {16 << 20}"]
@@ -52,7 +52,7 @@ async def test_a_record_waits_for_its_piece_and_not_for_its_shard(store: Counted
     assert pieces(tmp_path) == []
 
 
-async def test_a_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
+async def test_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
     for number in (0, 8, 19):
         async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
             assert await dataset.get(number) == RECORDS[number]
@@ -60,7 +60,7 @@ async def test_a_piece_that_is_there_serves_who_opens_later(store: CountedStorag
     assert len(files(tmp_path / "cache")) == 1
 
 
-async def test_a_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
+async def test_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
         path = tmp_path / "store" / dataset.manifest.shards[0].path
         data = bytearray(path.read_bytes())
@@ -141,7 +141,7 @@ async def test_every_way_of_reading_reads_the_store_once(
 
 
 @pytest.mark.parametrize("way_of_reading", READS)
-async def test_a_full_disk_is_said_once_and_the_store_is_read(
+async def test_full_cache_disk_warns_once_and_reads_store(
     way_of_reading: str,
     store: CountedStorage,
     tmp_path: Path,
@@ -165,7 +165,7 @@ async def test_a_full_disk_is_said_once_and_the_store_is_read(
 
 
 @pytest.mark.parametrize("way_of_reading", READS)
-async def test_a_cancelled_read_leaves_nothing_half_done(
+async def test_cancelled_read_leaves_nothing_half_done(
     way_of_reading: str, store: CountedStorage, tmp_path: Path, anyio_backend_name: str
 ) -> None:
     paths = await asyncrec.list_shards("pages", storage=store)
@@ -187,7 +187,7 @@ async def test_a_cancelled_read_leaves_nothing_half_done(
         assert await read(store, paths, cache) == RECORDS
 
 
-async def test_a_file_in_place_of_the_folder_is_refused_at_once(tmp_path: Path) -> None:
+async def test_file_in_place_of_cache_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")
     storage = LocalStorage(tmp_path)
     with pytest.raises(StorageError, match="cache"):
@@ -201,7 +201,7 @@ async def test_a_file_in_place_of_the_folder_is_refused_at_once(tmp_path: Path) 
             pass
 
 
-async def test_a_pipe_in_place_of_pieces_is_an_error_and_not_waited_for(store: CountedStorage, tmp_path: Path) -> None:
+async def test_pipe_in_place_of_pieces_raises_without_waiting(store: CountedStorage, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     async with asyncrec.open_dataset("pages", storage=store, cache=cache) as dataset:
         await dataset.get(0)
@@ -212,7 +212,7 @@ async def test_a_pipe_in_place_of_pieces_is_an_error_and_not_waited_for(store: C
             await dataset.get(0)
 
 
-async def test_a_file_that_another_finishes_while_it_is_opened_stays_whole(
+async def test_cache_file_finished_by_another_reader_stays_whole(
     store: CountedStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = (await asyncrec.list_shards("pages", storage=store))[:1]

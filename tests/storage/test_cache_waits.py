@@ -22,7 +22,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return virtual_backend(request.param)
 
 
-async def test_a_process_that_is_stuck_is_waited_for_no_longer_than_a_minute(tmp_path: Path) -> None:
+async def test_cache_gives_up_on_stuck_process_after_minute(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.locate(0)

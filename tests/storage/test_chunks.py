@@ -93,7 +93,7 @@ async def test_any_kind_of_buffer_counts_in_bytes() -> None:
     assert [len(chunk) for chunk in sink.chunks] == [10_000, 6]
 
 
-async def test_large_buffers_are_not_copied_and_tiny_ones_are_gathered() -> None:
+async def test_large_buffers_are_uncopied_and_tiny_ones_gathered() -> None:
     sink = Sink(1 << 20)
     chunks = ChunkWriter(sink)
     await chunks.write([bytes(100_000)] * 10)
@@ -102,7 +102,7 @@ async def test_large_buffers_are_not_copied_and_tiny_ones_are_gathered() -> None
     assert all(held is chunks._held[0] for held in chunks._held[:10])
 
 
-async def test_what_is_left_of_a_long_buffer_does_not_keep_it_alive() -> None:
+async def test_chunk_remainder_does_not_keep_long_buffer_alive() -> None:
     class Large(bytearray):
         pass
 
@@ -117,14 +117,14 @@ async def test_what_is_left_of_a_long_buffer_does_not_keep_it_alive() -> None:
     assert chunks._held_size == 300_000
 
 
-async def test_checksums_of_much_at_once_are_the_same_in_a_thread() -> None:
+async def test_large_write_checksum_in_thread_matches_crc32c() -> None:
     data = np.random.default_rng(1).bytes(5 << 20)
     chunks = ChunkWriter(Sink(8 << 20))
     await chunks.write([data[:17], data[17:]])
     assert chunks.crc32c == crc32c(data)
 
 
-async def test_flush_offers_the_tail_and_says_how_many_bytes_are_durable() -> None:
+async def test_flush_offers_tail_and_returns_durable_byte_count() -> None:
     sink = Sink(1_000)
     chunks = ChunkWriter(sink)
     assert await chunks.flush() == 0
@@ -138,7 +138,7 @@ async def test_flush_offers_the_tail_and_says_how_many_bytes_are_durable() -> No
     assert [len(chunk) for chunk in sink.chunks] == [1_000, 1_000, 1_000, 200]
 
 
-async def test_nothing_written_sends_nothing() -> None:
+async def test_empty_writes_send_no_chunks() -> None:
     sink = Sink(1_000)
     chunks = ChunkWriter(sink)
     await chunks.write([])
@@ -149,7 +149,7 @@ async def test_nothing_written_sends_nothing() -> None:
     assert (chunks.size, chunks.crc32c) == (0, 0)
 
 
-async def test_after_finish_it_is_closed() -> None:
+async def test_chunk_writer_is_closed_after_finish() -> None:
     chunks = ChunkWriter(Sink(1_000))
     await chunks.finish()
     with pytest.raises(anyio.ClosedResourceError):
@@ -158,7 +158,7 @@ async def test_after_finish_it_is_closed() -> None:
         await chunks.flush()
 
 
-async def test_after_an_error_every_call_raises_it_again() -> None:
+async def test_failed_chunk_writer_repeats_error_in_every_call() -> None:
     sink = Sink(1_000)
     chunks = ChunkWriter(sink)
     sink.fail = TransientStorageError("gone")
@@ -171,7 +171,7 @@ async def test_after_an_error_every_call_raises_it_again() -> None:
     assert sink.chunks == []
 
 
-async def test_after_a_cancellation_every_call_says_so() -> None:
+async def test_cancelled_chunk_writer_reports_cancellation_in_later_calls() -> None:
     sink = Sink(1_000)
     chunks = ChunkWriter(sink)
     with anyio.CancelScope() as scope:

@@ -19,7 +19,7 @@ from asyncrec.storage._registry import register_writer_factory
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_file_is_published_on_a_clean_exit(tmp_path: Path) -> None:
+async def test_file_is_published_on_clean_exit(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.bin"
     async with open_file(path) as file:
         await file.write(b"abc")
@@ -36,7 +36,7 @@ async def test_a_file_is_published_on_a_clean_exit(tmp_path: Path) -> None:
         await file.flush()
 
 
-async def test_on_an_exception_nothing_is(tmp_path: Path) -> None:
+async def test_exception_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         async with open_file(tmp_path / "x.bin") as file:
             await file.write(bytes(3 << 20))
@@ -65,7 +65,7 @@ async def test_directory_check_makes_local_folders(tmp_path: Path, monkeypatch: 
     assert (tmp_path / path).is_dir()
 
 
-async def test_a_file_in_the_way_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+async def test_file_in_way_of_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(StorageError, match=r"a/b: Not a directory"):
         await directory_check(tmp_path / "a" / "b")
@@ -93,7 +93,7 @@ class Asked(MemoryStorage):
 
 
 @pytest.mark.parametrize("error", [None, ObjectNotFoundError("no"), StoragePermissionError("403, as S3 says")])
-async def test_directory_check_asks_a_store_for_what_is_not_there(
+async def test_directory_check_asks_store_for_missing_key(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     monkeypatch.setattr(registry, "registered", {})
@@ -105,7 +105,7 @@ async def test_directory_check_asks_a_store_for_what_is_not_there(
     assert asked.keys[1].startswith(".asyncrec-")
 
 
-async def test_a_store_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_that_cannot_be_reached_is_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registered", {})
     asked = Asked(TransientStorageError("no route"))
     register_writer_factory("asked", StorageFactory("asked", ("asked",), asked.factory))

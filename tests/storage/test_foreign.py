@@ -101,7 +101,7 @@ PATHS = ["foo:bar.rec", "foo://bar", "foo://a/b c%20?#/x.rec", "foo:/abs/x", "fo
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("factory", [Factory(File), AsyncFactory(AsyncFile)])
-async def test_it_gets_the_path_as_given_and_the_bytes_in_order(path: str, factory: Factory) -> None:
+async def test_factory_gets_given_path_and_ordered_bytes(path: str, factory: Factory) -> None:
     factory.log.clear()
     register_writer_factory("foo", factory)
     await directory_check(path)
@@ -111,7 +111,7 @@ async def test_it_gets_the_path_as_given_and_the_bytes_in_order(path: str, facto
     assert factory.log == [f"check {path}", f"open {path}", b"onetwo", "close"]
 
 
-async def test_a_synchronous_file_is_used_in_worker_threads() -> None:
+async def test_synchronous_file_is_used_in_worker_threads() -> None:
     factory = Factory()
     made: list[File] = []
 
@@ -130,7 +130,7 @@ async def test_a_synchronous_file_is_used_in_worker_threads() -> None:
     ("file", "last"), [(File, "open foo:x"), (Abortable, "abort"), (Discardable, "discard"), (AsyncFile, "abort")]
 )
 @pytest.mark.parametrize("how", ["error", "cancellation"])
-async def test_after_an_exception_it_is_aborted_or_never_closed(file: type[Any], last: str, how: str) -> None:
+async def test_foreign_file_is_never_closed_after_exception(file: type[Any], last: str, how: str) -> None:
     factory = Factory(file)
     register_writer_factory("foo", factory)
     with anyio.CancelScope() as scope:
@@ -145,7 +145,7 @@ async def test_after_an_exception_it_is_aborted_or_never_closed(file: type[Any],
     assert "close" not in factory.log
 
 
-async def test_an_abort_that_fails_does_not_hide_the_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_abort_that_fails_does_not_hide_error(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Abortable):
         def abort(self) -> None:
             raise RuntimeError("abort failed")
@@ -157,7 +157,7 @@ async def test_an_abort_that_fails_does_not_hide_the_error(caplog: pytest.LogCap
     assert [(record.levelno, record.name) for record in caplog.records] == [(logging.WARNING, "asyncrec.storage")]
 
 
-async def test_an_error_inside_the_factory_reaches_the_caller_as_it_is() -> None:
+async def test_factory_error_reaches_caller_unchanged() -> None:
     error = KeyError("inside")
     register_writer_factory("foo", Factory(error=error))
     with pytest.raises(KeyError) as caught:
@@ -166,7 +166,7 @@ async def test_an_error_inside_the_factory_reaches_the_caller_as_it_is() -> None
     assert caught.value is error
 
 
-async def test_an_error_of_write_aborts_even_when_the_body_swallows_it() -> None:
+async def test_write_error_aborts_file_even_after_being_swallowed() -> None:
     class Full(Abortable):
         def write(self, data: bytes) -> None:
             raise RuntimeError("full")
@@ -184,7 +184,7 @@ async def test_an_error_of_write_aborts_even_when_the_body_swallows_it() -> None
     assert factory.log == ["open foo:x", "abort"]
 
 
-async def test_a_flush_writes_the_tail_once() -> None:
+async def test_flush_writes_tail_once() -> None:
     factory = Factory(Flushable)
     register_writer_factory("foo", factory)
     async with open_file("foo:x") as file:
@@ -200,14 +200,14 @@ async def test_a_flush_writes_the_tail_once() -> None:
     assert written == b"abcdefg"
 
 
-async def test_without_a_flush_nothing_is_durable_before_the_end() -> None:
+async def test_file_without_flush_method_reports_no_durable_bytes() -> None:
     register_writer_factory("foo", Factory())
     async with open_file("foo:x") as file:
         await file.write(b"abc")
         assert await file.flush() == 0
 
 
-async def test_a_file_that_takes_less_gets_the_rest_again() -> None:
+async def test_file_that_takes_less_gets_rest_again() -> None:
     class Short(File):
         def write(self, data: bytes) -> int:  # type: ignore[override]  # as raw files do
             self.log.append(data[:2])
@@ -221,7 +221,7 @@ async def test_a_file_that_takes_less_gets_the_rest_again() -> None:
     assert factory.log[1:] == [b"ab", b"cd", b"e", "close"]
 
 
-async def test_it_only_writes() -> None:
+async def test_registered_factory_supports_only_writing() -> None:
     register_writer_factory("foo", Factory())
     async with open_storage("foo://bucket") as storage:
         assert storage.root == "foo://bucket"
@@ -233,7 +233,7 @@ async def test_it_only_writes() -> None:
                 await operation("x")
 
 
-async def test_it_takes_no_options() -> None:
+async def test_registered_factory_refuses_options() -> None:
     register_writer_factory("foo", Factory())
     with pytest.raises(TypeError, match="region"):
         async with open_file("foo:x", storage_options={"region": 1}):

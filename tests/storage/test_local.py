@@ -101,7 +101,7 @@ async def write(storage: LocalStorage, key: str, data: bytes, *, exclusive: bool
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
-async def test_every_call_failing_in_turn_leaves_the_older_object_or_nothing(
+async def test_failing_calls_leave_older_object_or_no_trace(
     tmp_path: Path, exclusive: bool, older: bool, code: int
 ) -> None:
     """The error reaches the caller, typed and naming the path; no unfinished file and no descriptor is left."""
@@ -160,7 +160,7 @@ async def test_every_call_failing_in_turn_leaves_the_older_object_or_nothing(
         ("writev", errno.EFBIG, StorageError, "smaller shards"),
     ],
 )
-async def test_an_error_of_writing_says_what_to_do(
+async def test_error_of_writing_says_what_to_do(
     tmp_path: Path, function: str, code: int, kind: type[StorageError], says: str
 ) -> None:
     storage = LocalStorage(tmp_path / "new", system=System(on(function, code)))
@@ -181,7 +181,7 @@ async def test_an_error_of_writing_says_what_to_do(
     ],
 )
 @pytest.mark.parametrize(("in_memory", "size"), [(False, 2 << 20), (True, 2 << 20), (True, 1000)])
-async def test_an_error_of_reading_names_the_file(
+async def test_error_of_reading_names_file(
     tmp_path: Path,
     lives_in_memory: Callable[[bool], None],
     function: str,
@@ -201,14 +201,14 @@ async def test_an_error_of_reading_names_the_file(
 
 
 @pytest.mark.parametrize("operation", ["head", "delete"])
-async def test_no_permission(tmp_path: Path, operation: str) -> None:
+async def test_permission_error_names_path(tmp_path: Path, operation: str) -> None:
     (tmp_path / "x").write_bytes(b"")
     storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.EACCES))
     with pytest.raises(StoragePermissionError, match=f"{tmp_path}/x"):
         await getattr(storage, operation)("x")
 
 
-async def test_listing_a_folder_that_cannot_be_read_is_an_error_that_names_it(
+async def test_unreadable_folder_listing_raises_error_naming_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str) -> None:
@@ -231,7 +231,7 @@ async def test_short_writes_and_reads_are_completed(tmp_path: Path) -> None:
         assert await receive_all(source) == data[3 << 20 :]
 
 
-async def test_a_file_that_is_not_as_long_as_what_was_sent_is_not_published(tmp_path: Path) -> None:
+async def test_file_of_wrong_length_is_not_published(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(IntegrityError, match=r"4 bytes were written, but the file has 2"):
         async with storage.open_sink("x") as sink:
@@ -241,7 +241,7 @@ async def test_a_file_that_is_not_as_long_as_what_was_sent_is_not_published(tmp_
     assert names(tmp_path) == []
 
 
-async def test_a_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
+async def test_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.ENOSPC if name == "writev" else None))
     with pytest.raises(StorageError, match="not published"):
         async with storage.open_sink("x") as sink:
@@ -262,7 +262,7 @@ async def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
 # Publishing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_order_of_publishing_is_the_one_that_survives_a_crash(tmp_path: Path) -> None:
+async def test_publishing_call_order_survives_a_crash(tmp_path: Path) -> None:
     system = System()
     storage = LocalStorage(tmp_path, system=system)
     await storage.put("a/b/x", b"data")
@@ -278,9 +278,7 @@ async def test_the_order_of_publishing_is_the_one_that_survives_a_crash(tmp_path
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
-async def test_where_there_are_no_hard_links_exclusive_writers_still_exclude_each_other(
-    tmp_path: Path, code: int
-) -> None:
+async def test_exclusive_writers_exclude_each_other_without_hard_links(tmp_path: Path, code: int) -> None:
     storage = LocalStorage(tmp_path, system=System(on("link", code)))
     outcome: list[str] = []
 
@@ -299,7 +297,7 @@ async def test_where_there_are_no_hard_links_exclusive_writers_still_exclude_eac
     assert names(tmp_path) == ["x"]
 
 
-async def test_a_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
+async def test_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
     class NoFolderSync(System):
         def __getattr__(self, name: str) -> Any:
             if name == "fsync":
@@ -315,7 +313,7 @@ async def test_a_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a/x"]
 
 
-async def test_a_folder_that_could_not_be_made_durable_is_not_left(tmp_path: Path) -> None:
+async def test_folder_that_failed_to_sync_is_removed(tmp_path: Path) -> None:
     """Else the next object below it would take it for durable."""
     storage = LocalStorage(tmp_path, system=System(on("fsync", errno.EIO)))
     with pytest.raises(StorageError, match="the disk reported a failure"):
@@ -323,7 +321,7 @@ async def test_a_folder_that_could_not_be_made_durable_is_not_left(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_link_in_the_place_of_the_object_is_replaced(tmp_path: Path) -> None:
+async def test_symlink_in_place_of_object_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"mine")
     os.symlink("target", tmp_path / "x")
     await LocalStorage(tmp_path).put("x", b"data")
@@ -331,7 +329,7 @@ async def test_a_link_in_the_place_of_the_object_is_replaced(tmp_path: Path) -> 
     assert (tmp_path / "x").read_bytes() == b"data"
 
 
-async def test_a_name_of_255_bytes_fits_and_one_more_is_an_error_at_once(tmp_path: Path) -> None:
+async def test_name_of_255_bytes_fits_and_longer_is_refused(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     key = "é" * 127 + "x"
     await storage.put(key, b"data")
@@ -351,7 +349,7 @@ def test_names_of_unfinished_files_fit_and_differ() -> None:
 # Flush, and what is kept ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_flush_acknowledged_is_kept_after_an_exception(tmp_path: Path) -> None:
+async def test_acknowledged_flush_survives_exception(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, chunk_size=1_000)
     data = content(5_700)
     with pytest.raises(KeyError):
@@ -375,7 +373,7 @@ async def test_what_a_flush_acknowledged_is_kept_after_an_exception(tmp_path: Pa
     assert names(tmp_path) == []
 
 
-async def test_what_a_flush_acknowledged_is_kept_when_a_later_write_fails(tmp_path: Path) -> None:
+async def test_acknowledged_flush_survives_failed_later_write(tmp_path: Path) -> None:
     system = System()
     storage = LocalStorage(tmp_path, chunk_size=1_000, system=system)
     data = content(3_000)
@@ -388,7 +386,7 @@ async def test_what_a_flush_acknowledged_is_kept_when_a_later_write_fails(tmp_pa
     assert (tmp_path / name).read_bytes() == data[:600]
 
 
-async def test_an_empty_flush_makes_no_file(tmp_path: Path) -> None:
+async def test_empty_flush_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         async with LocalStorage(tmp_path).open_sink("x") as sink:
             assert await sink.flush([]) == 0
@@ -396,7 +394,7 @@ async def test_an_empty_flush_makes_no_file(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-async def test_a_flush_makes_the_unfinished_file_durable_with_its_name(tmp_path: Path) -> None:
+async def test_flush_syncs_unfinished_file_and_its_name(tmp_path: Path) -> None:
     system = System()
     async with LocalStorage(tmp_path, system=system).open_sink("x") as sink:
         assert await sink.flush([b"ab", b"cd"]) == 4
@@ -408,7 +406,7 @@ async def test_a_flush_makes_the_unfinished_file_durable_with_its_name(tmp_path:
     assert (tmp_path / "x").read_bytes() == b"abcdefg"
 
 
-async def test_only_unfinished_files_are_removed_as_such(tmp_path: Path) -> None:
+async def test_remove_unfinished_refuses_finished_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(ValueError, match="is not an unfinished upload"):
         await storage.remove_unfinished(await storage.put("x", b"data"))
@@ -421,9 +419,7 @@ async def test_only_unfinished_files_are_removed_as_such(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncio_cancellation_at_any_moment_leaves_the_whole_object_or_nothing(
-    anyio_backend: str, tmp_path: Path
-) -> None:
+async def test_asyncio_cancellation_leaves_whole_object_or_no_trace(anyio_backend: str, tmp_path: Path) -> None:
     """``task.cancel()`` before each of the system's calls: it goes through anyio's shields."""
     data = content(250_000)
     descriptors = open_files()
@@ -472,7 +468,7 @@ async def test_warm_blocks_are_read_without_a_thread(tmp_path: Path) -> None:
         assert system.calls.count("preadv") == 1 + 12  # the first asks whether there is such an operation
 
 
-async def test_whoever_has_many_sinks_has_them_hold_less(tmp_path: Path) -> None:
+async def test_sink_chunk_size_is_reduced_on_request(tmp_path: Path) -> None:
     async with LocalStorage(tmp_path).open_sink("x") as sink:
         usual = sink.chunk_size
         sink.hold_at_most(usual + 1)
@@ -485,7 +481,7 @@ async def test_whoever_has_many_sinks_has_them_hold_less(tmp_path: Path) -> None
     assert (tmp_path / "x").stat().st_size == sink.chunk_size
 
 
-async def test_a_filesystem_in_memory_is_written_and_read_without_a_thread(
+async def test_file_in_memory_is_accessed_without_thread(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:
     """Once the file is open: that, publishing it, and chunks too large for the loop are a thread's."""
@@ -506,7 +502,7 @@ async def test_a_filesystem_in_memory_is_written_and_read_without_a_thread(
     assert (tmp_path / "x").read_bytes() == data + data
 
 
-async def test_of_many_files_in_memory_one_is_written_in_a_turn_of_the_loop(
+async def test_files_in_memory_are_written_one_per_loop_turn(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:
     """All of theirs together would hold the loop for as many times as long."""
@@ -579,9 +575,7 @@ async def test_every_way_of_reading_gives_the_same_bytes(
         assert asked == 1
 
 
-async def test_a_source_that_reads_in_threads_holds_a_bounded_number_of_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threaded_source_holds_bounded_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_source, "_NOWAIT", 0)
     system = System()
     (tmp_path / "x").write_bytes(bytes(8 << 20))
@@ -593,7 +587,7 @@ async def test_a_source_that_reads_in_threads_holds_a_bounded_number_of_blocks(
     assert held[0] == 0  # who reads one block pays for one
 
 
-async def test_a_file_that_grows_is_read_to_the_size_found_on_opening(tmp_path: Path) -> None:
+async def test_growing_file_is_read_to_size_at_opening(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     async with LocalStorage(tmp_path).open_source("x") as source:
@@ -604,7 +598,7 @@ async def test_a_file_that_grows_is_read_to_the_size_found_on_opening(tmp_path: 
 
 
 @pytest.mark.parametrize("size", [100, 1 << 20, 4 << 20])
-async def test_a_file_cut_while_it_is_read_is_a_changed_object(tmp_path: Path, size: int) -> None:
+async def test_file_truncated_during_reading_is_changed_object(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(bytes(5_000))
     async with LocalStorage(tmp_path).open_source("x") as source:
@@ -614,7 +608,7 @@ async def test_a_file_cut_while_it_is_read_is_a_changed_object(tmp_path: Path, s
             await receive_all(source, size)
 
 
-async def test_one_changed_in_place_is_refused_under_its_old_etag(tmp_path: Path) -> None:
+async def test_file_changed_in_place_fails_old_etag(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     info = await storage.put("x", b"data")
     os.utime(tmp_path / "x", ns=(1, 1))
@@ -642,7 +636,7 @@ async def test_arguments_that_cannot_be_are_value_errors(tmp_path: Path) -> None
 # Odd files -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_no_regular_file_is_no_object(tmp_path: Path) -> None:
+async def test_irregular_file_is_not_an_object(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     os.symlink("nowhere", tmp_path / "dangling")
@@ -674,14 +668,14 @@ async def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
     assert [info.key async for info in storage.list_objects("a/b/")] == []
 
 
-async def test_a_name_that_is_not_utf_8_is_listed_and_read(tmp_path: Path) -> None:
+async def test_file_name_outside_utf_8_is_listed_and_read(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"a\xff")).write_bytes(b"odd")
     storage = LocalStorage(tmp_path)
     (info,) = [info async for info in storage.list_objects()]
     assert await storage.get(info.key) == b"odd"
 
 
-async def test_a_root_that_is_not_there_is_empty_and_is_made_by_writing(tmp_path: Path) -> None:
+async def test_missing_root_is_created_by_writing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "not" / "yet")
     assert [info async for info in storage.list_objects()] == []
     assert not (tmp_path / "not").exists()
@@ -689,9 +683,7 @@ async def test_a_root_that_is_not_there_is_empty_and_is_made_by_writing(tmp_path
     assert names(tmp_path) == ["not/yet/x"]
 
 
-async def test_a_relative_root_stays_where_it_was_and_is_shown_as_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_relative_root_survives_change_of_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     storage = LocalStorage("data")
     (tmp_path / "other").mkdir()
@@ -703,7 +695,7 @@ async def test_a_relative_root_stays_where_it_was_and_is_shown_as_given(
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_storage_may_be_made_before_the_loop_runs_and_outlive_it(tmp_path: Path, backend: str) -> None:
+def test_storage_may_predate_and_outlive_event_loop(tmp_path: Path, backend: str) -> None:
     storage = LocalStorage(tmp_path)
     for n in range(2):
         anyio.run(storage.put, f"{n}", b"data", backend=backend)
@@ -714,7 +706,7 @@ def test_a_storage_may_be_made_before_the_loop_runs_and_outlive_it(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_a_thousand_small_objects(tmp_path: Path) -> None:
+async def test_thousand_small_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     descriptors = open_files()
 
@@ -753,7 +745,7 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize(("mask", "published"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600), (0, 0o666)])
-async def test_an_unfinished_file_is_its_users_alone_and_an_object_is_as_the_umask_says(
+async def test_unfinished_file_is_private_and_object_follows_umask(
     tmp_path: Path, umask: Callable[[int], int], mask: int, published: int, exclusive: bool
 ) -> None:
     umask(mask)
@@ -768,9 +760,7 @@ async def test_an_unfinished_file_is_its_users_alone_and_an_object_is_as_the_uma
 
 
 @pytest.mark.parametrize("fault", ["replace", "fsync", "fchmod"])
-async def test_what_is_kept_of_an_object_that_was_not_published_is_its_users_alone(
-    tmp_path: Path, umask: Callable[[int], int], fault: str
-) -> None:
+async def test_unpublished_remainder_stays_private(tmp_path: Path, umask: Callable[[int], int], fault: str) -> None:
     system = System()
     storage = LocalStorage(tmp_path, system=system)
     with pytest.raises(StorageError):
@@ -788,9 +778,7 @@ async def test_what_is_kept_of_an_object_that_was_not_published_is_its_users_alo
     assert (partial.name.endswith(".partial"), mode(partial)) == (True, 0o600)
 
 
-async def test_nobody_could_have_opened_what_is_written_while_its_mode_was_found_out(
-    tmp_path: Path, umask: Callable[[int], int]
-) -> None:
+async def test_early_opened_partial_file_receives_no_data(tmp_path: Path, umask: Callable[[int], int]) -> None:
     inodes: list[int] = []
     system = System()
 
@@ -818,7 +806,7 @@ async def test_nobody_could_have_opened_what_is_written_while_its_mode_was_found
             os.close(spy)
 
 
-async def test_the_objects_of_a_private_folder_are_its_users_alone(tmp_path: Path, umask: Callable[[int], int]) -> None:
+async def test_objects_of_private_folder_are_private(tmp_path: Path, umask: Callable[[int], int]) -> None:
     storage = LocalStorage(tmp_path)
     storage.private = True
     await storage.put("x", b"data")
@@ -827,9 +815,7 @@ async def test_the_objects_of_a_private_folder_are_its_users_alone(tmp_path: Pat
     assert [mode(tmp_path / name) for name in ("x", "y")] == [0o600, 0o600]
 
 
-async def test_a_folder_may_be_made_for_its_user_alone_and_one_that_is_there_keeps_its_mode(
-    tmp_path: Path, umask: Callable[[int], int]
-) -> None:
+async def test_existing_folder_keeps_mode_unlike_new_one(tmp_path: Path, umask: Callable[[int], int]) -> None:
     disk = LocalStorage(tmp_path).disk
     disk.make_folder(str(tmp_path / "a" / "b"), 0o700)
     assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o755, 0o700]
@@ -837,7 +823,7 @@ async def test_a_folder_may_be_made_for_its_user_alone_and_one_that_is_there_kee
     assert mode(tmp_path / "a") == 0o755
 
 
-async def test_the_time_of_an_object_is_that_of_its_file(tmp_path: Path) -> None:
+async def test_object_modification_time_equals_file_time(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"data")
     os.utime(tmp_path / "key", ns=(0, 1_700_000_000_123_456_000))
     modified = (await LocalStorage(tmp_path).head("key")).modified

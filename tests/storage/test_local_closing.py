@@ -49,7 +49,7 @@ class System:
     [(True, False, True), (True, True, False), (False, False, False)],
     ids=["that is there", "that was removed, whose content it frees", "of a server that is told"],
 )
-async def test_a_source_closes_on_the_loop_only_a_file(
+async def test_source_closes_on_loop_only_file(
     tmp_path: Path, asked: bool, removed: bool, on_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x").write_bytes(b"content")
@@ -64,9 +64,7 @@ async def test_a_source_closes_on_the_loop_only_a_file(
     assert [closer == threading.get_ident() for closer in system.closed_by] == [on_loop]
 
 
-async def test_a_file_of_which_the_system_says_nothing_any_more_is_not_closed_on_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stale_file_is_not_closed_on_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x").write_bytes(b"content")
     system = System(asked=True)
     storage = LocalStorage(tmp_path, system=system)
@@ -76,7 +74,7 @@ async def test_a_file_of_which_the_system_says_nothing_any_more_is_not_closed_on
     assert [closer == threading.get_ident() for closer in system.closed_by] == [False]
 
 
-async def test_a_process_without_standard_input_closes_its_files_as_well(tmp_path: Path) -> None:
+async def test_files_with_descriptor_zero_are_closed_too(tmp_path: Path) -> None:
     """The first file that it opens has the number 0."""
     (tmp_path / "x").write_bytes(b"content")
     storage = LocalStorage(tmp_path)

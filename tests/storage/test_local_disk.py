@@ -53,12 +53,12 @@ def refused(path: Path, text: str, flags: int = LOCK | os.O_TRUNC, **kwargs: Any
     return caught.value
 
 
-def test_it_makes_a_file_that_only_its_user_reads(tmp_path: Path) -> None:
+def test_open_own_creates_file_only_user_reads(tmp_path: Path) -> None:
     os.close(open_own(str(tmp_path / "lock"), LOCK))
     assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
-def test_the_mode_is_the_callers_choice(tmp_path: Path) -> None:
+def test_mode_is_callers_choice(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         os.close(open_own(str(tmp_path / "lock"), LOCK, 0o666))
@@ -67,7 +67,7 @@ def test_the_mode_is_the_callers_choice(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o644
 
 
-def test_ones_own_is_opened_as_it_is_and_cut_when_asked(victim: Path) -> None:
+def test_own_file_is_truncated_only_on_request(victim: Path) -> None:
     fd = open_own(str(victim), LOCK)
     assert os.read(fd, 100) == b"precious"
     os.close(fd)
@@ -76,30 +76,30 @@ def test_ones_own_is_opened_as_it_is_and_cut_when_asked(victim: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK, LOCK | os.O_TRUNC])
-def test_a_symbolic_link_is_refused_and_what_it_names_left_alone(tmp_path: Path, victim: Path, flags: int) -> None:
+def test_symbolic_link_is_refused_and_target_left_alone(tmp_path: Path, victim: Path, flags: int) -> None:
     (tmp_path / "lock").symlink_to(victim)
     assert refused(tmp_path / "lock", "it is a symbolic link", flags).errno == errno.ELOOP
     assert victim.read_bytes() == b"precious"
 
 
-def test_nothing_is_made_where_a_dangling_link_leads(tmp_path: Path) -> None:
+def test_dangling_link_is_refused_without_creating_target(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "made")
     refused(tmp_path / "lock", "it is a symbolic link")
     assert not (tmp_path / "made").exists()
 
 
-def test_links_in_a_circle_above_it_are_not_taken_for_its_own(tmp_path: Path) -> None:
+def test_circular_links_above_file_raise_distinct_error(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path / "round")
     refused(tmp_path / "round" / "lock", "lock: Too many levels of symbolic links; the symbolic links form a loop")
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK | os.O_TRUNC])
-def test_a_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
+def test_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
     os.mkfifo(tmp_path / "lock")
     refused(tmp_path / "lock", "not a regular file", flags)
 
 
-def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # its address is limited in length
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("lock")
@@ -107,26 +107,24 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "not a regular file"), (LOCK, "a file|folder|directory")])
-def test_a_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
+def test_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
     refused(tmp_path, text, flags)
 
 
-def test_a_second_name_of_another_file_is_refused_before_it_is_cut(tmp_path: Path, victim: Path) -> None:
+def test_hard_linked_file_is_refused_before_truncation(tmp_path: Path, victim: Path) -> None:
     os.link(victim, tmp_path / "lock")
     refused(tmp_path / "lock", "lock: it has another hard link; asyncrec trusts only a regular file that this user")
     assert victim.read_bytes() == b"precious"
     os.close(open_own(str(tmp_path / "lock"), os.O_RDONLY, linked=True))
 
 
-def test_another_users_file_is_refused_before_it_is_cut_and_says_whose_it_is(victim: Path) -> None:
+def test_file_of_another_user_is_refused_naming_owner(victim: Path) -> None:
     error = refused(victim, f"belongs to user {os.geteuid() + 1}", system=OwnedBy(os.geteuid() + 1))
     assert isinstance(error, StoragePermissionError)
     assert victim.read_bytes() == b"precious"
 
 
-def test_a_lock_that_users_share_may_be_anyones_and_is_a_regular_file_all_the_same(
-    tmp_path: Path, victim: Path
-) -> None:
+def test_shared_lock_accepts_any_owner_but_no_link(tmp_path: Path, victim: Path) -> None:
     os.close(open_own(str(victim), os.O_RDWR, anyones=True, system=OwnedBy(os.geteuid() + 1)))
     (tmp_path / "lock").symlink_to(victim)
     refused(tmp_path / "lock", "it is a symbolic link", anyones=True)
@@ -137,7 +135,7 @@ def test_roots_file_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) ->
     os.close(open_own(str(victim), os.O_RDONLY, system=OwnedBy(0)))
 
 
-def test_one_that_is_missing_is_an_object_that_is_not_found(tmp_path: Path) -> None:
+def test_missing_own_file_raises_object_not_found(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         open_own(str(tmp_path / "lock"), os.O_RDWR)
 
@@ -152,6 +150,6 @@ def test_one_that_was_removed_meanwhile_is_not_found(victim: Path) -> None:
         open_own(str(victim), os.O_RDWR, system=Removing(os.geteuid()))
 
 
-def test_one_that_is_to_be_made_exclusively_and_is_there_exists(victim: Path) -> None:
+def test_exclusive_creation_of_existing_file_raises_object_exists(victim: Path) -> None:
     with pytest.raises(ObjectExistsError):
         open_own(str(victim), LOCK | os.O_EXCL)

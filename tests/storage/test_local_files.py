@@ -134,7 +134,7 @@ class TestOtherFiles(StorageConformance):
         ("test_what_was_flushed_survives_its_writer", ForgetsWhatOthersMake),
     ],
 )
-async def test_a_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
+async def test_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
     suite = type("Suite", (TestOtherFiles,), {"storage": broken, "__test__": False, "folder": tmp_path})()
     with pytest.raises((AssertionError, OSError, AsyncRecError)):
         await getattr(suite, case)()
@@ -165,7 +165,7 @@ def flush_and_be_killed(folder: Path) -> None:
         child.send_signal(signal.SIGKILL)
 
 
-async def test_the_next_writer_commits_what_a_killed_one_had_flushed(tmp_path: Path) -> None:
+async def test_next_writer_commits_flushed_records_of_killed_one(tmp_path: Path) -> None:
     flush_and_be_killed(tmp_path)
     storage = OtherFiles(tmp_path)
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, on_duplicate="skip") as writer:
@@ -177,7 +177,7 @@ async def test_the_next_writer_commits_what_a_killed_one_had_flushed(tmp_path: P
     assert [path.name for path in tmp_path.rglob("*.partial")] == []
 
 
-def test_a_part_of_such_a_storage_is_a_part_of_the_folder(tmp_path: Path) -> None:
+def test_prefixed_local_files_storage_is_not_local_files(tmp_path: Path) -> None:
     assert isinstance(OtherFiles(tmp_path), LocalFiles)
     assert not isinstance(LocalStorage(tmp_path), LocalFiles)
     assert not isinstance(PrefixedStorage(OtherFiles(tmp_path), "a"), LocalFiles)

@@ -39,7 +39,7 @@ class System:
         os.fsync(fd)
 
 
-async def test_what_was_flushed_once_is_not_written_again_by_the_next_flush(tmp_path: Path) -> None:
+async def test_flushed_bytes_are_not_rewritten_by_next_flush(tmp_path: Path) -> None:
     system = System()
     data = content(100)
     async with LocalStorage(tmp_path, chunk_size=1_000, system=system).open_sink("x") as sink:
@@ -52,7 +52,7 @@ async def test_what_was_flushed_once_is_not_written_again_by_the_next_flush(tmp_
     assert (tmp_path / "x").read_bytes() == data
 
 
-async def test_a_new_object_whose_name_may_not_survive_is_not_left_and_what_was_flushed_is(tmp_path: Path) -> None:
+async def test_undurable_new_object_is_removed_but_flush_kept(tmp_path: Path) -> None:
     """An error says that nothing was published; and what a flush acknowledged is there to be recovered."""
     system = System()
     storage = LocalStorage(tmp_path, system=system)
@@ -69,7 +69,7 @@ async def test_a_new_object_whose_name_may_not_survive_is_not_left_and_what_was_
     assert (tmp_path / unfinished.key).stat().st_mode & 0o777 == 0o600
 
 
-async def test_an_unfinished_file_with_two_names_is_removed_by_one_of_them(tmp_path: Path) -> None:
+async def test_removing_unfinished_file_keeps_its_second_name(tmp_path: Path) -> None:
     """As a power cut leaves one that was published exclusively."""
     storage = LocalStorage(tmp_path)
     (tmp_path / ".x.w.partial").write_bytes(b"data")
@@ -79,9 +79,7 @@ async def test_an_unfinished_file_with_two_names_is_removed_by_one_of_them(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-async def test_where_the_filesystem_has_no_locks_objects_are_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_objects_are_written_on_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that somebody asked for is an error there."""
 
     def flock(fd: int, how: int) -> None:
@@ -99,7 +97,7 @@ async def test_where_the_filesystem_has_no_locks_objects_are_written_all_the_sam
         os.fstat(fd)
 
 
-def test_what_is_given_up_can_be_locked_by_another_while_the_file_is_still_open(tmp_path: Path) -> None:
+def test_unlocked_file_is_lockable_while_still_open(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with open(tmp_path / "x") as one, open(tmp_path / "x") as other:
         fcntl.flock(one, fcntl.LOCK_EX)
@@ -107,7 +105,7 @@ def test_what_is_given_up_can_be_locked_by_another_while_the_file_is_still_open(
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-async def test_only_what_a_writer_has_beside_its_objects_is_sent_in_small_chunks(tmp_path: Path) -> None:
+async def test_writer_sidecars_alone_use_small_chunks(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, chunk_size=4 * BESIDE_CHUNK)
     sizes = [
         each.open_sink(key).chunk_size  # type: ignore[attr-defined]  # a sink of this backend is its own context
@@ -117,9 +115,7 @@ async def test_only_what_a_writer_has_beside_its_objects_is_sent_in_small_chunks
     assert sizes == [4 * BESIDE_CHUNK, 4 * BESIDE_CHUNK, BESIDE_CHUNK, 4 * BESIDE_CHUNK]
 
 
-async def test_a_folder_is_no_object_to_delete_however_the_system_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_deleting_folder_is_ignored_on_any_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS has one error for a folder and for what may not be removed."""
 
     class Mac(System):
@@ -135,7 +131,7 @@ async def test_a_folder_is_no_object_to_delete_however_the_system_says_so(
 
 
 @pytest.mark.parametrize("prefix", ["a//", "/", "./", "a/./", "../", "a/../", "\0", "a\0/"])
-async def test_a_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
+async def test_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").touch()
     (tmp_path / "y").touch()
@@ -143,14 +139,14 @@ async def test_a_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: st
     assert [info.key async for info in LocalStorage(tmp_path).list_objects(prefix)] == []
 
 
-def test_advice_is_given_where_something_is_wrong_and_not_where_nothing_is_there() -> None:
+def test_advice_is_omitted_for_missing_objects() -> None:
     below_a_file = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     assert str(local_error(below_a_file, "looking up", "a/b")) == f"looking up a/b: {os.strerror(errno.ENOTDIR)}"
     assert "choose another key" in str(local_error(below_a_file, "writing", "a/b"))
 
 
 @pytest.mark.parametrize("memory", [True, False])
-async def test_who_asks_is_told_how_much_each_chunk_put_into_the_file(
+async def test_sink_reports_bytes_each_chunk_added_to_file(
     tmp_path: Path, memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LocalStorage(tmp_path)
@@ -165,7 +161,7 @@ async def test_who_asks_is_told_how_much_each_chunk_put_into_the_file(
     assert told == [6, 10_000, 0]
 
 
-def test_without_hard_links_a_name_that_was_taken_meanwhile_is_not_taken_again(tmp_path: Path) -> None:
+def test_taken_name_is_not_overwritten_without_hard_links(tmp_path: Path) -> None:
     class NoLinks(System):
         def link(self, old: str, new: str) -> None:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -181,7 +177,7 @@ def test_without_hard_links_a_name_that_was_taken_meanwhile_is_not_taken_again(t
 
 
 @pytest.mark.parametrize("keep", [True, False])
-async def test_what_a_writer_has_flushed_is_kept_only_where_that_promises_anything(tmp_path: Path, keep: bool) -> None:
+async def test_flushed_file_is_kept_only_under_promise(tmp_path: Path, keep: bool) -> None:
     storage = LocalStorage(tmp_path).owned_by("w", keep=keep)
     assert storage.flush_level == ("spooled" if keep else "buffered")
     with pytest.raises(KeyError):

@@ -31,7 +31,7 @@ def opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT)
 
 
-def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+def test_second_lock_owner_is_refused_naming_first(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"4242\n")
     lock = FileLock(opened(path), str(path))
@@ -44,7 +44,7 @@ def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     FileLock(opened(path), str(path)).release()
 
 
-def test_it_dies_with_its_owner_whatever_a_forked_child_does(tmp_path: Path) -> None:
+def test_lock_dies_with_owner_despite_forked_child(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdin=subprocess.PIPE) as process:
@@ -52,14 +52,14 @@ def test_it_dies_with_its_owner_whatever_a_forked_child_does(tmp_path: Path) -> 
         FileLock(opened(path), str(path)).release()
 
 
-def test_one_that_nobody_has_got_is_given_up(tmp_path: Path) -> None:
+def test_unreferenced_lock_is_released(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     FileLock(opened(path), str(path))
     gc.collect()
     FileLock(opened(path), str(path)).release()
 
 
-def test_who_has_it_is_read_from_the_file_that_was_opened_and_not_from_its_name(tmp_path: Path) -> None:
+def test_lock_owner_is_read_from_opened_file(tmp_path: Path) -> None:
     """Somebody may put a pipe there, on which reading would wait."""
     path = tmp_path / "lock"
     path.write_bytes(b"4242\n")

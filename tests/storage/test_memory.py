@@ -47,6 +47,6 @@ async def test_storages_of_one_name_share_their_objects() -> None:
     assert [info.key async for info in MemoryStorage().list_objects()] == []
 
 
-async def test_a_chunk_size_is_a_positive_number() -> None:
+async def test_chunk_size_is_positive_number() -> None:
     with pytest.raises(ValueError, match="chunk_size"):
         MemoryStorage(chunk_size=0)

@@ -14,7 +14,7 @@ from asyncrec.storage._local import mounts
     ("filesystem", "swaps", "expected"),
     [("tmpfs", False, True), ("tmpfs", True, False), ("ramfs", True, True), ("ext4", False, False), ("", False, False)],
 )
-def test_a_tmpfs_is_in_memory_unless_its_pages_may_be_swapped_out(
+def test_tmpfs_is_in_memory_unless_swappable(
     filesystem: str, swaps: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mounts, "_filesystem", lambda device: filesystem)
@@ -22,7 +22,7 @@ def test_a_tmpfs_is_in_memory_unless_its_pages_may_be_swapped_out(
     assert mounts.is_in_memory(0) is expected
 
 
-def test_what_the_system_says_of_a_device_that_it_does_not_know_is_no() -> None:
+def test_unknown_device_is_not_in_memory() -> None:
     assert mounts.is_in_memory(os.makedev(0xFFF, 0xFFFFF)) is False
 
 
@@ -44,7 +44,7 @@ _HEADING = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
         ((0, 26), _HEADING, False),
     ],
 )
-def test_the_systems_tables_are_read_as_linux_writes_them(
+def test_systems_tables_are_read_as_linux_writes_them(
     device: tuple[int, int], swaps: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of swaps has a heading; a system that has none is taken to swap."""
@@ -60,6 +60,6 @@ def test_the_systems_tables_are_read_as_linux_writes_them(
 
 
 @pytest.mark.parametrize("table", ["", "22\n", "22 1 0:25 / /dev/shm rw -\n"])
-def test_a_table_of_another_form_says_nothing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_of_another_form_says_nothing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "open", lambda path, **_: io.StringIO(table), raising=False)
     assert mounts.is_in_memory(os.makedev(0, 25)) is False

@@ -48,9 +48,7 @@ def opened(files: OpenFiles, folder: Path, name: str) -> OpenFile | None:
     return files.open(name, Place(key=name, path=str(folder / name), shown=name), lambda info: True)
 
 
-async def test_the_event_loop_closes_no_file_since_the_last_to_close_a_removed_one_frees_all_that_was_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_event_loop_closes_no_removed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=10) as writer:
         await writer.write_many([b"record"] * 40)
     closed: list[int] = []
@@ -66,7 +64,7 @@ async def test_the_event_loop_closes_no_file_since_the_last_to_close_a_removed_o
     assert threading.get_ident() not in closed
 
 
-async def test_nobody_waits_while_another_thread_closes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookup_does_not_wait_for_concurrent_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "_MOST_OPEN", 2)
     files = kept(tmp_path, "ab")
     (tmp_path / "c").write_bytes(b"content")
@@ -94,7 +92,7 @@ async def test_nobody_waits_while_another_thread_closes_a_file(tmp_path: Path, m
     assert files.held("a", waits=True) is None
 
 
-async def test_a_removed_file_is_not_given_and_stays_open_until_a_thread_asks_for_it(tmp_path: Path) -> None:
+async def test_removed_file_stays_open_until_requested_by_thread(tmp_path: Path) -> None:
     files = kept(tmp_path, "a")
     (tmp_path / "a").unlink()
     assert files.held("a", waits=False) is None
@@ -106,7 +104,7 @@ async def test_a_removed_file_is_not_given_and_stays_open_until_a_thread_asks_fo
 @pytest.mark.parametrize(
     ("in_memory", "tells", "waitless"), [(True, False, True), (False, True, True), (False, False, False)]
 )
-async def test_what_is_in_memory_is_had_at_once_where_the_system_tells_that_it_is(
+async def test_open_file_is_waitless_with_known_cached_data(
     tmp_path: Path, in_memory: bool, tells: bool, waitless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk()
@@ -140,6 +138,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or files.held("x", w
 """
 
 
-def test_the_child_of_a_fork_has_none_of_them_open_and_opens_its_own(tmp_path: Path) -> None:
+def test_forked_child_inherits_no_open_files(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"content")
     assert subprocess.run([sys.executable, "-c", _FORKS, tmp_path / "x"], check=False).returncode == 0

@@ -27,14 +27,14 @@ async def test_three_characters_make_a_pattern(name: str, is_one: bool) -> None:
         ("*", ["a1", "a2", "b1"]),
     ],
 )
-async def test_it_matches_the_objects_of_one_folder(pattern: str, found: list[str]) -> None:
+async def test_pattern_matches_objects_of_one_folder(pattern: str, found: list[str]) -> None:
     storage = MemoryStorage()
     for key in ("a1", "a2", "b1", "f/c1", "f/g/d1"):
         await storage.put(key, b"")
     assert [info.key async for info in matching(storage, pattern)] == found
 
 
-async def test_only_what_begins_as_the_pattern_does_is_listed() -> None:
+async def test_pattern_lists_only_keys_with_its_literal_prefix() -> None:
     storage = FlakyStorage(MemoryStorage())
     assert [info async for info in matching(storage, "f/train-*-of-8")] == []
     assert storage.operations == [("list", "f/train-")]

@@ -45,7 +45,7 @@ class TestPrefixedStorage(StorageConformance):
         return []
 
 
-async def test_an_error_of_the_prefixed_names_the_whole_path() -> None:
+async def test_error_of_prefixed_names_whole_path() -> None:
     with pytest.raises(StorageError, match="memory://named/a/b: the object does not exist"):
         await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
 
@@ -71,7 +71,7 @@ class _Ahead(ByteSource):
 
 
 @pytest.mark.parametrize("behind", ["a prefix", "a bridge"])
-async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
+async def test_buffered_size_is_visible_through_prefix_and_bridge(behind: str) -> None:
     """It counts against the limit of whoever reads ahead."""
     inner = _Holding()
     await inner.put("a/b", b"bytes")
@@ -85,14 +85,14 @@ async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
             assert source.buffered == 2
 
 
-async def test_what_the_storage_says_of_itself_is_told_behind_a_prefix() -> None:
+async def test_storage_properties_are_visible_through_prefix() -> None:
     inner = MemoryStorage()
     inner.read_ahead, inner.flush_level, inner.lists_by_pages = 123, "spooled", False
     below = PrefixedStorage(inner, "a")
     assert (below.read_ahead, below.flush_level, below.lists_by_pages) == (123, "spooled", False)
 
 
-async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
+async def test_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
     for folder in ("a", "ab"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / ".x.1234.partial").write_bytes(b"")
@@ -106,6 +106,6 @@ async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_pat
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "../x", "/abs"])
-async def test_a_prefix_is_held_to_the_rules_of_keys(prefix: str) -> None:
+async def test_prefix_is_held_to_rules_of_keys(prefix: str) -> None:
     with pytest.raises(ValueError, match="key"):
         PrefixedStorage(MemoryStorage(), prefix)

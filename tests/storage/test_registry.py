@@ -94,7 +94,7 @@ async def test_local_paths_need_no_plugin(found: Found, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("path", ["run:1.rec", "a:b", "foo:bar.rec", "folder:x/y"])
-async def test_a_colon_makes_no_url_where_nobody_registered_the_prefix(
+async def test_colon_makes_no_url_without_registered_prefix(
     found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -113,7 +113,7 @@ async def test_file_urls_are_local_and_decoded(found: Found, tmp_path: Path) -> 
         assert await storage.get("c%") == b"x"
 
 
-async def test_a_plugin_is_found_by_its_entry_point_and_gets_root_and_options(found: Found) -> None:
+async def test_plugin_found_by_entry_point_gets_root_and_options(found: Found) -> None:
     found.add("cloud", "cl", "cl2")
     async with located("cl://bucket/a/b", storage_options={"region": "x"}) as (_, key):
         assert key == "a/b"
@@ -122,7 +122,7 @@ async def test_a_plugin_is_found_by_its_entry_point_and_gets_root_and_options(fo
     assert found.opened == [("cloud cl://bucket", {"region": "x"}), ("cloud cl2://bucket/a", {"region": "y"})]
 
 
-async def test_an_open_storage_is_used_and_left_open(found: Found) -> None:
+async def test_open_storage_is_used_and_left_open(found: Found) -> None:
     memory = MemoryStorage()
     async with located("a/b", storage=memory) as (storage, key):
         assert (storage, key) == (memory, "a/b")
@@ -131,13 +131,13 @@ async def test_an_open_storage_is_used_and_left_open(found: Found) -> None:
             pass
 
 
-async def test_a_misspelt_option_is_a_type_error(found: Found) -> None:
+async def test_misspelt_option_is_type_error(found: Found) -> None:
     with pytest.raises(TypeError, match="chunksize"):
         async with open_storage("memory://x", chunksize=3):
             pass
 
 
-async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
+async def test_error_in_body_leaves_as_itself(found: Found) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with located("memory://x/y"):
             raise KeyError("mine")
@@ -156,7 +156,7 @@ async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
         ("what://bucket/x", "install the plugin that provides it"),
     ],
 )
-async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found, url: str, says: str) -> None:
+async def test_unknown_scheme_error_names_remedy_and_known_schemes(found: Found, url: str, says: str) -> None:
     with pytest.raises(UnknownSchemeError, match=says) as caught:
         async with located(url):
             pass
@@ -164,16 +164,14 @@ async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found
     assert isinstance(caught.value, LookupError)
 
 
-async def test_no_message_shows_credentials(found: Found) -> None:
+async def test_error_messages_hide_credentials(found: Found) -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         async with located("what://user:CANARY@bucket/x"):
             pass
     assert "CANARY" not in str(caught.value)
 
 
-async def test_a_broken_plugin_breaks_no_other_and_is_named_where_it_is_missed(
-    found: Found, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_broken_plugin_is_named_and_breaks_no_other(found: Found, caplog: pytest.LogCaptureFixture) -> None:
     broken = ImportError("no botocore")
     found.add_broken("s3", broken)
     found.add("cloud", "cl")
@@ -187,7 +185,7 @@ async def test_a_broken_plugin_breaks_no_other_and_is_named_where_it_is_missed(
     assert caught.value.__cause__ is broken
 
 
-async def test_a_misspelt_hook_is_an_error_that_names_the_plugin(found: Found) -> None:
+async def test_misspelt_hook_raises_error_naming_plugin(found: Found) -> None:
     found.add("cloudy", "cl", hook="asyncrec_storage_factorys")
     found.add("other", "ot")
     with pytest.raises(UnknownSchemeError, match=r"plugin 'cloudy'.*asyncrec_storage_factorys") as caught:
@@ -198,7 +196,7 @@ async def test_a_misspelt_hook_is_an_error_that_names_the_plugin(found: Found) -
         pass
 
 
-async def test_a_hook_that_fails_or_gives_something_else_is_named(found: Found) -> None:
+async def test_failing_or_misbehaving_hook_is_named(found: Found) -> None:
     failing, strange = ModuleType("failing"), ModuleType("strange")
 
     def fail() -> list[StorageFactory]:
@@ -212,7 +210,7 @@ async def test_a_hook_that_fails_or_gives_something_else_is_named(found: Found) 
             pass
 
 
-async def test_a_plugin_cannot_claim_local_paths_nor_give_its_scheme_as_a_string(found: Found, tmp_path: Path) -> None:
+async def test_plugin_cannot_claim_local_paths_or_bare_scheme_string(found: Found, tmp_path: Path) -> None:
     found.add("files", "")
     bare = ModuleType("bare")
     factory = StorageFactory("bare", "cl", found.opener("bare"))
@@ -227,7 +225,7 @@ async def test_a_plugin_cannot_claim_local_paths_nor_give_its_scheme_as_a_string
 
 @pytest.mark.parametrize("scheme", ["", "file", "memory"])
 @pytest.mark.parametrize("name", ["local", "memory", "mine"])
-async def test_what_is_built_in_means_the_same_whatever_is_installed(
+async def test_built_in_schemes_cannot_be_claimed_by_plugins(
     found: Found, tmp_path: Path, scheme: str, name: str
 ) -> None:
     """Whatever the entry point is called, the names of ours included."""
@@ -243,7 +241,7 @@ async def test_what_is_built_in_means_the_same_whatever_is_installed(
     assert found.opened == []
 
 
-async def test_what_is_built_in_looks_for_no_plugin(found: Found, tmp_path: Path) -> None:
+async def test_built_in_schemes_load_no_plugins(found: Found, tmp_path: Path) -> None:
     found.add_broken("x", SystemExit("never looked at"))
     for path in ("memory://x", "MEMORY://x", f"file://{tmp_path}", f"FILE:{tmp_path}", tmp_path, "x.rec"):
         async with located(path):
@@ -257,7 +255,7 @@ class Boo(BaseException):
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Boo("boo")])
 @pytest.mark.parametrize("hook", [False, True])
-async def test_a_plugin_that_ends_the_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
+async def test_plugin_that_ends_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
     def fail() -> list[StorageFactory]:
         raise error
 
@@ -277,7 +275,7 @@ async def test_a_plugin_that_ends_the_program_breaks_no_other(found: Found, erro
 
 
 @pytest.mark.parametrize("scheme", [5, None, ["cl"], b"cl", "CL", "c", "c l", "cl://", "1cl", "clé"])
-async def test_a_scheme_that_no_url_can_have_is_an_error_that_names_the_plugin(found: Found, scheme: Any) -> None:
+async def test_invalid_scheme_raises_error_naming_plugin(found: Found, scheme: Any) -> None:
     found.add("odd", "od", scheme)
     with pytest.raises(UnknownSchemeError, match=r"the plugin 'odd' returned the scheme .* lower-case"):
         async with open_storage("what://x"):
@@ -287,7 +285,7 @@ async def test_a_scheme_that_no_url_can_have_is_an_error_that_names_the_plugin(f
             pass
 
 
-async def test_a_factory_whose_name_is_none_is_an_error_that_names_the_plugin(found: Found) -> None:
+async def test_invalid_factory_name_raises_error_naming_plugin(found: Found) -> None:
     odd = ModuleType("odd")
     factory = StorageFactory(7, ("od",), found.opener("odd"))  # type: ignore[arg-type]  # the point of the test
     odd.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
@@ -297,7 +295,7 @@ async def test_a_factory_whose_name_is_none_is_an_error_that_names_the_plugin(fo
             pass
 
 
-async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
+async def test_distribution_whose_metadata_is_damaged_breaks_no_plugin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
@@ -321,14 +319,14 @@ async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
             pass
 
 
-async def test_an_option_that_a_backend_does_not_list_is_a_refused_argument(found: Found) -> None:
+async def test_unlisted_backend_option_is_refused(found: Found) -> None:
     register_writer_factory("few", StorageFactory("few", (), open_memory))
     with pytest.raises(ArgumentTypeError, match=r"few:.*'colour'"):
         async with open_storage("few:x", colour="red"):
             pass
 
 
-async def test_a_type_error_of_a_backend_s_own_is_no_refused_argument(found: Found) -> None:
+async def test_type_error_inside_backend_stays_unchanged(found: Found) -> None:
     def broken(url: str, **options: object) -> Any:
         return len(3)  # type: ignore[arg-type]  # the fault
 
@@ -339,7 +337,7 @@ async def test_a_type_error_of_a_backend_s_own_is_no_refused_argument(found: Fou
     assert not isinstance(caught.value, ArgumentError)
 
 
-async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -> None:
+async def test_drivers_of_one_scheme_are_selected_by_name(found: Found) -> None:
     found.add("one", "cl")
     found.add("two", "cl")
     with pytest.raises(AmbiguousSchemeError, match=r"one, two.*cl\+one://") as caught:
@@ -369,7 +367,7 @@ async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: 
         pass
 
 
-async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_once(found: Found) -> None:
+async def test_own_and_duplicate_entry_points_are_ignored(found: Found) -> None:
     found.add("cloud", "cl")
     found.entries *= 2
     found.entries.append(EntryPoint("local", "asyncrec.storage._local.storage", "asyncrec"))
@@ -380,12 +378,12 @@ async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_o
         pass
 
 
-async def test_the_installed_metadata_names_the_built_in_backends() -> None:
+async def test_installed_metadata_names_built_in_backends() -> None:
     found = entry_points(group="asyncrec")
     assert {"asyncrec.storage._local.storage", "asyncrec.storage._memory"} <= {entry.value for entry in found}
 
 
-async def test_a_backend_of_the_other_loop_is_refused_with_the_remedy(found: Found, anyio_backend_name: str) -> None:
+async def test_backend_of_other_loop_is_refused_with_remedy(found: Found, anyio_backend_name: str) -> None:
     other = {"asyncio": "trio", "trio": "asyncio"}[anyio_backend_name]
     found.add("driver", "file+driver", backends=frozenset({other}))
     found.add("native", "file+native", backends=frozenset({anyio_backend_name}))
@@ -397,7 +395,7 @@ async def test_a_backend_of_the_other_loop_is_refused_with_the_remedy(found: Fou
         pass
 
 
-async def test_a_scheme_without_slashes_is_refused_where_a_plugin_answers_to_it(found: Found) -> None:
+async def test_plugin_scheme_without_slashes_is_refused(found: Found) -> None:
     found.add("cloud", "cl")
     with pytest.raises(ValueError, match=r"write cl://.*or \./cl:x\.rec"):
         async with located("cl:x.rec"):
@@ -420,7 +418,7 @@ async def test_schemes_are_those_that_can_be_opened(found: Found) -> None:
     ]
 
 
-async def test_a_registered_storage_factory_goes_before_plugins_and_may_be_replaced(found: Found) -> None:
+async def test_registered_factory_precedes_plugins_and_is_replaceable(found: Found) -> None:
     found.add("cloud", "cl")
     register_writer_factory("cl", StorageFactory("first", ("cl",), found.opener("first")))
     register_writer_factory("cl", StorageFactory("mine", ("cl",), found.opener("mine")))
@@ -441,7 +439,7 @@ async def test_a_registered_storage_factory_goes_before_plugins_and_may_be_repla
         ("foo", MemoryStorage, TypeError, r"open\(path\)"),
     ],
 )
-async def test_what_cannot_be_registered(
+async def test_invalid_registration_is_refused(
     found: Found, prefix: Any, factory: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
@@ -449,7 +447,7 @@ async def test_what_cannot_be_registered(
     assert registry.registered == {}
 
 
-async def test_a_folder_is_located_by_what_the_keys_in_it_begin_with(tmp_path: Path) -> None:
+async def test_folder_is_located_with_its_key_prefix(tmp_path: Path) -> None:
     async with located_folder(tmp_path / "a") as (storage, prefix):
         assert (storage.root, prefix) == (str(tmp_path / "a"), "")
     memory = MemoryStorage()

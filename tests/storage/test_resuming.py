@@ -102,7 +102,7 @@ def transient(*which: int) -> Fault:
 
 
 @pytest.mark.parametrize("block", [1_000, 3_333, 1 << 18])
-async def test_it_gives_the_bytes_of_the_range(read_ahead: int, block: int) -> None:
+async def test_resuming_source_returns_bytes_of_range(read_ahead: int, block: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     ranges: list[tuple[int, int | None]] = [(0, None), (5, 70_000), (99_999, None), (0, 0), (200_000, None), (7, 10**9)]
@@ -114,9 +114,7 @@ async def test_it_gives_the_bytes_of_the_range(read_ahead: int, block: int) -> N
         assert storage.open_now == 0
 
 
-async def test_after_a_transient_fault_it_reads_on_from_the_offset_reached(
-    read_ahead: int, sleeps: list[float]
-) -> None:
+async def test_source_resumes_at_reached_offset_after_transient_fault(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(transient(1, 3), transient(2, 5, 6, 9))
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", start=10, read_ahead=read_ahead) as source:
@@ -128,7 +126,7 @@ async def test_after_a_transient_fault_it_reads_on_from_the_offset_reached(
     assert begins[-1] > 10
 
 
-async def test_a_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
+async def test_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     storage.short_after = 40_000
@@ -138,7 +136,7 @@ async def test_a_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[f
     assert storage.ranges[1] == (40_000, len(DATA))
 
 
-async def test_a_replaced_object_is_never_mixed_with_the_new_one(read_ahead: int, sleeps: list[float]) -> None:
+async def test_replaced_object_is_never_mixed_with_new_one(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(receive_fault=transient(3))
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 2_000)) as source:
@@ -149,7 +147,7 @@ async def test_a_replaced_object_is_never_mixed_with_the_new_one(read_ahead: int
     assert storage.open_now == 0
 
 
-async def test_a_pinned_version_that_is_gone_is_an_error_on_entering(read_ahead: int) -> None:
+async def test_missing_pinned_version_fails_on_entry(read_ahead: int) -> None:
     storage = FaultyStorage()
     old = await storage.put("x", DATA)
     await storage.put("x", DATA)
@@ -170,7 +168,7 @@ async def test_patience_runs_out_while_opening(read_ahead: int, sleeps: list[flo
     assert caught.value.__notes__[0].startswith("reading memory://x: asyncrec gave up after 10 attempts")
 
 
-async def test_patience_runs_out_while_reading_after_what_came_was_given(read_ahead: int, sleeps: list[float]) -> None:
+async def test_exhausted_retries_raise_after_delivering_received_bytes(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(receive_fault=lambda n: TransientStorageError("down") if n > 3 else None)
     await storage.put("x", DATA)
     got = b""
@@ -203,7 +201,7 @@ async def test_any_other_error_comes_at_once(read_ahead: int, sleeps: list[float
     assert sleeps == []
 
 
-async def test_an_error_in_the_body_leaves_as_itself(read_ahead: int) -> None:
+async def test_error_in_body_leaves_as_itself(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     error = KeyError("mine")
@@ -242,7 +240,7 @@ async def test_cancelled_at_any_await_it_leaves_nothing_open(read_ahead: int, sl
     assert await cancel_at_every_checkpoint(read, after=nothing_open) > 3
 
 
-async def test_a_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
+async def test_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     got = b""
@@ -256,7 +254,7 @@ async def test_a_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
     assert got == DATA
 
 
-async def test_what_is_held_is_bounded(read_ahead: int) -> None:
+async def test_read_ahead_bounds_held_bytes(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
@@ -283,7 +281,7 @@ class _PiecemealSource(ByteSource):
         return piece
 
 
-async def test_what_a_source_has_buffered_is_taken_at_once_and_counts_as_held(read_ahead: int) -> None:
+async def test_buffered_bytes_are_taken_and_counted_as_held(read_ahead: int) -> None:
     sources: list[_PiecemealSource] = []
 
     class Piecemeal(MemoryStorage):
@@ -311,7 +309,7 @@ async def test_what_a_source_has_buffered_is_taken_at_once_and_counts_as_held(re
     assert got == DATA
 
 
-async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
+async def test_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
     storage = FaultyStorage()
     storage.read_ahead = read_ahead
     await storage.put("x", DATA)
@@ -320,7 +318,7 @@ async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
+async def test_error_of_closing_hides_nothing(read_ahead: int) -> None:
     class FailsToClose(FaultyStorage):
         @asynccontextmanager
         async def _open(
@@ -336,7 +334,7 @@ async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_a_version_is_believed_once_it_gave_bytes(
+async def test_version_is_believed_once_it_gave_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""
@@ -369,9 +367,7 @@ async def test_a_version_is_believed_once_it_gave_bytes(
     assert opened == [None, None, truth.etag, truth.etag]
 
 
-async def test_replaced_by_another_size_before_its_first_byte_it_is_changed(
-    read_ahead: int, sleeps: list[float]
-) -> None:
+async def test_early_replacement_by_other_size_is_detected(read_ahead: int, sleeps: list[float]) -> None:
     """Nothing is mixed yet, but the size was told."""
     storage = FaultyStorage()
     await storage.put("x", DATA)
@@ -388,7 +384,7 @@ async def test_replaced_by_another_size_before_its_first_byte_it_is_changed(
             await receive_all(source)
 
 
-async def test_seeking_goes_on_at_any_byte_of_the_same_version_from_within_scopes_of_the_readers(
+async def test_seeking_reaches_any_byte_of_same_version(
     read_ahead: int,
 ) -> None:
     """Forwards, backwards and from the end; nothing that was on its way from before comes."""

@@ -54,7 +54,7 @@ class Failing:
         return 7
 
 
-async def test_it_returns_what_the_operation_returns_after_transient_faults(clock: Clock) -> None:
+async def test_retrying_returns_result_after_transient_faults(clock: Clock) -> None:
     operation = Failing(3)
     assert await retrying(operation, what="head x") == 7
     assert operation.calls == 4
@@ -68,7 +68,7 @@ async def test_any_other_error_passes_at_once(clock: Clock) -> None:
     assert (operation.calls, clock.slept) == (1, [])
 
 
-async def test_the_last_error_is_raised_with_a_note_of_attempts_and_time(clock: Clock) -> None:
+async def test_last_error_is_raised_noting_attempts_and_time(clock: Clock) -> None:
     operation = Failing(99)
     with pytest.raises(TransientStorageError, match="reset 4") as caught:
         await retrying(operation, what="put x", policy=RetryPolicy(attempts=4))
@@ -77,28 +77,28 @@ async def test_the_last_error_is_raised_with_a_note_of_attempts_and_time(clock: 
     assert operation.calls == 4
 
 
-async def test_a_delay_never_passes_the_cap_and_the_whole_never_the_total(clock: Clock) -> None:
+async def test_retry_delays_respect_cap_and_total(clock: Clock) -> None:
     with pytest.raises(TransientStorageError):
         await retrying(Failing(10**6), what="x", policy=RetryPolicy(attempts=10**6))
     assert max(clock.slept) == DEFAULT.cap
     assert sum(clock.slept) <= DEFAULT.total
 
 
-async def test_the_time_of_the_attempts_counts(clock: Clock) -> None:
+async def test_time_of_attempts_counts(clock: Clock) -> None:
     operation = Failing(99, cost=50.0, clock=clock)
     with pytest.raises(TransientStorageError):
         await retrying(operation, what="x")
     assert operation.calls == 4  # at 0, 50, 100 and 150 s after the first fault: the fourth is past the total
 
 
-async def test_the_store_is_given_the_time_it_asks_for_within_the_cap(clock: Clock) -> None:
+async def test_retry_delay_follows_store_request_within_cap(clock: Clock) -> None:
     await retrying(Failing(1, TransientStorageError("slow down", retry_after=5.0)), what="x")
     await retrying(Failing(1, TransientStorageError("slow down", retry_after=3600.0)), what="x")
     await retrying(Failing(1, TransientStorageError("a clock that is off", retry_after=-9.0)), what="x")
     assert clock.slept == [5.2, 30.0, 0.2]
 
 
-async def test_the_log_warns_from_the_second_retry(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_warns_from_second_retry(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "asyncrec.storage")
     await retrying(Failing(1), what="head x")
     assert not caplog.records
@@ -107,14 +107,12 @@ async def test_the_log_warns_from_the_second_retry(clock: Clock, caplog: pytest.
     assert caplog.messages[0] == "head x: attempt 2 of 10 failed; the next one starts in 0.4 s: reset 2"
 
 
-async def test_the_log_names_what_was_tried_once_though_the_error_does_too(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_retry_log_names_operation_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     await retrying(Failing(2, TransientStorageError("head x: refused")), what="head x")
     assert caplog.messages == ["head x: attempt 2 of 10 failed; the next one starts in 0.4 s: refused"]
 
 
-async def test_whoever_has_less_patience_gives_up_sooner_unless_a_policy_is_given(clock: Clock) -> None:
+async def test_patience_shortens_retries_unless_policy_is_given(clock: Clock) -> None:
     with patience(RetryPolicy(attempts=3)):
         for policy, calls in ((DEFAULT, 3), (RetryPolicy(attempts=5), 5)):
             operation = Failing(99)
@@ -124,7 +122,7 @@ async def test_whoever_has_less_patience_gives_up_sooner_unless_a_policy_is_give
     assert Backoff("x").policy is DEFAULT
 
 
-async def test_on_retry_learns_of_each_wait(clock: Clock) -> None:
+async def test_on_retry_receives_error_count_and_delay(clock: Clock) -> None:
     seen: list[tuple[str, int, float]] = []
     await retrying(Failing(2), what="x", on_retry=lambda error, failed, delay: seen.append((str(error), failed, delay)))
     assert seen == [("reset 1", 1, 0.2), ("reset 2", 2, 0.4)]
@@ -139,7 +137,7 @@ async def test_progress_makes_the_next_fault_a_first_one(clock: Clock) -> None:
     assert clock.slept == [0.2, 0.4] * 5
 
 
-async def test_the_jitter_leaves_the_random_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jitter_leaves_random_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import random
 
     random.seed(5)
@@ -155,7 +153,7 @@ async def test_cancellation_ends_the_waiting_at_once() -> None:
     assert scope.cancelled_caught
 
 
-async def test_when_the_time_of_an_exit_is_over_nothing_is_tried_again(clock: Clock) -> None:
+async def test_retries_stop_after_exit_deadline(clock: Clock) -> None:
     deadline, operation = Deadline(), Failing(3)
     deadline.bring(clock.now + 0.5)
     with deadline.applied(), pytest.raises(TransientStorageError, match="reset 3"):
@@ -163,7 +161,7 @@ async def test_when_the_time_of_an_exit_is_over_nothing_is_tried_again(clock: Cl
     assert clock.slept == [0.2, 0.4]
 
 
-async def test_who_listens_is_told_of_each_fault_that_is_tried_again(clock: Clock) -> None:
+async def test_fault_listener_receives_each_retried_fault(clock: Clock) -> None:
     told: list[float] = []
     with telling_faults(told.append):
         await retrying(Failing(2), what="head x")

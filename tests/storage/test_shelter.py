@@ -42,7 +42,7 @@ async def test_its_error_is_raised_as_it_is() -> None:
     assert raised.value is error
 
 
-async def test_cancelled_meanwhile_its_result_is_returned_and_the_next_await_is_cancelled() -> None:
+async def test_sheltered_result_is_returned_before_cancellation_takes_effect() -> None:
     request = Request(3)
     result = ""
     with anyio.move_on_after(1) as scope:
@@ -63,7 +63,7 @@ async def test_cancelled_before_it_begins_it_is_still_made() -> None:
     assert request.ended == "done"
 
 
-async def test_cancelled_and_failed_it_is_the_cancellation_that_is_raised() -> None:
+async def test_cancellation_takes_precedence_over_failure_of_sheltered_call() -> None:
     request = Request(3, OSError("no route"))
     with anyio.move_on_after(1) as scope:
         await sheltered(request.send(), limit=5)
@@ -81,11 +81,11 @@ async def test_past_the_limit_it_is_cancelled() -> None:
     assert anyio.current_time() - begin == pytest.approx(6, abs=0.5)
 
 
-async def test_the_limit_counts_from_the_cancellation() -> None:
+async def test_limit_counts_from_cancellation() -> None:
     assert await sheltered(Request(30).send(), limit=5) == "done"
 
 
-async def test_at_an_exit_that_has_to_end_it_has_a_second_more() -> None:
+async def test_sheltered_call_gets_one_second_past_exit_deadline() -> None:
     request, deadline = Request(30), Deadline()
     with deadline.applied(), anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:
@@ -99,7 +99,7 @@ async def test_at_an_exit_that_has_to_end_it_has_a_second_more() -> None:
     assert anyio.current_time() - begin == pytest.approx(4, abs=0.5)
 
 
-async def test_what_cleans_up_has_its_seconds_or_what_the_exit_leaves() -> None:
+async def test_shielded_cleanup_gets_its_seconds_or_deadline_remainder() -> None:
     for passed, expected in ((False, 10), (True, 1)):
         deadline = Deadline()
         if passed:

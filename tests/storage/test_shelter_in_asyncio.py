@@ -40,14 +40,14 @@ async def nothing_is_left_behind() -> None:
     assert not task.cancelling()
 
 
-async def test_a_timeout_that_ends_with_it_gives_its_result_and_no_cancellation_comes_later() -> None:
+async def test_timeout_ending_with_sheltered_call_leaves_no_cancellation() -> None:
     async with asyncio.timeout(1):
         result = await sheltered(operation(), limit=5)
     assert result == "done"
     await nothing_is_left_behind()
 
 
-async def test_a_timeout_that_goes_on_behind_it_is_raised_at_the_next_await() -> None:
+async def test_timeout_outlasting_sheltered_call_is_raised_afterwards() -> None:
     result = ""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
@@ -58,21 +58,21 @@ async def test_a_timeout_that_goes_on_behind_it_is_raised_at_the_next_await() ->
     await nothing_is_left_behind()
 
 
-async def test_a_timeout_is_raised_for_what_fails_meanwhile() -> None:
+async def test_timeout_is_raised_for_what_fails_meanwhile() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await sheltered(operation(OSError("no route")), limit=5)
     await nothing_is_left_behind()
 
 
-async def test_a_timeout_is_raised_for_what_does_not_end_within_its_limit() -> None:
+async def test_timeout_is_raised_for_sheltered_call_beyond_limit() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await sheltered(operation(), limit=0.5)
     await nothing_is_left_behind()
 
 
-async def test_of_two_timeouts_that_pass_meanwhile_the_outer_one_is_raised_at_the_next_await() -> None:
+async def test_outer_of_two_timeouts_is_raised_afterwards() -> None:
     steps = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(2):
@@ -84,7 +84,7 @@ async def test_of_two_timeouts_that_pass_meanwhile_the_outer_one_is_raised_at_th
     await nothing_is_left_behind()
 
 
-async def test_of_two_timeouts_that_pass_at_once_the_outer_one_is_raised_at_the_next_await() -> None:
+async def test_outer_of_simultaneous_timeouts_is_raised_afterwards() -> None:
     steps = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1), asyncio.timeout(1):
@@ -96,7 +96,7 @@ async def test_of_two_timeouts_that_pass_at_once_the_outer_one_is_raised_at_the_
     await nothing_is_left_behind()
 
 
-async def test_a_group_whose_body_ends_with_it_raises_what_its_task_raised_and_nothing_more() -> None:
+async def test_group_with_sheltered_call_raises_only_task_error() -> None:
     result = ""
     with pytest.raises(ExceptionGroup) as raised:
         async with asyncio.TaskGroup() as group:
@@ -107,7 +107,7 @@ async def test_a_group_whose_body_ends_with_it_raises_what_its_task_raised_and_n
     await nothing_is_left_behind()
 
 
-async def test_a_group_whose_body_goes_on_behind_it_is_cancelled_there() -> None:
+async def test_task_group_body_after_sheltered_call_is_cancelled() -> None:
     result = ""
     with pytest.raises(ExceptionGroup) as raised:
         async with asyncio.TaskGroup() as group:
@@ -135,7 +135,7 @@ async def cancelled_at(seconds: list[float], body: Callable[[], Awaitable[object
 
 
 @pytest.mark.parametrize("seconds", [[1.0], [1.0, 1.0], [0.5, 0.5, 0.5]])
-async def test_a_task_is_cancelled_at_the_next_await_once(seconds: list[float]) -> None:
+async def test_task_is_cancelled_at_next_await_once(seconds: list[float]) -> None:
     steps = []
 
     async def body() -> None:
@@ -152,14 +152,14 @@ async def test_a_task_is_cancelled_at_the_next_await_once(seconds: list[float]) 
     assert steps == ["done", "enough", "cleaned up"]
 
 
-async def test_a_task_that_ends_with_it_gives_its_result() -> None:
+async def test_task_that_ends_with_it_gives_its_result() -> None:
     task = await cancelled_at([1.0], lambda: sheltered(operation(), limit=5))
     assert not task.cancelled()
     assert task.result() == "done"
 
 
 @pytest.mark.parametrize("seconds", [[1.0], [1.0, 1.0]])
-async def test_a_task_past_the_limit_is_cancelled_when_the_operation_has_ended(seconds: list[float]) -> None:
+async def test_task_beyond_limit_is_cancelled_after_operation_ended(seconds: list[float]) -> None:
     steps = []
 
     async def stubborn() -> None:
@@ -173,7 +173,7 @@ async def test_a_task_past_the_limit_is_cancelled_when_the_operation_has_ended(s
     assert steps == ["cleaned up"]
 
 
-async def test_a_task_that_was_cancelled_before_it_began_is_cancelled_at_the_next_await() -> None:
+async def test_previously_cancelled_task_is_cancelled_after_sheltered_call() -> None:
     steps = []
 
     async def body() -> None:
@@ -188,7 +188,7 @@ async def test_a_task_that_was_cancelled_before_it_began_is_cancelled_at_the_nex
     assert steps == ["done"]
 
 
-async def test_within_the_clean_up_of_a_cancelled_task_only_what_comes_anew_counts() -> None:
+async def test_cleanup_of_cancelled_task_sees_only_new_cancellations() -> None:
     steps = []
 
     async def body() -> None:
@@ -207,7 +207,7 @@ async def test_within_the_clean_up_of_a_cancelled_task_only_what_comes_anew_coun
     assert steps == ["done", "closed", "done", "ended"]
 
 
-async def test_a_scope_that_passes_too_leaves_the_task_to_its_own_cancellation() -> None:
+async def test_expired_scope_leaves_task_to_its_own_cancellation() -> None:
     steps = []
 
     async def body() -> None:
@@ -220,7 +220,7 @@ async def test_a_scope_that_passes_too_leaves_the_task_to_its_own_cancellation()
     assert steps == ["done"]
 
 
-async def test_a_scope_that_ends_with_it_caught_nothing() -> None:
+async def test_scope_that_ends_with_it_caught_nothing() -> None:
     with anyio.move_on_after(1) as scope:
         result = await sheltered(operation(), limit=5)
     assert result == "done"

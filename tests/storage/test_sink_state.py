@@ -70,7 +70,7 @@ def reached(state: State) -> Driven:
 
 
 @pytest.mark.parametrize(("state", "event"), [(state, event) for state in TRANSITIONS for event in TRANSITIONS[state]])
-def test_each_event_of_the_table_leads_where_it_says(state: State, event: Event) -> None:
+def test_sink_event_leads_to_tabled_state(state: State, event: Event) -> None:
     driven = reached(state)
     if state == "closed":  # the call began before the exit
         driven = reached("busy")
@@ -80,33 +80,31 @@ def test_each_event_of_the_table_leads_where_it_says(state: State, event: Event)
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(REFUSED))
-def test_each_call_that_the_table_does_not_have_is_refused_by_name_and_changes_nothing(
-    state: State, event: Event
-) -> None:
+def test_untabled_sink_call_is_refused(state: State, event: Event) -> None:
     driven = reached(state)
     with pytest.raises(REFUSED[state, event], match="s3://bucket/key"):
         driven.do(event)
     assert driven.state.now == state
 
 
-def test_the_table_and_the_refusals_are_all_there_is_to_enter_and_begin() -> None:
+def test_transition_table_and_refusals_cover_enter_and_begin() -> None:
     known = {(state, event) for state in TRANSITIONS for event in TRANSITIONS[state]} | set(REFUSED)
     assert {(state, event) for state in get_args(State) for event in ("enter", "begin")} <= known
 
 
 @pytest.mark.parametrize("state", ["new", "entering", "closed"])
-def test_what_was_not_entered_is_not_left(state: State) -> None:
+def test_unentered_sink_cannot_be_left(state: State) -> None:
     with pytest.raises(RuntimeError, match="'leave' does not follow"):
         reached(state).state.leave(None)
 
 
-def test_an_open_sink_is_published_on_a_clean_exit_and_abandoned_on_an_error() -> None:
+def test_open_sink_publishes_on_clean_exit_only() -> None:
     assert reached("open").state.leave(None) is True
     assert reached("open").state.leave(ERROR) is False
 
 
 @pytest.mark.parametrize("state", ["busy", "failed"])
-def test_a_clean_exit_after_a_call_that_did_not_end_well_is_an_error_and_closes(state: State) -> None:
+def test_clean_exit_after_failed_call_raises_and_closes(state: State) -> None:
     driven = reached(state)
     with pytest.raises(
         StorageError, match="s3://bucket/key: the object was not published, because an earlier write failed or"
@@ -117,18 +115,18 @@ def test_a_clean_exit_after_a_call_that_did_not_end_well_is_an_error_and_closes(
 
 
 @pytest.mark.parametrize("state", ["busy", "failed"])
-def test_an_exit_on_an_error_after_such_a_call_says_nothing_more(state: State) -> None:
+def test_exit_on_error_adds_no_second_error(state: State) -> None:
     assert reached(state).state.leave(ERROR) is False
 
 
-def test_a_later_call_names_the_error_of_the_first_as_its_cause() -> None:
+def test_later_call_names_first_error_as_cause() -> None:
     with pytest.raises(StorageError, match="only be abandoned") as caught:
         reached("failed").state.check()
     assert caught.value.__cause__ is ERROR
     reached("open").state.check()
 
 
-def test_a_call_that_fails_raises_its_own_error() -> None:
+def test_call_that_fails_raises_its_own_error() -> None:
     state = reached("open").state
     with pytest.raises(ValueError, match="the store is down"), state.working():
         raise ERROR
@@ -144,7 +142,7 @@ def test_opening_that_fails_closes_it_for_good() -> None:
         pass
 
 
-def test_it_keeps_no_chunk_alive_once_it_is_closed() -> None:
+def test_closed_sink_keeps_no_chunk_alive() -> None:
     class Chunk:
         pass
 
@@ -161,7 +159,7 @@ def test_it_keeps_no_chunk_alive_once_it_is_closed() -> None:
     assert chunk() is None
 
 
-async def test_a_cancelled_call_has_failed() -> None:
+async def test_cancelled_call_has_failed() -> None:
     state = reached("open").state
     with anyio.CancelScope() as scope:
         with state.working():
@@ -170,7 +168,7 @@ async def test_a_cancelled_call_has_failed() -> None:
     assert state.now == "failed"
 
 
-async def test_a_sink_written_with_it_keeps_the_contract() -> None:
+async def test_sink_written_with_it_keeps_contract() -> None:
     """The pattern of its docstring, over a dict."""
     objects = MemoryStorage()
     begun: set[str] = set()

@@ -53,7 +53,7 @@ def test_split_path(path: str | Path, root: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "file://other/x", "file:x", "file:///a%00b", "file+aiofiles://host/x"])
-def test_a_path_that_is_none_is_a_value_error(path: str) -> None:
+def test_invalid_path_raises_value_error(path: str) -> None:
     with pytest.raises(ValueError, match=r"path|file URL"):
         split_path(path)
 
@@ -63,12 +63,12 @@ def test_bytes_are_no_path() -> None:
         split_path(b"x")  # type: ignore[arg-type]  # the point of the test
 
 
-def test_the_root_of_a_driver_url_decodes_to_the_same_folder() -> None:
+def test_driver_url_root_decodes_to_same_folder() -> None:
     root, key = split_path("file+aiofiles:///my%20data%25/x")
     assert (local_path(root), key) == ("/my data%", "x")
 
 
-def test_a_file_name_that_is_not_utf_8_survives_the_url() -> None:
+def test_file_name_outside_utf_8_survives_url() -> None:
     assert local_path("file:///a%ff") == "/a\udcff"
 
 
@@ -84,18 +84,18 @@ def test_join(root: str, key: str, path: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0"), min_size=1))
-def test_an_object_url_is_put_together_again_exactly(key: str) -> None:
+def test_object_url_is_put_together_again_exactly(key: str) -> None:
     assert split_path(f"s3://bucket/{key}") == ("s3://bucket", key)
     assert join(*split_path(f"s3://bucket/{key}")) == f"s3://bucket/{key}"
 
 
 @pytest.mark.parametrize("key", ["a", "a/b", "a b%20?#é", "...", "a..b/c.", "a//b", ".hidden"])
-def test_a_good_key_is_given_back(key: str) -> None:
+def test_good_key_is_given_back(key: str) -> None:
     assert check_key(key) == key
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/../b", "..", ".", "a/.", "./a", "a\0"])
-def test_a_bad_key_is_a_value_error_that_shows_it(key: str) -> None:
+def test_invalid_key_raises_value_error(key: str) -> None:
     with pytest.raises(ValueError, match="key"):
         check_key(key)
 
@@ -167,20 +167,20 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mark", ["?", "#", "?prefix=a&", "?a;", "#a?"])
-def test_every_value_is_a_secret_unless_its_name_is_known(name: str, mark: str) -> None:
+def test_unknown_query_parameters_are_redacted(name: str, mark: str) -> None:
     for value in ("CANARY", "a;CANARY", "a'CANARY", 'a"CANARY', "a?CANARY", "a=CANARY"):
         assert "CANARY" not in redact(f"GET https://h/x{mark}{name}={value} failed")
 
 
 @given(st.lists(st.sampled_from(["s3://", "u:", "@", "/", "?", "a", " ", "&b=", "80"]), max_size=8))
-def test_a_password_before_the_host_is_never_shown(pieces: list[str]) -> None:
+def test_password_before_host_is_never_shown(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert "CANARY" not in redact(f"{text} s3://user:CANARY@bucket/{text}")
     assert "CANARY" not in redact(f"{text} https://h/x?a=1&session_token=CANARY&b={text}")
 
 
 @pytest.mark.parametrize("path", ["file://u:CANARY@host/x", "s3://u:CANARY@b/a\0b"])
-def test_the_error_of_a_path_that_is_none_shows_no_password(path: str) -> None:
+def test_invalid_path_error_hides_password(path: str) -> None:
     with pytest.raises(ValueError, match=r"NUL|file URL") as caught:
         split_path(path)
     assert "CANARY" not in str(caught.value)

@@ -109,7 +109,7 @@ async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Plac
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_writer_that_fails_is_begun_again_where_it_was_acknowledged(
+async def test_failed_writer_restarts_at_acknowledged_position(
     place: Place, seed: int, patient: None, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store is down now and then, longer than anybody is patient: each record is there once in the end, for a

@@ -52,7 +52,7 @@ async def test_canary_is_in_no_object_of_the_bucket(place: Place) -> None:
 
 
 @pytest.mark.slow
-async def test_any_request_may_fail_and_the_next_call_does_the_rest(place: Place, impatient: None) -> None:
+async def test_interrupted_deletion_is_completed_by_next_call(place: Place, impatient: None) -> None:
     """Each seventh request in turn takes effect without an answer, and all behind it are refused."""
     async with place.open() as storage:
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=20) as writer:

@@ -97,7 +97,9 @@ class TestOperations:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["error", "short"] if LONG else ["error"])
     @pytest.mark.parametrize("job", JOBS if LONG else ["rolling"])
-    async def test_each_in_turn(self, job: str, kind: Literal["error", "short"]) -> None:
+    async def test_single_fault_in_turn_keeps_data_set_consistent(
+        self, job: str, kind: Literal["error", "short"]
+    ) -> None:
         """Before its effect and after it, once and for good, transient and final."""
 
         async def run(storage: Storage) -> None:
@@ -130,7 +132,7 @@ class TestRequests:
     @pytest.mark.slow
     @pytest.mark.parametrize("how", get_args(Failing) if LONG else ["refused", "down", "lost"])
     @pytest.mark.parametrize("job", ["rolling", "fixed"] if LONG else ["rolling"])
-    async def test_each_in_turn(
+    async def test_single_fault_in_turn_keeps_data_set_consistent(
         self, place: Place, job: str, how: Failing, impatient: None, caplog: pytest.LogCaptureFixture
     ) -> None:
         """One shard goes in several requests. Once the store answers again the data set is read by the library."""

@@ -71,7 +71,7 @@ def counted(what: str, log: list[str], shown: list[str]) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 @pytest.mark.usefixtures("patient")
-async def test_a_crawl_into_s3_is_the_same_on_azure_by_a_web_address_and_through_fsspec(
+async def test_crawl_on_s3_reads_identically_on_other_stores(
     place: Place, s3_proxy: Proxy, azure_server: FakeAzure, web_server: WebServer
 ) -> None:
     azure_server.reset()

@@ -51,9 +51,7 @@ async def quiet(place: Place) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("opened", [interleave, interleave_sampler])
-async def test_interleaved_shards_are_few_requests_in_the_order_of_a_disk(
-    place: Place, opened: Any, compression: str
-) -> None:
+async def test_interleaved_shards_need_few_requests_in_local_order(place: Place, opened: Any, compression: str) -> None:
     near = MemoryStorage()
     await write(near, compression)
     async with opened(near) as batches:
@@ -68,7 +66,7 @@ async def test_interleaved_shards_are_few_requests_in_the_order_of_a_disk(
         await quiet(place)
 
 
-async def test_who_leaves_an_interleave_leaves_no_request(place: Place) -> None:
+async def test_interleave_left_early_leaves_no_requests(place: Place) -> None:
     async with place.open() as storage:
         await write(storage, "")
         place.calm()

@@ -55,7 +55,7 @@ async def write(storage: Storage, writer: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
-async def test_a_writer_and_a_compaction_make_the_requests_that_are_counted_on(place: Place, s3_proxy: Proxy) -> None:
+async def test_writer_and_compaction_make_calculated_s3_requests(place: Place, s3_proxy: Proxy) -> None:
     s3_proxy.echoes = True
     async with open_as_aws(place) as storage:
         taken(s3_proxy)

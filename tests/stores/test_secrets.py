@@ -261,7 +261,7 @@ class TestGcs:
         monkeypatch.setattr(BaseToken.acquire_access_token.retry, "wait", wait_none())  # type: ignore[attr-defined]  # tenacity's
 
     @pytest.mark.parametrize("how", FAILING)
-    async def test_a_token(
+    async def test_token(
         self, place: Place, shown: Shown, impatient: None, gcs_server: FakeGcs, how: Failing | None
     ) -> None:
         token = f"ya29.{CANARY}-token"
@@ -273,7 +273,7 @@ class TestGcs:
         assert {headers.get("Authorization") for headers in gcs_server.seen} == {f"Bearer {token}"}
 
     @pytest.mark.parametrize(("source", "kind", "fault"), FILES)
-    async def test_a_file(
+    async def test_file(
         self, place: Place, shown: Shown, impatient: None, gcs_server: FakeGcs, credentials: Any, source: str,
         kind: str, fault: str, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -292,7 +292,7 @@ class TestGcs:
         assert bool(gcs_server.tokens) == (kind != "broken" and fault in ("well", "cut"))
 
     @pytest.mark.parametrize("name", ["GOOGLE_APPLICATION_CREDENTIALS", "service_file"])
-    async def test_the_content_of_a_file_where_its_path_belongs(
+    async def test_content_of_file_where_its_path_belongs(
         self, place: Place, shown: Shown, credentials: Any, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As some platforms set it: it is refused, and not quoted."""

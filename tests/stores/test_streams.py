@@ -29,7 +29,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
         monkeypatch.setattr(source, "window", window)
 
 
-async def test_a_range_of_an_object_is_one_answer_and_no_look(place: Place) -> None:
+async def test_object_range_costs_one_request(place: Place) -> None:
     async with place.open() as storage:
         await storage.put("key", DATA)
         place.calm()
@@ -39,7 +39,7 @@ async def test_a_range_of_an_object_is_one_answer_and_no_look(place: Place) -> N
         assert place.requests == 3
 
 
-async def test_a_known_version_is_one_answer_from_its_first_byte(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_version_costs_one_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow(monkeypatch, 64 << 10)
     async with place.open() as storage:
         known = await storage.put("key", DATA)
@@ -50,7 +50,7 @@ async def test_a_known_version_is_one_answer_from_its_first_byte(place: Place, m
         assert place.requests == 1
 
 
-async def test_an_empty_object_is_at_most_two_requests(place: Place) -> None:
+async def test_empty_object_is_at_most_two_requests(place: Place) -> None:
     async with place.open() as storage:
         await storage.put("key", b"")
         place.calm()
@@ -59,7 +59,7 @@ async def test_an_empty_object_is_at_most_two_requests(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
-async def test_a_quarter_of_the_connections_may_be_held_by_sources_that_wait(
+async def test_waiting_streams_hold_at_most_quarter_of_connections(
     place: Place, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others go on with ranges, or whoever came first would hold them all."""
@@ -79,7 +79,7 @@ async def test_a_quarter_of_the_connections_may_be_held_by_sources_that_wait(
 
 
 @pytest.mark.usefixtures("patient")
-async def test_a_stream_is_a_source_as_the_kit_wants_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_passes_source_kit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled at every await, too: the same bytes come again."""
     narrow(monkeypatch, 50)
     data = DATA[:2_000]
@@ -103,9 +103,7 @@ async def test_streams_through_chaos_are_whole(place: Place, monkeypatch: pytest
         place.calm()
 
 
-async def test_an_object_that_is_replaced_before_its_second_request_is_another(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_object_replaced_before_second_request_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its only answer so far gave is not in the new version."""
     monkeypatch.setattr(StreamSlots, "__init__", lambda slots, count: setattr(slots, "left", 0))
     async with place.open() as storage:
@@ -117,9 +115,7 @@ async def test_an_object_that_is_replaced_before_its_second_request_is_another(
                 await receive_all(source, 1 << 20)
 
 
-async def test_an_object_that_is_replaced_before_its_stream_begins_is_another(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_object_replaced_before_stream_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow(monkeypatch, 64 << 10)
     async with place.open() as storage:
         known = await storage.put("key", DATA)

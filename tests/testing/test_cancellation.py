@@ -27,7 +27,7 @@ async def test_every_await_is_cancelled_in_turn() -> None:
     assert reached == sorted(reached)
 
 
-async def test_after_looks_at_each_run_and_its_error_says_which() -> None:
+async def test_after_callback_error_names_checkpoint() -> None:
     runs = 0
 
     async def func() -> None:
@@ -48,7 +48,7 @@ async def test_after_looks_at_each_run_and_its_error_says_which() -> None:
     assert caught.value.__notes__ == ["after cancellation at checkpoint 1"]
 
 
-async def test_an_error_in_answer_to_a_cancellation_says_where() -> None:
+async def test_error_in_answer_to_cancellation_says_where() -> None:
     async def func() -> None:
         try:
             await anyio.sleep_forever()
@@ -60,7 +60,7 @@ async def test_an_error_in_answer_to_a_cancellation_says_where() -> None:
     assert caught.value.__notes__ == ["raised when cancelled at checkpoint 1"]
 
 
-async def test_what_is_shielded_goes_on() -> None:
+async def test_shielded_code_continues_under_cancellation_at_checkpoints() -> None:
     finished = []
 
     async def func() -> None:

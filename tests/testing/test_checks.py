@@ -29,14 +29,14 @@ async def read(storage: MemoryStorage, key: str) -> bytes | None:
         return None
 
 
-async def test_a_right_sink_and_a_right_source_pass() -> None:
+async def test_right_sink_and_right_source_pass() -> None:
     storage = MemoryStorage(chunk_size=100)
     await check_sink(storage.open_sink, read=partial(read, storage), unfinished=nothing)
     await storage.put("x", checks.content(2_000))
     await check_source(partial(storage.open_source, "x"), checks.content(2_000))
 
 
-async def test_a_wrong_reading_is_told_by_its_first_wrong_byte() -> None:
+async def test_wrong_reading_is_reported_with_first_wrong_byte() -> None:
     storage = MemoryStorage()
     await storage.put("x", checks.content(2_000))
     wrong = bytearray(checks.content(2_000))
@@ -45,7 +45,7 @@ async def test_a_wrong_reading_is_told_by_its_first_wrong_byte() -> None:
         await check_source(partial(storage.open_source, "x"), bytes(wrong))
 
 
-async def test_what_dangles_is_named() -> None:
+async def test_dangling_upload_is_named() -> None:
     async def dangling() -> list[str]:
         return ["upload-7"]
 
@@ -54,7 +54,7 @@ async def test_what_dangles_is_named() -> None:
         await check_sink(storage.open_sink, read=partial(read, storage), unfinished=dangling)
 
 
-async def test_data_goes_out_in_whole_chunks_of_several_buffers_but_for_the_last() -> None:
+async def test_send_all_sends_whole_chunks_except_last() -> None:
     class Recorder(checks.ByteSink):
         chunk_size = 10
         sizes: list[int] = []  # noqa: RUF012  # one instance
@@ -72,7 +72,7 @@ async def test_data_goes_out_in_whole_chunks_of_several_buffers_but_for_the_last
     assert sink.sizes == [10, 15, 7]
 
 
-async def test_an_end_that_does_not_stay_the_end_is_caught() -> None:
+async def test_data_after_end_of_source_is_caught() -> None:
     class Undecided(ByteSource):
         answers = iter([b"a", b"", b"b"])
 

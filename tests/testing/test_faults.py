@@ -84,7 +84,7 @@ async def test_operations_are_counted_in_order() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("k", range(len(OPERATIONS)))
-async def test_the_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
+async def test_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     storage = FlakyStorage(within, {k: Fault(when=when, error=StoragePermissionError)})
     with pytest.raises(StoragePermissionError, match=f"{OPERATIONS[k]} .*operation {k} failed on purpose"):
@@ -98,7 +98,7 @@ async def test_the_kth_operation_fails_and_says_which(k: int, when: Any) -> None
     assert published == (there_from <= k < gone_by)
 
 
-async def test_a_fault_passes_and_one_for_good_stays() -> None:
+async def test_fault_passes_and_one_for_good_stays() -> None:
     within = MemoryStorage()
     await within.put("a", b"x")
     storage = FlakyStorage(within, {1: Fault(), 3: Fault(for_good=True)})
@@ -112,7 +112,7 @@ async def test_a_fault_passes_and_one_for_good_stays() -> None:
     assert storage.failed == [1, 3, 4, 5]
 
 
-async def test_a_receive_that_failed_after_its_effect_loses_nothing() -> None:
+async def test_receive_that_failed_after_its_effect_loses_nothing() -> None:
     within = MemoryStorage()
     await within.put("a", b"0123456789")
     storage = FlakyStorage(within, {1: Fault(when="after")})
@@ -124,7 +124,7 @@ async def test_a_receive_that_failed_after_its_effect_loses_nothing() -> None:
         assert await source.receive(6) == b"6789"
 
 
-async def test_a_short_receive_ends_the_object_early() -> None:
+async def test_short_receive_ends_object_early() -> None:
     within = MemoryStorage()
     await within.put("a", b"0123456789")
     storage = FlakyStorage(within, {2: Fault("short")})
@@ -133,7 +133,7 @@ async def test_a_short_receive_ends_the_object_early() -> None:
         assert [await source.receive(4) for _ in range(3)] == [b"0123", b"", b""]
 
 
-async def test_a_short_send_sends_half_and_says_so() -> None:
+async def test_short_send_sends_half_and_says_so() -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     storage = FlakyStorage(within, {1: Fault("short")})
     with pytest.raises(TransientStorageError, match="half a chunk"):
@@ -141,7 +141,7 @@ async def test_a_short_send_sends_half_and_says_so() -> None:
     assert [info.key async for info in within.list_objects()] == []
 
 
-async def test_a_failed_send_that_the_body_swallows_is_not_forgotten() -> None:
+async def test_failed_send_swallowed_by_body_is_remembered() -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     with pytest.raises(StorageError, match="failed or was cancelled"):
         async with FlakyStorage(within, {1: Fault()}).open_sink("a") as sink:
@@ -150,7 +150,7 @@ async def test_a_failed_send_that_the_body_swallows_is_not_forgotten() -> None:
     assert [info.key async for info in within.list_objects()] == []
 
 
-async def test_a_short_listing_ends_in_an_error() -> None:
+async def test_short_listing_ends_in_error() -> None:
     within = MemoryStorage()
     for key in "abcd":
         await within.put(key, b"x")
@@ -162,7 +162,7 @@ async def test_a_short_listing_ends_in_an_error() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_what_hangs_can_be_cancelled(when: Any) -> None:
+async def test_hanging_operation_can_be_cancelled(when: Any) -> None:
     within = MemoryStorage()
     storage = FlakyStorage(within, {2: Fault("hang", when=when)})  # its publication
     with pytest.raises(TimeoutError):
@@ -189,7 +189,7 @@ async def test_chance_goes_by_the_seed() -> None:
     assert await failures(1, 0.0) == []
 
 
-async def test_a_slow_wire_is_shared_by_all() -> None:
+async def test_slow_wire_is_shared_by_all() -> None:
     storage = SlowStorage(MemoryStorage(chunk_size=1_000), bytes_per_second=1_000)
     began = anyio.current_time()
     async with anyio.create_task_group() as group:
@@ -200,7 +200,7 @@ async def test_a_slow_wire_is_shared_by_all() -> None:
     assert anyio.current_time() - began == pytest.approx(12)
 
 
-async def test_what_the_storage_says_of_itself_is_told_by_those_around_it() -> None:
+async def test_wrapping_storages_pass_on_storage_properties() -> None:
     inner = MemoryStorage()
     inner.lists_by_pages = False
     assert not FlakyStorage(inner).lists_by_pages

@@ -90,20 +90,20 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
+async def test_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
     installed.add("toy_plugin")
     await getattr(Kit(), case)()
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_without_a_url_nothing_is_tried_and_the_case_says_so(installed: Installed, case: str) -> None:
+async def test_cases_are_skipped_without_url(installed: Installed, case: str) -> None:
     kit = Kit()
     kit.url = None
     with pytest.raises(pytest.skip.Exception, match="by_url returns None"):
         await getattr(kit, case)()
 
 
-async def test_options_that_can_be_given_by_their_place_are_caught(installed: Installed) -> None:
+async def test_positional_backend_option_is_caught(installed: Installed) -> None:
     @asynccontextmanager
     async def open_toy(url: str, chunk_size: int = 1_000) -> AsyncIterator[Storage]:
         yield MemoryStorage("kit", chunk_size=chunk_size)
@@ -116,7 +116,7 @@ async def test_options_that_can_be_given_by_their_place_are_caught(installed: In
 
 
 @pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
-async def test_a_plugin_that_imports_what_is_heavy_is_caught(
+async def test_plugin_that_imports_what_is_heavy_is_caught(
     installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, heavy: bool
 ) -> None:
     (tmp_path / "toy_plugin.py").write_text(f"import {imports}\n")
@@ -131,7 +131,7 @@ async def test_a_plugin_that_imports_what_is_heavy_is_caught(
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_plugin_without_an_entry_point_is_caught(installed: Installed, case: str) -> None:
+async def test_plugin_without_entry_point_is_caught(installed: Installed, case: str) -> None:
     with pytest.raises(UnknownSchemeError, match="no backend serves 'toy'"):
         await getattr(Kit(), case)()
 
@@ -144,7 +144,7 @@ async def test_one_that_is_only_registered_by_hand_is_caught(installed: Installe
         await Kit().test_found_by_its_scheme()
 
 
-async def test_a_plugin_that_cannot_be_used_is_caught_with_its_reason(installed: Installed) -> None:
+async def test_unusable_plugin_is_caught_with_its_reason(installed: Installed) -> None:
     def broken() -> Iterable[StorageFactory]:
         raise ImportError("no module named 'client'")
 
@@ -160,7 +160,7 @@ async def test_two_plugins_for_one_scheme_are_caught(installed: Installed) -> No
         await Kit().test_found_by_its_scheme()
 
 
-async def test_a_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
+async def test_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
     installed.add("toy_plugin", leads_to=f"elsewhere on {anyio.get_current_task().id}")
     with pytest.raises(FileNotFoundError):
         await Kit().test_records_read_by_url()
@@ -168,7 +168,7 @@ async def test_a_url_that_leads_elsewhere_is_caught(installed: Installed) -> Non
         await Kit().test_records_written_by_url()
 
 
-async def test_a_plugin_that_forgets_the_prefix_of_a_url_is_caught(installed: Installed) -> None:
+async def test_plugin_ignoring_url_prefix_is_caught(installed: Installed) -> None:
     """So that two folders of a store would be one."""
     installed.add("toy_plugin", forgets_the_prefix=True)
     await Kit().test_records_written_by_url()

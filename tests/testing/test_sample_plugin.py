@@ -31,13 +31,13 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", USE], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_it_is_discovered_and_used_like_a_built_in_one() -> None:
+def test_sample_plugin_works_like_built_in() -> None:
     done = run(ASYNCREC_DISABLE_PLUGINS="")
     assert done.stderr == ""
     assert done.stdout == "[b'one', b'two']\n7 ['a.tfrecord']\n" * 2
 
 
-def test_it_can_be_turned_off_by_name() -> None:
+def test_sample_plugin_can_be_disabled_by_name() -> None:
     done = run(ASYNCREC_DISABLE_PLUGINS="sample")
     assert done.returncode == 1
     assert "UnknownSchemeError" in done.stderr

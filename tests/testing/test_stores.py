@@ -77,7 +77,7 @@ async def race(store: Storage, data: bytes) -> int:
     ("honours", "data", "winners"),
     [("all", LONG, 1), ("puts", SHORT, 1), ("puts", content(CHUNK), 2), ("puts", LONG, 2), ("nothing", SHORT, 2)],
 )
-async def test_what_is_not_honoured_has_two_winners(
+async def test_unhonoured_exclusive_write_has_two_winners(
     honours: Literal["all", "puts", "nothing"], data: bytes, winners: int
 ) -> None:
     store = LaxStorage(MemoryStorage(chunk_size=CHUNK), honours=honours)
@@ -90,7 +90,7 @@ async def test_what_is_not_honoured_has_two_winners(
 
 
 @pytest.mark.parametrize("data", [b"", SHORT, LONG])
-async def test_an_object_that_is_there_is_refused_however_long_the_new_one_is(data: bytes) -> None:
+async def test_existing_object_is_refused_for_any_new_length(data: bytes) -> None:
     store = LaxStorage(MemoryStorage(chunk_size=CHUNK))
     await store.put("k", b"older")
     with pytest.raises(ObjectExistsError):
@@ -98,7 +98,7 @@ async def test_an_object_that_is_there_is_refused_however_long_the_new_one_is(da
     assert await store.get("k") == b"older"
 
 
-async def test_a_lost_answer_is_an_error_and_the_object_is_there() -> None:
+async def test_lost_answer_raises_error_and_object_exists() -> None:
     store = LaxStorage(lost=lambda key: key.startswith("claims/"))
     await store.put("other", b"x")
     with pytest.raises(TransientStorageError, match="claims/1"):
@@ -106,7 +106,7 @@ async def test_a_lost_answer_is_an_error_and_the_object_is_there() -> None:
     assert await store.get("claims/1") == b"x"
 
 
-async def test_a_late_answer_is_to_what_was_done_at_once_even_when_nobody_waits_for_it() -> None:
+async def test_late_answer_reports_immediate_effect_despite_cancellation() -> None:
     store = LaxStorage(late=60.0)
     with anyio.move_on_after(1.0):
         async with store.open_sink("k") as sink:
@@ -125,7 +125,7 @@ async def test_short_reads_give_half_of_what_was_asked_for() -> None:
     assert await store.get("k") == b"0123456789"
 
 
-async def test_a_listing_shows_what_was_there_a_while_ago_and_head_what_is() -> None:
+async def test_listing_is_stale_and_head_is_current() -> None:
     store = LaxStorage(stale=5.0)
 
     async def listed() -> dict[str, int]:

@@ -16,15 +16,15 @@ EXCERPTS = re.findall(
 
 
 @pytest.mark.parametrize(("path", "code"), EXCERPTS)
-def test_an_excerpt_stands_in_the_plugin_word_for_word(path: str, code: str) -> None:
+def test_excerpt_stands_in_plugin_word_for_word(path: str, code: str) -> None:
     source = (ROOT / path).read_text("utf-8")
     assert code in source or textwrap.indent(code, "    ") in source
 
 
-def test_no_excerpt_escapes_the_test() -> None:
+def test_every_excerpt_of_tutorial_is_tested() -> None:
     assert len(EXCERPTS) == PAGE.count("an excerpt of") > 8
 
 
-def test_the_entry_point_is_the_plugins() -> None:
+def test_entry_point_is_plugins() -> None:
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert toml in (ROOT / "plugins" / "asyncrec-aiofiles" / "pyproject.toml").read_text("utf-8")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 DATA = content(3_000_000)
 
 
-async def test_the_checksum_is_that_of_all_that_was_read_from_the_beginning(storage: Storage) -> None:
+async def test_checksum_covers_all_bytes_read_from_start(storage: Storage) -> None:
     await storage.put("x", DATA)
     passing = ChecksummedStorage(storage)
     assert (passing.info, passing.position) == (None, 0)
@@ -31,7 +31,7 @@ async def test_the_checksum_is_that_of_all_that_was_read_from_the_beginning(stor
     assert read == DATA
 
 
-async def test_what_is_read_again_counts_once_and_what_lies_behind_a_gap_not_at_all(storage: Storage) -> None:
+async def test_checksum_ignores_rereads_and_bytes_after_gap(storage: Storage) -> None:
     await storage.put("x", DATA[:1_000])
     passing = ChecksummedStorage(storage)
 
@@ -50,7 +50,7 @@ async def test_what_is_read_again_counts_once_and_what_lies_behind_a_gap_not_at_
     assert await read(600, 1_000) == 1_000
 
 
-async def test_it_writes_nothing(storage: Storage) -> None:
+async def test_checksummed_storage_refuses_writes(storage: Storage) -> None:
     passing = ChecksummedStorage(storage)
     with pytest.raises(StorageError, match="only used to compute a checksum"):
         await passing.put("x", b"data")

@@ -19,12 +19,12 @@ def module_of(package: str, command: str) -> Path:
 
 @pytest.mark.parametrize("package", ["cli", "tools"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_has_a_module_of_its_name(package: str, command: str) -> None:
+def test_command_has_module_of_its_name(package: str, command: str) -> None:
     assert module_of(package, command).is_file()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_commands_parts_take_what_they_do_from_the_public_tools(command: str) -> None:
+def test_command_modules_use_only_public_tools(command: str) -> None:
     """Else whoever uses the functions could not do all that the command line does."""
     private = {
         node.module

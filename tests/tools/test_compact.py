@@ -60,7 +60,7 @@ async def test_joined_records_keep_their_order_and_keys(storage: Storage) -> Non
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_what_is_compact_is_not_written_again(storage: Storage) -> None:
+async def test_compact_data_set_is_not_rewritten(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     await compact(storage)
     before = await objects(storage)
@@ -70,7 +70,7 @@ async def test_what_is_compact_is_not_written_again(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}, {"index": False}], ids=str)
-async def test_what_a_manifest_says_is_kept(storage: Storage, options: dict[str, Any]) -> None:
+async def test_compaction_keeps_schema_metadata_and_shard_properties(storage: Storage, options: dict[str, Any]) -> None:
     await write_pages(storage, max_shard_records=3, **options)
     before = await asyncrec.read_manifest("pages", storage=storage)
     await compact(storage)
@@ -211,7 +211,7 @@ async def test_old_shards_are_deleted_when_the_grace_is_over() -> None:
     assert await stored(storage) == [example(number) for number in range(30)]
 
 
-async def test_verify_takes_old_shards_for_orphans_when_they_are_old(storage: Storage) -> None:
+async def test_verify_deletes_compacted_shards_only_past_min_age(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     old = {shard.path for shard in await shards(storage)}
     await compact(storage)
@@ -223,7 +223,7 @@ async def test_verify_takes_old_shards_for_orphans_when_they_are_old(storage: St
     assert old.isdisjoint(await objects(storage))
 
 
-async def test_old_shards_are_not_read_by_a_pattern_or_folder(storage: Storage) -> None:
+async def test_old_shards_are_hidden_from_patterns_and_folders(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     await compact(storage)
     for path in ("pages-*.tfrecord", ""):
@@ -312,7 +312,7 @@ async def test_first_committed_of_a_key_stays_the_first(anyio_backend: str, give
         assert {key: await dataset.get_by_key(key) for key in first} == first
 
 
-async def test_progress_is_told(storage: Storage) -> None:
+async def test_compaction_reports_progress_to_full_size(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     told: list[tuple[int, int | None]] = []
     report = await compact(storage, progress=lambda done, total: told.append((done, total)))

@@ -36,7 +36,7 @@ async def convert(storage: Storage, source: str, target: str, **options: Any) ->
 
 
 @pytest.mark.parametrize("settled", [True, False])
-async def test_a_file_that_another_process_finishes_while_it_is_asked_for_is_not_converted_again(
+async def test_file_converted_meanwhile_by_another_process_is_skipped(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
     """The other may have committed, and be gone, or not have cleared up yet."""
@@ -53,9 +53,7 @@ async def test_a_file_that_another_process_finishes_while_it_is_asked_for_is_not
     assert [each["n"] for each in await decoded(storage, "set")] == [1, 2]
 
 
-async def test_the_keys_of_many_short_lines_are_made_in_a_thread(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_of_many_short_lines_are_hashed_in_thread(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
 
     def digests(keys: Iterable[str]) -> list[bytes]:
@@ -86,7 +84,7 @@ async def test_json_lines_there_and_back(storage: Storage, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(storage: Storage, name: str) -> None:
+async def test_endless_line_is_bad_without_affecting_other_files(storage: Storage, name: str) -> None:
     content = b'{"a": 1}\n' + b"x" * (8 << 20)
     await storage.put(f"in/{name}", gzip.compress(content) if name.endswith("gz") else content)
     await storage.put("in/y.jsonl", b'{"a": 2}\n')
@@ -94,13 +92,13 @@ async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(storage: Stor
     assert (report.records, [bad.where for bad in report.bad]) == (2, ["line 2"])
 
 
-async def test_a_long_line_in_many_blocks_is_read(storage: Storage) -> None:
+async def test_long_line_in_many_blocks_is_read(storage: Storage) -> None:
     await storage.put("x.jsonl", b'{"a": 1}\n{"a": "' + b"x" * (5 << 20) + b'"}\n{"a": 3}')
     assert (await convert(storage, "x.jsonl", "set")).records == 3
     assert [len(str(each["a"][0])) > 1000 for each in await decoded(storage, "set")] == [False, True, False]
 
 
-async def test_a_reason_does_not_show_all_of_what_was_found(storage: Storage) -> None:
+async def test_bad_line_reason_is_shortened(storage: Storage) -> None:
     await storage.put("x.jsonl", b'{"' + b"n" * 100_000 + b'": {}}\n')
     (bad,) = (await convert(storage, "x.jsonl", "set")).bad
     assert len(bad.reason) < 1000
@@ -113,7 +111,7 @@ async def test_json_lines_tell_the_line_that_is_bad(storage: Storage) -> None:
     assert [bad.where for bad in report.bad] == ["line 3", "line 4"]
 
 
-async def test_json_lines_of_which_the_compression_is_damaged_end_there(storage: Storage) -> None:
+async def test_json_lines_end_at_damaged_compression(storage: Storage) -> None:
     content = gzip.compress(b'{"a": 1}\n' * 100_000)
     await storage.put("x.jsonl.gz", content[: len(content) // 2])
     report = await convert(storage, "x.jsonl.gz", "set")
@@ -133,7 +131,7 @@ async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:
 
 @pytest.mark.slow(but=["before"])
 @pytest.mark.parametrize("recovered", ["never", "before", "after"])
-async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp_path: Path, recovered: str) -> None:
+async def test_interrupted_file_is_converted_again_from_start(tmp_path: Path, recovered: str) -> None:
     """Shards of it were published before its process was killed; none is in the data set, and none stays."""
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await storage.put("in/a.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100)))
@@ -158,7 +156,7 @@ async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
-async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(
+async def test_conversion_of_dead_store_reruns_without_duplicates(
     tmp_path: Path,
 ) -> None:
     """Whatever it was doing when the store went away for good."""
@@ -183,7 +181,7 @@ async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_
             assert [key for key in await names(storage, f"{when}{k}/") if key.endswith("-000000.jsonl")] == [], about
 
 
-async def test_of_two_at_once_each_file_is_written_once(storage: Storage) -> None:
+async def test_concurrent_conversions_write_each_file_once(storage: Storage) -> None:
     """Who comes to a file that another is converting is told; what is there is whole, and the next one goes on."""
     for name in ("a", "b", "c"):
         await storage.put(f"in/{name}.jsonl", b'{"x": 1}\n' * 5)
@@ -218,7 +216,7 @@ async def test_of_two_at_once_each_file_is_written_once(storage: Storage) -> Non
     assert (await tools.verify("other", storage=storage)).orphans == []
 
 
-async def test_a_single_file_may_be_the_target(storage: Storage) -> None:
+async def test_single_file_may_be_target(storage: Storage) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n{"a": 2}\n')
     await convert(storage, "a.jsonl", "out.tfrecord", compression="GZIP")
     assert [each["a"] for each in await decoded(storage, "out.tfrecord")] == [1, 2]
@@ -243,14 +241,14 @@ async def test_damaged_records_are_not_exported(storage: Storage) -> None:
         ("none", "set", ObjectNotFoundError),
     ],
 )
-async def test_what_cannot_be_converted_is_said(storage: Storage, source: str, target: str, error: type) -> None:
+async def test_invalid_conversion_is_refused(storage: Storage, source: str, target: str, error: type) -> None:
     for name in ("x.jsonl", "x.tfrecord", "in/a.jsonl", "in/b.warc"):
         await storage.put(name, b"")
     with pytest.raises(error):
         await convert(storage, source, target)
 
 
-async def test_a_format_that_no_suffix_tells_is_told(storage: Storage) -> None:
+async def test_format_without_suffix_is_given_as_option(storage: Storage) -> None:
     await storage.put("lines.txt", b'{"a": 1}\n')
     assert (await convert(storage, "lines.txt", "set", source_format="jsonl")).records == 1
     with pytest.raises(ValueError, match="xml"):

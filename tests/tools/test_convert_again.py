@@ -26,9 +26,7 @@ async def convert(storage: Storage, source: str, target: str) -> tools.ConvertRe
 
 
 @pytest.mark.parametrize("now", [b'{"a": 1}\n' * 4, b'{"a": 2}\n' * 3])
-async def test_a_file_that_changed_since_it_was_converted_is_refused_before_anything_is_written(
-    storage: Storage, now: bytes
-) -> None:
+async def test_changed_file_is_refused_before_any_writing(storage: Storage, now: bytes) -> None:
     """Of another size or not; nothing of the files before it is written either."""
     await storage.put("in/b.jsonl", b'{"a": 1}\n' * 3)
     await convert(storage, "in", "set")
@@ -42,7 +40,7 @@ async def test_a_file_that_changed_since_it_was_converted_is_refused_before_anyt
     assert (await convert(storage, "in", "other")).records == 1 + now.count(b"a")
 
 
-async def test_a_file_whose_lines_are_all_bad_is_known_when_it_changed(storage: Storage) -> None:
+async def test_changed_file_with_only_bad_lines_is_detected(storage: Storage) -> None:
     await storage.put("a.jsonl", b"no\n" * 3)
     assert (await convert(storage, "a.jsonl", "set")).records == 0
     await storage.put("a.jsonl", b"{}\n" * 3)
@@ -50,7 +48,7 @@ async def test_a_file_whose_lines_are_all_bad_is_known_when_it_changed(storage: 
         await convert(storage, "a.jsonl", "set")
 
 
-async def test_whoever_asks_for_a_key_that_convert_did_not_make_is_told_of_those_that_it_made(storage: Storage) -> None:
+async def test_unknown_key_error_explains_keys_made_by_convert(storage: Storage) -> None:
     await storage.put("a.jsonl", b'{"id": "r1"}\n')
     await convert(storage, "a.jsonl", "set")
     with pytest.raises(RecordKeyError) as caught:
@@ -59,7 +57,7 @@ async def test_whoever_asks_for_a_key_that_convert_did_not_make_is_told_of_those
     assert (await tools.get_record("set", key="a.jsonl#0", storage=storage)).number == 0
 
 
-async def test_how_many_files_changed_is_told(storage: Storage) -> None:
+async def test_error_counts_other_changed_files(storage: Storage) -> None:
     for content in (b'{"a": 1}\n', b'{"a": 10}\n'):
         for name in ("a", "b", "c"):
             await storage.put(f"in/{name}.jsonl", content)
@@ -69,7 +67,7 @@ async def test_how_many_files_changed_is_told(storage: Storage) -> None:
         await convert(storage, "in", "set")
 
 
-async def test_what_was_bad_before_is_told_again(storage: Storage) -> None:
+async def test_earlier_bad_lines_are_reported_again(storage: Storage) -> None:
     await storage.put("in/a.jsonl", b'{"a": 1}\nno\n[1]\n')
     await storage.put("in/b.jsonl", b'{"a": 1}\n')
     assert (await convert(storage, "in", "set")).bad_before == {}
@@ -78,9 +76,7 @@ async def test_what_was_bad_before_is_told_again(storage: Storage) -> None:
     assert report.to_json()["bad_before"] == {"a.jsonl": 2}
 
 
-async def test_a_file_that_changes_while_it_is_looked_for_is_not_taken_for_the_one_that_was_seen(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_file_changing_during_lookup_is_detected(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n')
     settle = _convert.settle_dead
 
@@ -94,7 +90,7 @@ async def test_a_file_that_changes_while_it_is_looked_for_is_not_taken_for_the_o
     assert await data_names(storage) == ["a.jsonl"]
 
 
-async def test_of_two_versions_of_a_file_that_are_converted_at_once_one_is_written(
+async def test_concurrent_conversions_write_one_version_of_file(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await storage.put("a.jsonl", b'{"n": 1}\n')
@@ -112,7 +108,7 @@ async def test_of_two_versions_of_a_file_that_are_converted_at_once_one_is_writt
     assert [each["n"] for each in await decoded(storage, "set")] == [2]
 
 
-async def test_a_file_is_done_where_an_earlier_asyncrec_noted_its_size_alone(storage: Storage) -> None:
+async def test_file_noted_by_size_alone_counts_as_done(storage: Storage) -> None:
     noted = {"source c0123456789ab": {"file": "a.jsonl", "bytes": 9, "format": "jsonl"}}
     await write_pages(storage, "set", metadata=noted)
     await storage.put("a.jsonl", b'{"n": 1}\n')
@@ -123,7 +119,7 @@ async def test_a_file_is_done_where_an_earlier_asyncrec_noted_its_size_alone(sto
 
 
 @pytest.mark.parametrize("target", ["out.jsonl", "out.csv", "out.tfrecord"])
-async def test_a_file_that_is_there_is_not_written_over(storage: Storage, target: str) -> None:
+async def test_file_that_is_there_is_not_written_over(storage: Storage, target: str) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n')
     await convert(storage, "a.jsonl", "set")
     source = "a.jsonl" if target == "out.tfrecord" else "set"

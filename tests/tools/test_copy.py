@@ -25,7 +25,7 @@ from asyncrec.testing import Fault, FlakyStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_data_set_goes_with_all_that_belongs_to_it(storage: Storage) -> None:
+async def test_copy_includes_all_objects_of_data_set(storage: Storage) -> None:
     await write_pages(storage, "a/pages", compression="GZIP")
     before = await asyncrec.read_manifest("a/pages", storage=storage)
     report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
@@ -57,7 +57,7 @@ async def manifest(storage: Storage, path: str) -> asyncrec.Manifest:
     return await asyncrec.read_manifest(path, storage=storage)
 
 
-async def test_a_data_set_that_grew_is_brought_up_to_date(storage: Storage) -> None:
+async def test_repeated_copy_updates_grown_data_set(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     await write_pages(storage, "a/pages", records=10)
@@ -69,7 +69,7 @@ async def test_a_data_set_that_grew_is_brought_up_to_date(storage: Storage) -> N
     assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
 
 
-async def test_a_shard_that_is_gone_from_the_copy_is_copied_again(storage: Storage) -> None:
+async def test_shard_missing_in_copy_is_copied_again(storage: Storage) -> None:
     """Without a commit: the manifest names it already."""
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
@@ -85,7 +85,7 @@ async def test_a_shard_that_is_gone_from_the_copy_is_copied_again(storage: Stora
     assert await names(storage, "b/_manifest/") == segments
 
 
-async def test_a_shard_of_the_copy_that_is_shorter_is_copied_again(storage: Storage) -> None:
+async def test_truncated_shard_of_copy_is_copied_again(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     shard = (await manifest(storage, "b/pages")).shards[1].path
@@ -95,7 +95,7 @@ async def test_a_shard_of_the_copy_that_is_shorter_is_copied_again(storage: Stor
     assert (await tools.verify("b/pages", storage=storage)).ok
 
 
-async def test_a_copy_that_grew_and_lacks_a_shard_gets_both(storage: Storage) -> None:
+async def test_repeated_copy_adds_new_and_missing_shards(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     await storage.delete(f"b/{(await manifest(storage, 'b/pages')).shards[1].path}")
@@ -106,7 +106,7 @@ async def test_a_copy_that_grew_and_lacks_a_shard_gets_both(storage: Storage) ->
     assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
 
 
-async def test_a_shard_that_is_gone_from_the_source_too_is_named(storage: Storage) -> None:
+async def test_shard_missing_in_source_too_is_named(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     for folder in "ab":
@@ -115,7 +115,7 @@ async def test_a_shard_that_is_gone_from_the_source_too_is_named(storage: Storag
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
 
 
-async def test_whoever_reads_a_shard_that_is_gone_is_told_of_the_manifest(storage: Storage) -> None:
+async def test_missing_shard_error_mentions_manifest(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await storage.delete(f"a/{(await manifest(storage, 'a/pages')).shards[1].path}")
     with pytest.raises(ObjectNotFoundError, match="the manifest lists this shard"):
@@ -126,7 +126,7 @@ async def test_whoever_reads_a_shard_that_is_gone_is_told_of_the_manifest(storag
     assert problem.message.endswith("to restore it, run 'asyncrec copy' from another copy of the data set")
 
 
-async def test_what_was_replaced_while_it_was_healed_is_not_put_back(storage: Storage) -> None:
+async def test_shard_replaced_during_healing_is_not_restored(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     shard = (await manifest(storage, "b/pages")).shards[1].path
@@ -155,7 +155,7 @@ async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
 
 
-async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tmp_path: Path) -> None:
+async def test_existing_folder_is_not_accepted_as_copy_target(tmp_path: Path) -> None:
     source = LocalStorage(tmp_path)
     await write_pages(source, "a/pages")
     (tmp_path / "local").mkdir()
@@ -169,7 +169,7 @@ async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tm
     assert len((await tools.copy(tmp_path / "a/pages", tmp_path / "new")).kept) == 9
 
 
-async def test_what_was_there_and_not_compared_is_said(tmp_path: Path) -> None:
+async def test_copy_reports_objects_compared_only_by_size(tmp_path: Path) -> None:
     """A disk tells no checksums: damage that keeps the size is not seen, and nobody is told that all is well."""
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, "a/pages")
@@ -181,7 +181,7 @@ async def test_what_was_there_and_not_compared_is_said(tmp_path: Path) -> None:
         assert report.kept_by_size == report.kept == report.to_json()["kept_by_size"]
 
 
-async def test_what_a_store_tells_the_checksum_of_is_compared(storage: Storage) -> None:
+async def test_copy_compares_checksums_provided_by_store(storage: Storage) -> None:
     memory = MemoryStorage()
     await write_pages(storage)
     for _ in range(2):
@@ -193,7 +193,7 @@ async def test_what_a_store_tells_the_checksum_of_is_compared(storage: Storage) 
     assert len(report.copied) == 1
 
 
-async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:
+async def test_damaged_shard_is_not_copied_or_committed(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     shard = (await manifest(storage, "a/pages")).shards[1].path
     await change(storage, f"a/{shard}", 20)
@@ -205,7 +205,7 @@ async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(stora
 
 
 @pytest.mark.usefixtures("no_waiting")
-async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_path: Path) -> None:
+async def test_interrupted_copy_is_completed_by_copying_again(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         await write_pages(storage, "a/pages", records=20)
         calm = FlakyStorage(storage)
@@ -226,7 +226,7 @@ async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_
             assert (await tools.verify(target, storage=storage)).ok
 
 
-async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage) -> None:
+async def test_concurrent_copies_to_one_name_raise_conflict(storage: Storage) -> None:
     """Of two data sets, to one name: the second is told, and what the first makes is whole."""
     await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
     await write_pages(storage, "b/pages", num_shards=3, max_shard_records=None, records=12)
@@ -250,7 +250,7 @@ async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage)
     assert len(await data_names(storage, "c/")) == 9
 
 
-async def test_one_that_was_killed_is_taken_up_and_recovered_without_a_trace(tmp_path: Path) -> None:
+async def test_killed_copy_is_resumed_and_recovered_without_leftovers(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
         progress = "lambda done, total: done > 900 and os._exit(9)"
@@ -275,7 +275,7 @@ async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
     assert await names(storage) == ["all/x.tfrecord", "all/y.tfrecord", "deep/x.tfrecord", "x.tfrecord", "y.tfrecord"]
 
 
-async def test_a_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
+async def test_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
     await write_pages(storage, "data/deep/pages")
     await asyncrec.write_records("data/x.tfrecord", [b"x"], storage=storage)
     await tools.copy("data", "copy", storage=storage, target_storage=storage)
@@ -285,7 +285,7 @@ async def test_a_folder_goes_with_its_data_sets_and_files(storage: Storage) -> N
     assert (await manifest(storage, "copy/deep/pages")).records == 30
 
 
-async def test_another_file_is_replaced_only_when_told(storage: Storage) -> None:
+async def test_other_file_is_replaced_only_with_overwrite(storage: Storage) -> None:
     await storage.put("x", b"one")
     await storage.put("y", b"two")
     with pytest.raises(ObjectExistsError, match="overwrite"):
@@ -295,7 +295,7 @@ async def test_another_file_is_replaced_only_when_told(storage: Storage) -> None
     assert (await tools.copy("x", "y", storage=storage, target_storage=storage)).kept
 
 
-async def test_a_connection_that_breaks_while_a_copy_is_compared_is_resumed(tmp_path: Path) -> None:
+async def test_comparison_of_copy_resumes_after_broken_connection(tmp_path: Path) -> None:
     """A disk keeps no checksums, so that what is there already is read."""
     source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
     await source.put("file", b"bytes" * 1000)

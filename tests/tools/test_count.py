@@ -43,7 +43,7 @@ async def test_records_are_counted_by_what_a_feature_holds(storage: Storage, job
         await tools.count("pages", by="none", jobs=jobs, storage=storage)
 
 
-async def test_what_has_not_the_feature_several_values_or_is_no_number_is_counted_as_such(storage: Storage) -> None:
+async def test_count_separates_missing_multiple_and_odd_values(storage: Storage) -> None:
     given: list[dict[str, object]] = [{"a": 1}, {"a": [1, 2]}, {"b": 3}, {"a": [1, 2]}, {"a": b"\xff"}]
     given += [{"a": float("nan")}, {"a": float("nan")}]
     records = [asyncrec.encode_example(each) for each in given]
@@ -54,7 +54,7 @@ async def test_what_has_not_the_feature_several_values_or_is_no_number_is_counte
         await tools.count("x.tfrecord", by="c", storage=storage)
 
 
-async def test_a_feature_of_very_many_values_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_feature_of_very_many_values_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._counts_by.MOST_VALUES", 20)
     await asyncrec.write_records("x.tfrecord", [example(number) for number in range(21)], storage=storage)
     with pytest.raises(ArgumentValueError, match="'text' has more than 20 different values"):

@@ -59,7 +59,7 @@ async def traces(storage: Storage, key: str, record: bytes) -> list[str]:
     return [name for name, content in (await objects(storage)).items() if record in content or digest in content]
 
 
-async def test_deleted_records_are_gone_and_the_others_keep_their_order(storage: Storage) -> None:
+async def test_deleted_records_are_gone_and_others_keep_order(storage: Storage) -> None:
     await write_pages(storage)
     report = await delete(storage, "key 3", "key 10", "key 29", "no such key")
     assert (report.records, report.shards, report.keys, report.keys_found) == (3, 3, 4, 3)
@@ -98,7 +98,7 @@ async def test_all_records_of_a_key_are_deleted(storage: Storage) -> None:
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}, {"num_shards": 3}], ids=str)
-async def test_no_byte_of_a_record_and_its_key_is_left(
+async def test_delete_leaves_no_byte_of_record_or_key(
     storage: Storage, options: dict[str, Any], compacted: bool
 ) -> None:
     limit = {} if "num_shards" in options else {"max_shard_records": 10}
@@ -174,7 +174,7 @@ async def test_records_that_meet_conditions_are_deleted(storage: Storage) -> Non
         assert await dataset.get_by_key("key 20") == example(20)
 
 
-async def test_what_a_manifest_says_of_the_others_is_kept(storage: Storage) -> None:
+async def test_delete_keeps_schema_metadata_and_shard_properties(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP", writer_id="a")
     await write_pages(storage, records=5, index=False, writer_id="b")
     before = await asyncrec.read_manifest("pages", storage=storage)
@@ -304,7 +304,7 @@ async def test_uncommitted_records_stay_and_their_writer_is_named(storage: Stora
     assert await stored(storage) == [*others, b"other"]
 
 
-async def test_open_data_set_keeps_its_length_and_says_what_to_do() -> None:
+async def test_open_data_set_keeps_length_and_advises_reopening() -> None:
     storage = MemoryStorage()
     await write_pages(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

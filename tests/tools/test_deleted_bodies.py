@@ -42,7 +42,7 @@ async def stored(path: Path) -> list[tuple[str, str, str, bytes]]:
     )
 
 
-async def test_a_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None:
+async def test_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None:
     await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b""))
     report = await tools.delete(tmp_path / "pages", keys=["http://a/"])
     assert report.records == 4
@@ -53,7 +53,7 @@ async def test_a_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_a_condition_that_takes_a_body_alone_is_refused(tmp_path: Path, dry_run: bool) -> None:
+async def test_condition_that_takes_body_alone_is_refused(tmp_path: Path, dry_run: bool) -> None:
     await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2") + versions("http://b/", b"1", b"2"))
     before = await stored(tmp_path / "pages")
     with pytest.raises(
@@ -63,7 +63,7 @@ async def test_a_condition_that_takes_a_body_alone_is_refused(tmp_path: Path, dr
     assert await stored(tmp_path / "pages") == before
 
 
-async def test_a_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> None:
+async def test_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> None:
     await write(
         tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b"", b"2")
     )
@@ -75,7 +75,7 @@ async def test_a_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) ->
     ]
 
 
-async def test_a_body_that_another_version_has_may_go(tmp_path: Path) -> None:
+async def test_body_that_another_version_has_may_go(tmp_path: Path) -> None:
     one, two = (pages.page("http://a/", b"1", status=200, date=f"2026-11-0{day}T00:00:00Z") for day in (1, 2))
     three = pages.page("http://a/", status=304, date="2026-11-03T00:00:00Z", before=one)
     await write(tmp_path / "pages", [one, two, three])

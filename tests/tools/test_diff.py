@@ -24,7 +24,7 @@ async def keyed(storage: Storage, name: str, records: Sequence[tuple[str, bytes]
             await writer.write(record, key=key)
 
 
-async def test_two_of_the_same_records_are_the_same_in_any_order(storage: Storage) -> None:
+async def test_reordered_data_sets_with_same_records_are_equal(storage: Storage) -> None:
     await write_pages(storage)
     await tools.reshard("pages", "other", shuffle=True, compression="gzip", storage=storage, target_storage=storage)
     report = await tools.diff("pages", "other", storage=storage)
@@ -33,7 +33,7 @@ async def test_two_of_the_same_records_are_the_same_in_any_order(storage: Storag
     assert (await tools.diff("pages", "other", by="feature:text", storage=storage)).same
 
 
-async def test_what_is_missing_new_and_changed_is_named(storage: Storage) -> None:
+async def test_diff_lists_missing_new_and_changed_records(storage: Storage) -> None:
     await keyed(storage, "a", [("one", b"1"), ("two", b"2"), ("three", b"3"), ("four", b"4")])
     await keyed(storage, "b", [("four", b"4"), ("three", b"33"), ("five", b"5"), ("six", b"6")])
     report = await tools.diff("a", "b", storage=storage)
@@ -53,7 +53,7 @@ async def test_another_schema_is_a_difference(storage: Storage) -> None:
     assert not report.same
 
 
-async def test_what_records_cannot_be_known_by_is_said(storage: Storage) -> None:
+async def test_unusable_diff_criterion_is_refused(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [example(1)], storage=storage)
     assert (await tools.diff("x.tfrecord", "x.tfrecord", storage=storage)).by == "content"
     with pytest.raises(ValueError, match="no keys"):
@@ -67,7 +67,7 @@ _RECORDS = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=6)
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=_RECORDS, second=_RECORDS)
-async def test_by_content_it_is_the_difference_of_multisets(first: list[bytes], second: list[bytes]) -> None:
+async def test_diff_by_content_equals_multiset_difference(first: list[bytes], second: list[bytes]) -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("a.tfrecord", first, storage=storage)
     await asyncrec.write_records("b.tfrecord", second, storage=storage)
@@ -85,7 +85,7 @@ async def pages(storage: Storage, name: str, **dates: str) -> None:
             await writer.write({"url": url, "date": date})
 
 
-async def test_a_feature_may_be_ignored_and_keys_are_told(storage: Storage) -> None:
+async def test_diff_ignores_given_feature_and_reports_keys(storage: Storage) -> None:
     await pages(storage, "monday", a="1", b="1", gone="1")
     await pages(storage, "sunday", b="2", a="1", new="2")
     report = await tools.diff("monday", "sunday", storage=storage)

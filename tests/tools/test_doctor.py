@@ -35,7 +35,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
     return [check.name for check in report.checks if check.ok is False]
 
 
-async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
+async def test_store_that_does_all_is_well(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
     assert len(report.checks) == (16 if isinstance(storage, LocalStorage) else 15)  # a folder has locks
@@ -54,7 +54,7 @@ class Careless(FlakyStorage):
         return super().open_source(key, start=start, end=end)
 
 
-async def test_a_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
+async def test_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
     report = await tools.doctor("x", storage=Careless(storage))
     assert set(failed(report)) >= {"notice a change", "create exclusively", "exclusive creation, small object"}
     assert await names(storage) == []
@@ -73,7 +73,7 @@ class Lucky(MemoryStorage):
         return super().open_sink(key, exclusive=exclusive and self.created.index(key) < 3)
 
 
-async def test_a_store_is_not_believed_for_one_race_of_small_objects() -> None:
+async def test_doctor_is_not_fooled_by_one_lucky_race() -> None:
     report = await tools.doctor("x", storage=Lucky())
     assert "exclusive creation, small object" in failed(report)
 
@@ -97,7 +97,7 @@ class Unpinned(MemoryStorage):
         return Source(f"{self.root}/{key}", start=start, end=end, info=info)
 
 
-async def test_a_store_that_mixes_versions_while_it_reads_is_found_out() -> None:
+async def test_doctor_detects_store_mixing_versions_during_reading() -> None:
     report = await tools.doctor("x", storage=Unpinned())
     assert failed(report) == ["notice a change"]
 
@@ -110,7 +110,7 @@ class Blocking(MemoryStorage):
         return await super().head(key)
 
 
-async def test_a_store_that_holds_the_event_loop_is_told_of() -> None:
+async def test_doctor_reports_store_blocking_event_loop() -> None:
     told = {check.name: check for check in (await tools.doctor("x", storage=Blocking())).checks}["event loop"]
     assert told.ok is None
     found = re.match(r"other tasks had to wait up to (\d+) ms \(row '.*'\)", told.detail)
@@ -121,7 +121,7 @@ async def test_a_store_that_holds_the_event_loop_is_told_of() -> None:
 IN_PARTS = "exclusive creation, several parts"
 
 
-async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_does_not_fail() -> None:
+async def test_doctor_reports_partial_exclusivity_without_failing() -> None:
     lax = LaxStorage(MemoryStorage(chunk_size=1 << 12))
     report = await tools.doctor("x", storage=lax)
     assert report.ok, report.to_json()
@@ -134,7 +134,7 @@ async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_d
     assert await names(lax) == []
 
 
-async def test_a_store_that_is_never_exclusive_fails() -> None:
+async def test_store_that_is_never_exclusive_fails() -> None:
     lax = LaxStorage(MemoryStorage(chunk_size=1 << 12), honours="nothing")
     report = await tools.doctor("x", storage=lax)
     assert failed(report) == ["exclusive creation, small object"]
@@ -151,14 +151,14 @@ class Asked(LaxStorage):
         return False
 
 
-async def test_a_store_that_can_be_asked_is_not_believed_for_one_race() -> None:
+async def test_doctor_asks_store_instead_of_trusting_one_race() -> None:
     storage = Asked(MemoryStorage(chunk_size=1 << 12), honours="all")
     report = await tools.doctor("some/folder", storage=storage)
     assert [check.ok for check in report.checks if check.name == IN_PARTS] == [None]
     assert storage.asked.startswith("some/folder/.asyncrec-doctor-")
 
 
-async def test_without_the_right_to_write_it_says_so_and_tries_to_list(storage: Storage) -> None:
+async def test_doctor_without_write_permission_still_tries_listing(storage: Storage) -> None:
     refusing = FlakyStorage(storage, {0: Fault("error", error=StoragePermissionError)})
     report = await tools.doctor("x", storage=refusing)
     assert failed(report) == ["write"]
@@ -166,7 +166,7 @@ async def test_without_the_right_to_write_it_says_so_and_tries_to_list(storage: 
 
 
 @pytest.mark.usefixtures("no_waiting")
-async def test_where_nobody_answers_it_asks_a_few_times_and_no_more(storage: Storage) -> None:
+async def test_doctor_retries_silent_store_only_a_few_times(storage: Storage) -> None:
     class Silent(FlakyStorage):
         """As a backend does, it tries again."""
 
@@ -196,7 +196,7 @@ async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
             await storage.delete(key)
 
 
-async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_path: Path) -> None:
+async def test_doctor_explains_losses_after_kill(tmp_path: Path) -> None:
     told = {check.name: check for check in (await tools.doctor("x", storage=MemoryStorage())).checks}["kill -9"]
     assert told.ok is None
     assert "which it flushes to the store" in told.detail
@@ -205,7 +205,7 @@ async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_pat
     assert "loses at most what a rolling writer wrote in the last second" in told.detail
 
 
-async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_tries_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(report: DoctorReport) -> Check:
         return {check.name: check for check in report.checks}["locks"]
 

@@ -52,7 +52,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
     return formats
 
 
-async def test_a_format_of_a_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
+async def test_format_of_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
     await storage.put("x.bytes", b"abc!" * 5)
     report = await tools.convert("x.bytes", "x.tfrecord", storage=storage, target_storage=storage)
     assert (report.records, report.bad_count) == (20, 2)
@@ -68,7 +68,7 @@ async def test_its_files_are_found_in_a_folder(storage: Storage, formats: Format
 
 
 @pytest.mark.parametrize(("source", "target"), [("x.parquet", "set"), ("x.tfrecord", "x.parquet"), ("in", "set")])
-async def test_one_that_is_known_and_not_installed_says_what_to_install(
+async def test_missing_format_plugin_error_says_pip_install(
     storage: Storage, formats: Formats, source: str, target: str
 ) -> None:
     for name in ("x.parquet", "in/a.warc.gz"):
@@ -92,9 +92,7 @@ async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.M
     ("source", "option", "named"),
     [("in/x.txt", "source_format", "jsonl"), ("in", "source_format", "jsonl"), ("in", "target_format", "tfrecord")],
 )
-async def test_a_data_set_may_have_a_point_in_its_name_where_a_format_is_named(
-    storage: Storage, source: str, option: str, named: str
-) -> None:
+async def test_data_set_name_may_contain_dot(storage: Storage, source: str, option: str, named: str) -> None:
     await storage.put("in/x.txt" if source.endswith("txt") else "in/x.jsonl", b'{"a": 1}\n')
     options: dict[str, Any] = {option: named}
     report = await tools.convert(source, "out/set.v2", storage=storage, target_storage=storage, **options)
@@ -125,7 +123,7 @@ async def test_options_go_to_the_storage_of_their_side(tmp_path: Path, source: s
         (Format(name="mine", suffixes=(".j",)), "neither be read nor written"),
     ],
 )
-async def test_what_cannot_be_a_format_is_named_and_stops_no_other(given: object, says: str) -> None:
+async def test_invalid_format_is_named_and_blocks_no_other(given: object, says: str) -> None:
     plugins = found(plugin("formats", "odd", given), plugin("formats", "good", GOOD))
     formats = Formats(plugins)
     await formats.look_for("bytes")
@@ -135,7 +133,7 @@ async def test_what_cannot_be_a_format_is_named_and_stops_no_other(given: object
         formats.get("nothing")
 
 
-async def test_of_two_formats_of_one_name_the_first_plugin_has_it() -> None:
+async def test_first_plugin_wins_format_name_conflict() -> None:
     other = Format(name="bytes", suffixes=(".other",), open=open_bytes)
     plugins = found(plugin("formats", "b", other), plugin("formats", "a", GOOD))
     formats = Formats(plugins)
@@ -158,7 +156,7 @@ async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monke
 
 
 @pytest.mark.parametrize("value", ["[]", "{}", '{"a":[0,0,0,0]}', "0"])
-def test_values_of_a_line_are_counted_before_they_are_parsed(value: str) -> None:
+def test_line_values_are_counted_before_parsing(value: str) -> None:
     """``[],`` is three bytes, and an object of 64."""
     many = f'{{"a":[{",".join([value] * 200_000)}]}}\n'.encode()
     parser = _Parser("x", max_record_bytes=1 << 20)
@@ -174,6 +172,6 @@ def test_values_of_a_line_are_counted_before_they_are_parsed(value: str) -> None
     assert peak < 4 * len(many)
 
 
-def test_a_line_of_as_many_values_as_a_record_may_have_is_read() -> None:
+def test_line_with_most_allowed_values_is_read() -> None:
     numbers = ",".join(["0.5"] * 16_000)
     assert len(_Parser("x", max_record_bytes=1 << 20).feed(f'{{"a":[{numbers}]}}\n'.encode()).records) == 1

@@ -75,35 +75,33 @@ async def test_conditions_choose(storage: Storage, conditions: list[str], count:
     ],
 )
 @pytest.mark.parametrize("schema", [True, False])
-async def test_a_name_or_a_value_that_cannot_be_is_an_error(
-    storage: Storage, condition: str, said: str, schema: bool
-) -> None:
+async def test_impossible_condition_is_refused(storage: Storage, condition: str, said: str, schema: bool) -> None:
     await write_pages(storage, **({} if schema else {"schema": None}))
     with pytest.raises(ValueError, match=said):
         await all_of(storage, "pages", condition)
 
 
-async def test_records_that_are_no_examples_are_not_looked_through_to_the_end(storage: Storage) -> None:
+async def test_search_stops_early_on_non_example_records(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"%d" % n for n in range(5)], storage=storage)
     with pytest.raises(ValueError, match=r"x\.tfrecord: the first 5 records are not Examples"):
         await all_of(storage, "x.tfrecord", "label=1")
 
 
-async def test_a_record_without_the_feature_is_no_error_where_others_have_it(storage: Storage) -> None:
+async def test_record_lacking_feature_is_no_error_among_others(storage: Storage) -> None:
     records = [asyncrec.encode_example({"a": 1}), asyncrec.encode_example({"b": 2})]
     await asyncrec.write_records("x.tfrecord", records, storage=storage)
     assert [each.number for each in await all_of(storage, "x.tfrecord", "b=2")] == [1]
     assert [each.number for each in await all_of(storage, "x.tfrecord", "b!=2")] == [0]
 
 
-async def test_of_a_record_that_is_no_example_only_that_it_has_no_such_value_holds() -> None:
+async def test_record_without_value_matches_only_inequality() -> None:
     for record in (asyncrec.encode_example({"a": 1}), asyncrec.encode_example({"b": 1}), b"no example"):
         assert tools.Where("a", "1").holds(record) == (record == asyncrec.encode_example({"a": 1}))
         assert tools.Where("a", "1", "!=").holds(record) == (record != asyncrec.encode_example({"a": 1}))
 
 
 @pytest.mark.parametrize("text", ["label", "=3", ""])
-async def test_what_is_no_condition_is_refused(text: str) -> None:
+async def test_malformed_condition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="FEATURE=VALUE"):
         tools.Where.parse(text)
 
@@ -138,7 +136,7 @@ async def test_one_from_the_end_is_read_in_little_memory(storage: Storage) -> No
     assert peak < 8 << 20
 
 
-async def test_what_is_before_damage_comes_first(storage: Storage) -> None:
+async def test_records_before_damage_are_returned_first(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"12345678"] * 5, storage=storage)
     await change(storage, "x.tfrecord", 3 * 24 + 13)
     seen = 0

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_what_it_makes_is_what_the_writer_made(storage: Storage, compression: str) -> None:
+async def test_rebuilt_index_equals_index_of_writer(storage: Storage, compression: str) -> None:
     await write_pages(storage, compression=compression)
     before = {key: await storage.get(key) for key in await names(storage, "_index/")}
     assert len(before) == 3
@@ -26,7 +26,7 @@ async def test_what_it_makes_is_what_the_writer_made(storage: Storage, compressi
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_one_that_fits_is_kept_and_one_that_does_not_is_made_anew(storage: Storage) -> None:
+async def test_valid_index_is_kept_and_wrong_one_rebuilt(storage: Storage) -> None:
     await write_pages(storage)
     key = (await names(storage, "_index/"))[1]
     await change(storage, key, 0, ord("7"))
@@ -36,7 +36,7 @@ async def test_one_that_fits_is_kept_and_one_that_does_not_is_made_anew(storage:
     assert len((await tools.index("pages", force=True, storage=storage)).made) == 3
 
 
-async def test_the_layouts_of_others(storage: Storage) -> None:
+async def test_layouts_of_others(storage: Storage) -> None:
     await asyncrec.write_records("d/a.tfrecord", [b"x" * n for n in range(4)], storage=storage)
     await asyncrec.write_records("d/z.tfrecord", [b"x"], compression="GZIP", storage=storage)
     report = await tools.index("d", layout="tfrecord", storage=storage)
@@ -50,9 +50,7 @@ async def test_the_layouts_of_others(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("rewritten", ["", "GZIP"])
-async def test_a_shard_that_was_rewritten_is_told_so_and_not_that_it_is_damaged(
-    storage: Storage, rewritten: str
-) -> None:
+async def test_rewritten_shard_is_reported_as_changed_not_damaged(storage: Storage, rewritten: str) -> None:
     await write_pages(storage, compression="GZIP" if not rewritten else "")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
     await asyncrec.write_records(shard, [b"x"] * 3, compression=rewritten, storage=storage)

@@ -13,7 +13,7 @@ from asyncrec.testing import FlakyStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_data_set_is_told_from_its_manifest_and_first_records(storage: Storage) -> None:
+async def test_info_reads_only_manifest_and_first_records(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     counted = FlakyStorage(storage)
     report = await tools.info("pages", storage=counted)
@@ -38,7 +38,7 @@ async def test_files_are_counted_and_their_schema_is_inferred(storage: Storage) 
     assert (await tools.info("b.tfrecord", storage=storage)).content == "bytes"
 
 
-async def test_what_is_empty_or_damaged_is_told(storage: Storage) -> None:
+async def test_info_reports_empty_or_damaged_file(storage: Storage) -> None:
     await storage.put("empty.tfrecord", b"")
     report = await tools.info("empty.tfrecord", storage=storage)
     assert (report.content, report.records, report.damage) == ("empty", 0, None)
@@ -51,9 +51,7 @@ async def test_what_is_empty_or_damaged_is_told(storage: Storage) -> None:
     assert report.content is None
 
 
-async def test_a_large_file_without_an_index_is_not_read_to_be_counted(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_info_does_not_count_large_file_without_index(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._info._COUNTED_BYTES", 100)
     await asyncrec.write_records("a.tfrecord", [b"x" * 100] * 3, storage=storage)
     assert (await tools.info("a.tfrecord", storage=storage)).records is None

@@ -79,7 +79,7 @@ async def test_verify_reports_the_same_whatever_the_number_of_jobs(storage: Stor
     assert len([shard for shard in report["shards"] if shard["problems"]]) == 9
 
 
-async def test_count_and_index_give_the_same_whatever_the_number_of_jobs(storage: Storage) -> None:
+async def test_count_and_index_do_not_depend_on_jobs(storage: Storage) -> None:
     for compression in ("", "GZIP", "ZLIB"):
         for number in range(4):
             await asyncrec.write_records(
@@ -105,7 +105,7 @@ async def test_count_and_index_give_the_same_whatever_the_number_of_jobs(storage
 
 @pytest.mark.parametrize("jobs", JOBS)
 @pytest.mark.parametrize("call", [tools.count, tools.index])
-async def test_of_several_damaged_shards_the_first_is_the_error(
+async def test_first_of_several_damaged_shards_raises_error(
     storage: Storage, call: Callable[..., Awaitable[Any]], jobs: int | None
 ) -> None:
     for number in range(6):
@@ -117,7 +117,7 @@ async def test_of_several_damaged_shards_the_first_is_the_error(
         await call("d", jobs=jobs, storage=storage)
 
 
-async def test_convert_writes_and_reports_the_same_whatever_the_number_of_jobs(storage: Storage) -> None:
+async def test_convert_output_does_not_depend_on_jobs(storage: Storage) -> None:
     for number in range(5):
         lines = [json.dumps({"id": n, "text": "x" * n}) for n in range(20 * number)]
         lines[3:3] = ["not JSON"] * number
@@ -150,14 +150,12 @@ CALLS: dict[str, Callable[..., Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize(("jobs", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
-async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opened(
-    name: str, jobs: Any, error: type[Exception]
-) -> None:
+async def test_invalid_job_count_is_refused_before_opening(name: str, jobs: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="jobs must be "):
         await CALLS[name]("nowhere", jobs=jobs)
 
 
-async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) -> None:
+async def test_verify_reports_file_truncated_during_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     await asyncrec.write_records(path, [bytes(1 << 20)] * 20)
 
@@ -171,7 +169,7 @@ async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) ->
     ]
 
 
-async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:
+async def test_disk_failure_at_first_bytes_names_path(tmp_path: Path) -> None:
     def reading(position: int) -> None:
         if position == 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -187,7 +185,7 @@ async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_p
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-async def test_verify_reads_as_many_shards_at_once_as_it_has_jobs(storage: Storage, jobs: int) -> None:
+async def test_verify_reads_at_most_one_shard_per_job(storage: Storage, jobs: int) -> None:
     await write_pages(storage, records=60)
     counting = Counting(storage)
     assert (await tools.verify("pages", jobs=jobs, storage=counting)).ok
@@ -195,7 +193,7 @@ async def test_verify_reads_as_many_shards_at_once_as_it_has_jobs(storage: Stora
     assert counting.most <= jobs
 
 
-async def test_progress_ends_at_the_sum_of_all_shards_though_damaged_ones_are_read_twice(storage: Storage) -> None:
+async def test_progress_ends_at_total_despite_rereading_damaged_shards(storage: Storage) -> None:
     await write_pages(storage)
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
     await change(storage, shard, 14)
@@ -205,7 +203,7 @@ async def test_progress_ends_at_the_sum_of_all_shards_though_damaged_ones_are_re
     assert seen == sorted(seen)
 
 
-async def test_a_cancelled_verify_leaves_nothing_open_and_nothing_running(storage: Storage) -> None:
+async def test_cancelled_verify_leaves_nothing_open_and_nothing_running(storage: Storage) -> None:
     await write_pages(storage, records=60)
     counting = Counting(storage)
     with anyio.CancelScope() as scope:
@@ -214,7 +212,7 @@ async def test_a_cancelled_verify_leaves_nothing_open_and_nothing_running(storag
     assert counting.open == 0
 
 
-async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
+async def test_verify_memory_depends_on_jobs_not_shards(tmp_path: Path) -> None:
     path = str(tmp_path / "set")
     async with asyncrec.open_sharded_writer(path, num_shards=8) as writer:
         for _ in range(96):
@@ -257,14 +255,14 @@ async def test_ctrl_c_ends_verify_without_a_word(tmp_path: Path) -> None:
     await interrupted("verify", str(tmp_path / "pages"))
 
 
-async def test_ctrl_c_ends_reshard_without_a_word_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_ctrl_c_ends_reshard_quietly_without_leftovers(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, records=60)
         await interrupted("reshard", str(tmp_path / "pages"), str(tmp_path / "new" / "set"))
         assert await data_names(storage, "new/") == []
 
 
-async def test_damage_that_went_away_is_none_and_the_index_is_compared_all_the_same(storage: Storage) -> None:
+async def test_vanished_damage_is_ignored_and_index_still_compared(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
 
@@ -315,9 +313,7 @@ class SlowDisk:
         return os.pread(fd, size, position)
 
 
-async def test_a_disk_that_is_slow_is_read_in_short_hops_between_which_it_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_disk_is_read_in_short_cancellable_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(1 << 20)] * 7)
     disk = SlowDisk()
     monkeypatch.setattr("asyncrec._records.reading.frame_scan.time", disk)

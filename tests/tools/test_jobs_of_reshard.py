@@ -69,7 +69,7 @@ LIMITS: list[dict[str, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_shards_indexes_and_keys_are_the_same_whatever_the_number_of_jobs(
+async def test_reshard_output_does_not_depend_on_jobs(
     storage: Storage, compression: str, limits: dict[str, Any]
 ) -> None:
     await write_source(storage, compression)
@@ -97,7 +97,7 @@ async def test_frames_and_records_give_the_same_shards(
 
 @pytest.mark.parametrize("jobs", JOBS)
 @pytest.mark.parametrize("at", [14, 0, 200_000])
-async def test_damage_is_told_with_its_place_and_nothing_is_left(storage: Storage, jobs: int | None, at: int) -> None:
+async def test_damage_is_located_and_leaves_no_shards(storage: Storage, jobs: int | None, at: int) -> None:
     await asyncrec.write_records("a.tfrecord", [b"x" * 1000] * 400, storage=storage)
     await change(storage, "a.tfrecord", at)
     with pytest.raises(FormatError) as caught:
@@ -112,7 +112,7 @@ async def test_damage_is_told_with_its_place_and_nothing_is_left(storage: Storag
 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("how", ["cut", "replaced"])
-async def test_a_source_that_is_changed_while_it_is_read_is_told_so(tmp_path: Path, jobs: int, how: str) -> None:
+async def test_source_changed_during_reading_is_reported(tmp_path: Path, jobs: int, how: str) -> None:
     block = (1 << 20) // 1024 * 1024  # whole frames
     source = tmp_path / "a.tfrecord"
     await asyncrec.write_records(source, [b"x" * 1008] * 4096)
@@ -155,7 +155,7 @@ class CountingDisk:
         return block
 
 
-async def test_of_a_record_longer_than_a_block_no_more_is_read_than_the_record(tmp_path: Path) -> None:
+async def test_long_record_is_read_without_excess_bytes(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(9 << 20)] * 3)
     disk = CountingDisk()
     storage = LocalStorage(tmp_path, system=disk)

@@ -63,7 +63,7 @@ def test_small_neighbours_are_joined(given: list[int], joined: list[list[int]]) 
     [([20, 5, 5], [[5, 5]]), ([20, 10, 10], [[20, 10, 10]]), ([5, 5, 20], [[5, 5]]), ([20, 5], [])],
     ids=str,
 )
-def test_large_one_is_not_rewritten_for_a_few_small_ones(given: list[int], joined: list[list[int]]) -> None:
+def test_large_shard_is_not_rewritten_for_small_ones(given: list[int], joined: list[list[int]]) -> None:
     assert [group for piece in plan_of(*given) for group in piece] == joined
 
 
@@ -97,7 +97,7 @@ SHARDS = st.lists(st.tuples(st.integers(0, 120), st.sampled_from(["", "", "", "G
 
 
 @given(SHARDS, st.sampled_from([None, "", "GZIP"]))
-def test_plan_keeps_the_order_and_the_limit_and_is_done_once(given: list[tuple[int, str]], target: str | None) -> None:
+def test_joining_plan_keeps_order_and_limit_and_is_idempotent(given: list[tuple[int, str]], target: str | None) -> None:
     shards = [shard(number, size, compression=kind) for number, (size, kind) in enumerate(given)]
     pieces = planned(shards, max_bytes=LIMIT, compression=target)
     joined = [each.key for piece in pieces for each in piece.shards]

@@ -58,7 +58,7 @@ def test_sequence_examples_come_back() -> None:
     assert lists["tokens"] == [[b"a", b"b"], [b"c"]]
 
 
-def test_what_is_written_is_what_people_expect() -> None:
+def test_record_values_convert_to_expected_json() -> None:
     record = encode_example({"n": 3, "x": 0.1, "t": "grün", "raw": b"\xff\x00", "many": [1, 2], "nan": float("nan")})
     assert to_json(record) == {
         "many": [1, 2],
@@ -71,7 +71,7 @@ def test_what_is_written_is_what_people_expect() -> None:
     assert to_json(record, lists={"n"}, only={"n"}) == {"n": [3]}
 
 
-def test_what_people_write_is_taken() -> None:
+def test_json_values_convert_to_expected_features() -> None:
     record = from_json({"n": 3, "x": [1, 2.5], "t": "text", "yes": True, "nothing": None, "empty": []})
     decoded = decode_example(record)
     assert decoded["n"] == 3
@@ -93,12 +93,12 @@ def test_what_people_write_is_taken() -> None:
         ({"$context": 1, "$lists": {}}, "objects"),
     ],
 )
-def test_what_no_record_holds_is_refused_by_name(value: object, said: str) -> None:
+def test_unrepresentable_json_value_is_refused_by_name(value: object, said: str) -> None:
     with pytest.raises(SchemaError, match=said.replace("$", "")):
         from_json(value)
 
 
-def test_a_schema_says_which_features_are_lists() -> None:
+def test_schema_says_which_features_are_lists() -> None:
     schema = Schema(
         {
             "one": FixedLen((), "int64"),

@@ -25,9 +25,7 @@ async def write(storage: Storage, **options: Any) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("limits", [{"max_shard_records": 7}, {"num_shards": 4}, {"max_shard_bytes": 150}], ids=str)
-async def test_each_record_keeps_its_key_across_shards(
-    storage: Storage, limits: dict[str, Any], compression: str
-) -> None:
+async def test_resharded_records_keep_their_keys(storage: Storage, limits: dict[str, Any], compression: str) -> None:
     await write(storage, compression=compression)
     await tools.reshard("pages", "new", storage=storage, target_storage=storage, **limits)
     assert (await tools.verify("new", storage=storage)).ok

@@ -27,7 +27,7 @@ MORE: dict[str, Any] = {"max_record_bytes": "1GiB"}
 
 
 @pytest.mark.slow
-async def test_a_record_of_the_default_limit_is_taken_and_a_longer_one_refused(tmp_path: Path) -> None:
+async def test_record_longer_than_default_limit_is_refused(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", compression="GZIP") as writer:
         with pytest.raises(ArgumentValueError, match="268,435,457 bytes"):
             await writer.write(bytes(DEFAULT + 1))
@@ -54,7 +54,7 @@ async def _lengths(path: Path) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_the_manifest_tells_readers_of_longer_records(large: Path) -> None:
+async def test_manifest_tells_readers_of_longer_records(large: Path) -> None:
     manifest = await asyncrec.read_manifest(large)
     assert [shard.max_record_bytes for shard in manifest.shards] == [DEFAULT + 1]
     assert (await tools.verify(large)).ok
@@ -75,7 +75,7 @@ MAKERS: dict[str, Callable[..., Awaitable[Any]]] = {
 
 @pytest.mark.slow(but=["copy"])
 @pytest.mark.parametrize("maker", MAKERS)
-async def test_what_a_tool_makes_of_longer_records_is_read(large: Path, tmp_path: Path, maker: str) -> None:
+async def test_tool_output_with_longer_records_is_readable(large: Path, tmp_path: Path, maker: str) -> None:
     await MAKERS[maker](large, tmp_path / "pages")
     assert await _lengths(tmp_path / "pages") == EXPECTED
     assert (await tools.verify(tmp_path / "pages")).ok
@@ -90,7 +90,7 @@ async def test_frames_that_are_moved_as_they_are_are_noted(large: Path, tmp_path
     assert (await tools.verify(tmp_path / "again")).ok
 
 
-async def test_a_checkpoint_keeps_the_note(large: Path, tmp_path: Path) -> None:
+async def test_checkpoint_keeps_note(large: Path, tmp_path: Path) -> None:
     await tools.copy(large, tmp_path / "pages")
     await tools.compact(tmp_path / "pages", manifest_only=True)
     assert [shard.max_record_bytes for shard in (await asyncrec.read_manifest(tmp_path / "pages")).shards] == [
@@ -125,7 +125,7 @@ async def test_recovery_notes_longer_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_lone_file_is_read_by_those_who_pass_a_larger_limit(large: Path, tmp_path: Path) -> None:
+async def test_lone_file_of_longer_records_needs_larger_limit(large: Path, tmp_path: Path) -> None:
     (shard,) = await asyncrec.list_shards(large)
     with pytest.raises(RecordTooLargeError, match="max_record_bytes"):
         await asyncrec.read_records(shard)
@@ -142,7 +142,7 @@ async def test_a_lone_file_is_read_by_those_who_pass_a_larger_limit(large: Path,
         assert [len(record) async for record in stream] == EXPECTED
 
 
-async def test_a_tool_refuses_a_lone_file_that_others_would_not_read(large: Path, tmp_path: Path) -> None:
+async def test_tool_refuses_to_write_unreadable_lone_file(large: Path, tmp_path: Path) -> None:
     target = tmp_path / "lone.tfrecord"
     with pytest.raises(ArgumentValueError, match="max_record_bytes"):
         await tools.sample(large, target, records=3)

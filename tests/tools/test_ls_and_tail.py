@@ -14,7 +14,7 @@ from asyncrec.storage._base import Storage
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_folder_has_data_sets_and_files(storage: Storage) -> None:
+async def test_folder_has_data_sets_and_files(storage: Storage) -> None:
     await write_pages(storage, "some/pages", compression="GZIP")
     await asyncrec.write_records("some/x.tfrecord", [b"x"], storage=storage)
     report = await tools.ls("some", storage=storage)
@@ -25,7 +25,7 @@ async def test_a_folder_has_data_sets_and_files(storage: Storage) -> None:
     assert report.to_json()["entries"][1]["path"] == "some/x.tfrecord"
 
 
-async def test_a_data_set_has_shards(storage: Storage) -> None:
+async def test_data_set_has_shards(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.ls("pages", storage=storage)
     assert [(entry.kind, entry.records) for entry in report.entries] == [("shard", 10)] * 3
@@ -34,7 +34,7 @@ async def test_a_data_set_has_shards(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["pages", "pages-*.tfrecord"])
-async def test_the_last_ones_have_their_numbers(storage: Storage, path: str) -> None:
+async def test_last_ones_have_their_numbers(storage: Storage, path: str) -> None:
     await write_pages(storage)
     async with tools.open_tail(path, records=13, storage=storage) as stream:
         found = [found async for records in stream for found in records]
@@ -44,7 +44,7 @@ async def test_the_last_ones_have_their_numbers(storage: Storage, path: str) -> 
         assert [found.number async for records in stream for found in records] == [18, 21, 24, 27]
 
 
-async def test_what_is_committed_while_it_follows_comes_once(storage: Storage) -> None:
+async def test_followed_tail_yields_each_new_commit_once(storage: Storage) -> None:
     await write_pages(storage)
     with anyio.fail_after(60):
         async with tools.open_tail("pages", records=2, follow=True, interval=0, storage=storage) as stream:
@@ -60,7 +60,7 @@ async def test_what_is_committed_while_it_follows_comes_once(storage: Storage) -
                     assert got.data == each.data
 
 
-async def test_only_a_data_set_is_followed(storage: Storage) -> None:
+async def test_tail_follows_only_data_sets(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     with pytest.raises(DatasetError, match="only a data set"):
         async with tools.open_tail("x.tfrecord", follow=True, storage=storage):

@@ -54,7 +54,7 @@ async def test_filter_writes_nothing_for_a_condition_that_cannot_be(storage: Sto
     assert await names(storage) == before
 
 
-async def test_what_is_damaged_is_not_written_at_all(storage: Storage) -> None:
+async def test_damaged_source_writes_no_data(storage: Storage) -> None:
     await write_pages(storage)
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
     await change(storage, shard, 40)
@@ -68,7 +68,7 @@ async def test_what_is_damaged_is_not_written_at_all(storage: Storage) -> None:
     assert await data_names(storage) == before
 
 
-async def test_a_target_that_is_called_as_a_file_of_records_is_one(storage: Storage) -> None:
+async def test_target_named_like_record_file_becomes_a_file(storage: Storage) -> None:
     await write_pages(storage)
     await tools.filter("pages", "some.tfrecord", where=where("label=2"), compression="gzip", **into(storage))
     async with asyncrec.open_reader("some.tfrecord", storage=storage) as reader:
@@ -78,7 +78,7 @@ async def test_a_target_that_is_called_as_a_file_of_records_is_one(storage: Stor
         await tools.filter("pages", "some.tfrecord", where=where("label=2"), **into(storage))
 
 
-async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) -> None:
+async def test_sample_is_reproducible_by_seed_and_ordered(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.sample("pages", "some", records=7, seed=3, **into(storage))
     assert (report.read, report.records) == (30, 7)
@@ -126,7 +126,7 @@ async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -
         await tools.merge([], "none", **into(storage))
 
 
-async def test_the_progress_of_a_merge_is_that_of_all_its_sources_together(storage: Storage) -> None:
+async def test_merge_progress_covers_all_sources_together(storage: Storage) -> None:
     for name in ("a", "b", "c"):
         await write_pages(storage, name)
     told: list[tuple[int, int | None]] = []
@@ -170,7 +170,7 @@ async def test_dedupe_says_what_records_cannot_be_known_by(storage: Storage) -> 
 
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("command", ["dedupe", "sample"])
-async def test_a_file_that_is_changed_between_two_looks_is_refused(
+async def test_file_changed_between_two_passes_is_refused(
     storage: Storage, command: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncrec.write_records("x.tfrecord", [example(n) for n in range(20)], storage=storage)
@@ -202,7 +202,7 @@ async def long_lived(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "old"), ("last", "new"), ("newest-by=n", "old"), ("newest-by=text", "old")]
 )
-async def test_the_first_is_the_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
+async def test_first_is_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
     await long_lived(storage)
     await tools.dedupe("pages", "once", by="key", keep=keep, **into(storage))
     async with asyncrec.open_dataset("once", storage=storage) as dataset:
@@ -213,7 +213,7 @@ async def test_the_first_is_the_one_committed_first(storage: Storage, keep: str,
 
 
 @pytest.mark.parametrize("values", [[b"2026-01", b"2026-02", b""], [-5, 0, 3], [-1.5, -1.0, 0.0, 2.5]])
-async def test_the_newest_has_the_largest_value(storage: Storage, values: list[Any]) -> None:
+async def test_newest_has_largest_value(storage: Storage, values: list[Any]) -> None:
     records = [asyncrec.encode_example({"of": b"one", "age": value, "n": n}) for n, value in enumerate(values)]
     newest = records[max(range(len(values)), key=values.__getitem__)]
     await asyncrec.write_records("x.tfrecord", [*records, asyncrec.encode_example({"of": b"one"})], storage=storage)
@@ -221,7 +221,7 @@ async def test_the_newest_has_the_largest_value(storage: Storage, values: list[A
     assert await asyncrec.read_records("y.tfrecord", storage=storage) == [newest]
 
 
-async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
+async def test_age_that_cannot_be_is_refused(storage: Storage) -> None:
     record = asyncrec.encode_example({"long": b"x" * 33, "two": [1, 2]})
     await asyncrec.write_records("x.tfrecord", [record], storage=storage)
     for keep, said in (
@@ -239,7 +239,7 @@ async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
 
 @pytest.mark.parametrize("command", [tools.filter, tools.sample, tools.merge, tools.dedupe])
 @pytest.mark.parametrize("target", ["out/re.warc.gz", "out.jsonl", "out.parquet"])
-async def test_a_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
+async def test_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
     await write_pages(storage)
     before = await names(storage)
     options = {"where": where("label=1")} if command is tools.filter else {}

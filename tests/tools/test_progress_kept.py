@@ -142,7 +142,7 @@ async def test_checkpoint_keeps_more_sources_than_a_line_has() -> None:
     assert history.progress == progress
 
 
-async def test_turn_of_a_source_alone_is_not_a_data_set(storage: Storage) -> None:
+async def test_source_turn_alone_is_not_a_data_set(storage: Storage) -> None:
     await write_pages(storage, "folder/pages", records=1)
     await storage.put("folder/" + source_turn_key("others", "topic/3", 1), b"{}", exclusive=True)
     report = await tools.info("folder", storage=storage)

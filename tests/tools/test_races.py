@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("size", [0, 16, 3 << 20])
-async def test_one_wins_and_the_object_is_all_that_it_sent(size: int) -> None:
+async def test_race_has_one_winner_and_stores_its_content(size: int) -> None:
     storage = MemoryStorage()
     bodies = [content(size, 1), content(size, 2), content(size, 3)]
     (won,) = await race(storage, "x", bodies)
@@ -25,7 +25,7 @@ async def test_one_wins_and_the_object_is_all_that_it_sent(size: int) -> None:
     assert await storage.get("x") == bodies[won]
 
 
-async def test_another_failure_is_raised_and_nobody_waits_for_who_failed() -> None:
+async def test_race_raises_other_failure_without_waiting() -> None:
     class Refusing(MemoryStorage):
         refused = False
 
@@ -41,7 +41,7 @@ async def test_another_failure_is_raised_and_nobody_waits_for_who_failed() -> No
     assert await storage.get("x") in (b"a", b"b"), "of the other, whichever came first"
 
 
-async def test_where_all_fail_the_first_failure_is_raised_and_no_group_of_them() -> None:
+async def test_first_failure_is_raised_alone_after_all_fail() -> None:
     class Refusing(MemoryStorage):
         refused = 0
 

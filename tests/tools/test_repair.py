@@ -31,7 +31,7 @@ def damaged(data: bytes, place: int, size: int = 1) -> bytes:
     return data[:place] + bytes(byte ^ 0x55 for byte in data[place : place + size]) + data[place + size :]
 
 
-async def test_what_is_whole_is_written_and_what_is_not_is_told(tmp_path: Path) -> None:
+async def test_repair_writes_whole_records_and_reports_lost_ones(tmp_path: Path) -> None:
     begins = len(framed(RECORDS[:100]))
     (tmp_path / "bad").write_bytes(damaged(framed(RECORDS), begins + 20))
     report = await asyncrec.tools.repair(tmp_path / "bad", tmp_path / "good")
@@ -50,7 +50,7 @@ async def test_what_is_whole_is_written_and_what_is_not_is_told(tmp_path: Path) 
     }
 
 
-async def test_a_whole_file_is_copied_and_the_report_says_that_it_was_whole(tmp_path: Path) -> None:
+async def test_repair_copies_whole_file_and_reports_no_damage(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(framed(RECORDS))
     report = await asyncrec.tools.repair(tmp_path / "x", tmp_path / "y")
     assert (report.ok, report.records, report.damage) == (True, 300, ())
@@ -58,7 +58,7 @@ async def test_a_whole_file_is_copied_and_the_report_says_that_it_was_whole(tmp_
 
 
 @pytest.mark.parametrize(("compression", "pack"), [("GZIP", gzip.compress), ("ZLIB", zlib.compress)])
-async def test_the_target_is_compressed_as_the_source_is(
+async def test_target_is_compressed_as_source_is(
     compression: str, pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "bad").write_bytes(pack(framed(RECORDS))[:-1000])
@@ -70,7 +70,7 @@ async def test_the_target_is_compressed_as_the_source_is(
     assert 290 < report.records < 300
 
 
-async def test_a_record_that_holds_frames_is_lost_whole_where_an_index_says_where_it_ends(tmp_path: Path) -> None:
+async def test_damaged_record_holding_frames_is_delimited_by_index(tmp_path: Path) -> None:
     """Its header and its data are damaged, so that only the index knows; without it its frames are in doubt."""
     records = [b"before", framed(RECORDS[:20]), b"after", b"last"]
     async with asyncrec.open_sharded_writer(tmp_path / "set", num_shards=1) as writer:
@@ -96,7 +96,7 @@ async def test_stores_on_either_side() -> None:
     assert await asyncrec.read_records("x", storage=target) == RECORDS[:-1]
 
 
-async def test_nothing_is_overwritten_unless_that_is_asked_for_and_never_the_source(tmp_path: Path) -> None:
+async def test_repair_overwrites_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(framed(RECORDS)[:-1])
     (tmp_path / "there").write_bytes(b"something")
     with pytest.raises(ObjectExistsError):

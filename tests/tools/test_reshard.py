@@ -25,7 +25,7 @@ async def numbers(storage: Storage, path: str) -> list[int]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_a_number_of_shards_in_the_same_order(storage: Storage, compression: str) -> None:
+async def test_number_of_shards_in_same_order(storage: Storage, compression: str) -> None:
     await write_pages(storage)
     report = await tools.reshard(
         "pages", "new/pages", num_shards=4, compression=compression, storage=storage, target_storage=storage
@@ -46,7 +46,7 @@ async def test_a_number_of_shards_in_the_same_order(storage: Storage, compressio
         assert SCHEMA.decode(await dataset.get_by_key("key 11"))["emb"][0] == 11
 
 
-async def test_a_size_and_a_number_of_records_are_kept(storage: Storage) -> None:
+async def test_size_and_number_of_records_are_kept(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "small", max_shard_bytes=700, storage=storage, target_storage=storage)
     assert all(shard.bytes <= 700 for shard in report.shards)
@@ -61,7 +61,7 @@ async def test_a_size_and_a_number_of_records_are_kept(storage: Storage) -> None
     ("options", "shards"),
     [({}, 4), ({"max_shard_bytes": 1 << 20}, 1), ({"max_shard_records": 20}, 2), ({"num_shards": 1}, 1)],
 )
-async def test_shards_have_a_size_of_their_own_where_nothing_else_is_said(
+async def test_reshard_uses_default_shard_size_without_options(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], shards: int
 ) -> None:
     monkeypatch.setattr("asyncrec.tools._reshard.MAX_SHARD_BYTES", 700)
@@ -70,7 +70,7 @@ async def test_shards_have_a_size_of_their_own_where_nothing_else_is_said(
     assert len(report.shards) == shards
 
 
-async def test_a_shuffle_is_its_seed_s_and_takes_keys_along(storage: Storage, tmp_path: Path) -> None:
+async def test_shuffle_is_reproducible_by_seed_and_keeps_keys(storage: Storage, tmp_path: Path) -> None:
     await write_pages(storage)
     orders = []
     for name, seed, limit in (("a", 1, 1 << 20), ("b", 1, 2000), ("c", 2, 1 << 20)):
@@ -88,7 +88,7 @@ async def test_a_shuffle_is_its_seed_s_and_takes_keys_along(storage: Storage, tm
     assert not list((tmp_path / "spill").glob("*"))
 
 
-async def test_a_shuffle_without_a_seed_has_seed_0(storage: Storage) -> None:
+async def test_shuffle_without_seed_has_seed_0(storage: Storage) -> None:
     await write_pages(storage)
     await tools.reshard("pages", "unsaid", shuffle=True, storage=storage, target_storage=storage)
     await tools.reshard("pages", "said", shuffle=True, seed=0, storage=storage, target_storage=storage)
@@ -127,7 +127,7 @@ async def test_files_without_a_manifest_are_taken_too(storage: Storage) -> None:
     assert (await tools.verify("set", storage=storage)).ok
 
 
-async def test_a_shard_for_each_of_fewer_records_is_empty_at_times(storage: Storage) -> None:
+async def test_reshard_may_make_more_shards_than_records(storage: Storage) -> None:
     await asyncrec.write_records("a.tfrecord", [b"a"], storage=storage)
     report = await tools.reshard("a.tfrecord", "set", num_shards=3, storage=storage, target_storage=storage)
     assert sum(shard.records for shard in report.shards) == 1
@@ -147,7 +147,7 @@ async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
 
 
 @pytest.mark.usefixtures("no_waiting")
-async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path: Path) -> None:
+async def test_fault_at_any_operation_leaves_no_committed_shards(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         await write_pages(storage)
         calm = FlakyStorage(storage)
@@ -177,7 +177,7 @@ async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path
 @pytest.mark.slow(but=["before-, num_shards=3", "after-]", "after-, max"])
 @pytest.mark.parametrize("options", ["", ", num_shards=3", ", max_shard_records=8"])
 @pytest.mark.parametrize("recovered", ["before", "after"])
-async def test_one_that_was_killed_is_run_again_and_recovered_and_each_record_is_there_once(
+async def test_killed_reshard_is_rerun_and_recovered_without_duplicates(
     tmp_path: Path, options: str, recovered: str
 ) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
@@ -204,7 +204,7 @@ async def test_one_that_was_killed_is_run_again_and_recovered_and_each_record_is
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("options", [{}, {"num_shards": 3}])
-async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(
+async def test_reshard_interrupted_by_dead_store_is_rerun_without_duplicates(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
     """Whatever it was doing when the store went away for good: what it left is owned, and is made good."""
@@ -232,7 +232,7 @@ async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_
             assert [key for key in await names(storage, f"{when}{k}/") if key.endswith("-000000.jsonl")] == [], about
 
 
-async def test_what_is_there_is_not_replaced(storage: Storage) -> None:
+async def test_existing_target_is_not_replaced(storage: Storage) -> None:
     await write_pages(storage)
     await write_pages(storage, "other")
     with pytest.raises(ObjectExistsError, match="other"):
@@ -262,7 +262,7 @@ async def keys_by_number(storage: Storage, path: str, records: int) -> dict[int,
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
-async def test_what_is_whole_of_a_damaged_data_set_keeps_its_keys_and_its_schema(
+async def test_whole_records_of_damaged_shard_keep_keys(
     storage: Storage, compression: str, jobs: int, shuffle: bool
 ) -> None:
     await write_pages(storage, compression=compression)
@@ -296,7 +296,7 @@ async def test_what_is_whole_of_a_damaged_data_set_keeps_its_keys_and_its_schema
     [("", 0), ("GZIP", 9), (asyncrec.CompressionOptions(type="GZIP", member_bytes=1), 1)],
     ids=["plain", "one member", "members of two"],
 )
-async def test_no_record_gets_the_key_of_another_wherever_the_damage_is(
+async def test_damage_never_assigns_keys_of_other_records(
     storage: Storage, compression: str | asyncrec.CompressionOptions, in_doubt: int
 ) -> None:
     """What stands behind the damage in a GZIP member loses its key, and nothing else does."""
@@ -323,7 +323,7 @@ async def test_no_record_gets_the_key_of_another_wherever_the_damage_is(
         assert report.losses[0].without_key <= in_doubt
 
 
-async def test_without_an_index_what_is_behind_the_damage_is_kept_without_its_keys(storage: Storage) -> None:
+async def test_records_after_damage_lose_keys_without_index(storage: Storage) -> None:
     await write_pages(storage, records=10, index=False)
     (shard,) = [key for key in await data_names(storage, "pages") if "/" not in key]
     await change(storage, shard, len(await storage.get(shard)) // 2 + 30)
@@ -336,7 +336,7 @@ async def test_without_an_index_what_is_behind_the_damage_is_kept_without_its_ke
     assert loss.without_key > 0
 
 
-async def test_a_whole_data_set_has_no_losses(storage: Storage) -> None:
+async def test_whole_data_set_has_no_losses(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "new", on_corrupt="skip", storage=storage, target_storage=storage)
     assert (report.records, report.losses) == (30, [])
@@ -344,7 +344,7 @@ async def test_a_whole_data_set_has_no_losses(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"group_by": "label"}, {"on_corrupt": "stop"}])
-async def test_what_cannot_be_skipped_with_is_refused(storage: Storage, options: dict[str, Any]) -> None:
+async def test_skip_refuses_incompatible_options(storage: Storage, options: dict[str, Any]) -> None:
     await write_pages(storage)
     with pytest.raises(ValueError, match="on_corrupt"):
         await tools.reshard("pages", "new", **{"on_corrupt": "skip"} | options, storage=storage, target_storage=storage)

@@ -27,7 +27,7 @@ async def test_schemas_are_stored_or_inferred_from_all_records(storage: Storage)
         await tools.schema("empty.tfrecord", storage=storage)
 
 
-async def test_a_record_that_is_no_example_is_named_by_its_shard_and_number(storage: Storage) -> None:
+async def test_undecodable_record_is_named_by_shard_and_number(storage: Storage) -> None:
     records = [asyncrec.encode_example({"a": 1})] * 3 + [b"<html>"]
     await asyncrec.write_records("a.tfrecord", records, storage=storage)
     with pytest.raises(DecodeError, match=r"record 3 \(in a\.tfrecord\) is not an Example, so it has no features: "):

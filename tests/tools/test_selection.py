@@ -52,7 +52,7 @@ async def test_files_patterns_and_names(
         assert selection.records is None
 
 
-async def test_a_data_set_by_its_manifest(storage: Storage) -> None:
+async def test_data_set_by_its_manifest(storage: Storage) -> None:
     await fill(storage)
     async with selected("data/pages", storage=storage) as selection:
         assert selection.kind == "data set"
@@ -64,7 +64,7 @@ async def test_a_data_set_by_its_manifest(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["data", "data/"])
-async def test_a_folder_with_all_below_it(storage: Storage, path: str) -> None:
+async def test_folder_with_all_below_it(storage: Storage, path: str) -> None:
     await fill(storage)
     async with selected(path, storage=storage) as selection:
         assert selection.kind == "folder"
@@ -78,14 +78,14 @@ async def test_a_folder_with_all_below_it(storage: Storage, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing", "data/nothing", "data/*.parquet", "data/none/"])
-async def test_nothing_is_said_to_be_nothing(storage: Storage, path: str) -> None:
+async def test_missing_path_raises_not_found(storage: Storage, path: str) -> None:
     await fill(storage)
     with pytest.raises(ObjectNotFoundError, match=r"data|nothing"):
         async with selected(path, storage=storage):
             pass
 
 
-async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_path: Path) -> None:
+async def test_uncommitted_data_set_is_reported_as_uncommitted(tmp_path: Path) -> None:
     """The first minutes of a crawl: no shard is there, and somebody looks."""
     await asyncrec.write_records(tmp_path / "crawl.tfrecord", [b"of another"])
     async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
@@ -104,7 +104,7 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
         assert [dataset.name for dataset in selection.datasets] == ["pages"]
 
 
-async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storage) -> None:
+async def test_prefix_of_data_set_name_is_not_accepted(storage: Storage) -> None:
     """A slip of the pen is told: its shards would be read without schema and keys, and the uncommitted among them."""
     await fill(storage)
     with pytest.raises(
@@ -117,7 +117,7 @@ async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storag
         assert [shard.key for shard in selection.shards] == ["data/pagebook-00000-of-00001"]
 
 
-async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp_path: Path) -> None:
+async def test_folder_without_records_is_not_a_name_prefix(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])
     with pytest.raises(ObjectNotFoundError, match=r"data: the folder contains no data set and no record file$"):
@@ -127,7 +127,7 @@ async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp
         assert selection.kind == "name"
 
 
-async def test_a_store_that_refuses_to_say_is_told_of(storage: Storage) -> None:
+async def test_permission_error_of_store_is_raised(storage: Storage) -> None:
     """S3 says so of what is missing, to those who may not list: reading what is there goes on to work."""
     await fill(storage)
     refusing = FlakyStorage(storage, {0: Fault("error", error=StoragePermissionError, for_good=True)})
@@ -137,7 +137,7 @@ async def test_a_store_that_refuses_to_say_is_told_of(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["data/pages", "data/"])
-async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
+async def test_objects_for_each_shard_are_made_in_thread(
     storage: Storage, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be a million: a microsecond each is a second."""
@@ -158,6 +158,6 @@ async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
     assert threading.get_ident() not in threads
 
 
-async def test_a_store_in_which_nothing_is_says_so() -> None:
+async def test_store_in_which_nothing_is_says_so() -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing is stored here"):
         await tools.ls("", storage=MemoryStorage())

@@ -38,7 +38,7 @@ def test_groups_stand_side_by_side_and_keep_their_order(
         assert all(members == sorted(members) for _, members in groups)
 
 
-def test_more_groups_than_are_remembered_still_stand_side_by_side() -> None:
+def test_groups_beyond_remembered_count_stay_contiguous() -> None:
     order = Order(shuffle=False, seed=0, group_by="label", total=140_000)
     numbered = [(number * 2_654_435_761 % 70_000, number) for number in range(140_000)]
     places = sorted((order.place(number, group.to_bytes(8, "big")), group) for group, number in numbered)

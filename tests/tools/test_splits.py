@@ -35,7 +35,7 @@ async def read(storage: Storage, path: str) -> list[dict[str, object]]:
         return [schema.decode(found.data) async for records in stream for found in records]
 
 
-async def test_a_table(storage: Storage) -> None:
+async def test_table(storage: Storage) -> None:
     await table(storage)
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", files=["file"], ratios=[0.6, 0.2, 0.2], seed=3,
@@ -59,7 +59,7 @@ async def test_a_table(storage: Storage) -> None:
     assert sorted(seen) == list(range(20))
 
 
-async def test_a_folder_for_each_label(storage: Storage) -> None:
+async def test_folder_for_each_label(storage: Storage) -> None:
     for number in range(10):
         for kind in ("dog", "cat"):
             await storage.put(f"in/{kind}/deep/{number}.png", b"%s %d" % (kind.encode(), number))
@@ -76,9 +76,7 @@ async def test_a_folder_for_each_label(storage: Storage) -> None:
     assert len(await read(storage, "out/train")) == 16
 
 
-async def test_what_takes_long_of_many_rows_and_of_large_files_is_done_in_threads(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_row_and_file_work_runs_in_threads(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.get_ident()
     encode, row = encode_example, CsvRows.__getitem__
     threads: list[int] = []
@@ -104,7 +102,7 @@ async def test_what_takes_long_of_many_rows_and_of_large_files_is_done_in_thread
     assert len(rows) == 20, "each once, when its record is made"
 
 
-async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
+async def test_same_seed_gives_same_splits(storage: Storage) -> None:
     await table(storage)
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -122,7 +120,7 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
         ('a\n"1', {}, "line 2"),
     ],
 )
-async def test_what_is_wrong_with_a_table_is_said(
+async def test_malformed_table_is_refused_with_reason(
     storage: Storage, content: str, options: dict[str, str], said: str
 ) -> None:
     await storage.put("x.csv", content.encode())
@@ -131,7 +129,7 @@ async def test_what_is_wrong_with_a_table_is_said(
     assert await names(storage, "out") == []
 
 
-async def test_a_column_of_keys_is_text_by_which_records_are_found(storage: Storage) -> None:
+async def test_key_column_is_text_and_finds_records(storage: Storage) -> None:
     await table(storage)
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", key="count", files=["file"], storage=storage, target_storage=storage
@@ -152,7 +150,7 @@ async def test_a_column_of_keys_is_text_by_which_records_are_found(storage: Stor
     assert len(found) == 20
 
 
-async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storage) -> None:
+async def test_repeated_key_is_refused_with_both_lines(storage: Storage) -> None:
     await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
     with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
         await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
@@ -161,7 +159,7 @@ async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storag
     assert await names(storage, "out") == []
 
 
-async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_line_of_the_first(
+async def test_number_column_with_text_cells_notes_first_line(
     storage: Storage,
 ) -> None:
     rows = [f'{n},{n},{n},"a\nb",{n},{n}' for n in range(10)]  # each of two lines
@@ -182,7 +180,7 @@ async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_l
     assert report.to_json()["notes"] == report.notes
 
 
-async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Storage) -> None:
+async def test_empty_labels_and_too_many_classes_are_noted(storage: Storage) -> None:
     cells = ["", *("ab"[n % 2] for n in range(10)), ""]
     await storage.put("few.csv", "\n".join(["n,kind", *(f"{n},{cell}" for n, cell in enumerate(cells))]).encode())
     few = await tools.from_csv("few.csv", "few", label="kind", storage=storage, target_storage=storage)
@@ -193,7 +191,7 @@ async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Stor
     assert many.notes == ["kind has 1,001 classes in 2,002 rows; check that it is the column of labels"]
 
 
-async def test_json_lines_are_told_from_a_table(storage: Storage) -> None:
+async def test_json_lines_are_distinguished_from_table(storage: Storage) -> None:
     """Some would be read as a table of one column, named for the first row."""
     for line in ('{"n": 1}', '{"n": 1, "text": "a, b"}'):
         await storage.put("rows.csv", f"{line}\n{line}\n".encode())
@@ -203,20 +201,20 @@ async def test_json_lines_are_told_from_a_table(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])
-async def test_a_column_that_is_not_there_is_the_callers_mistake(storage: Storage, options: dict[str, Any]) -> None:
+async def test_missing_column_raises_argument_error(storage: Storage, options: dict[str, Any]) -> None:
     await storage.put("x.csv", b"a\n1\n2")
     with pytest.raises(ArgumentValueError, match="no column 'kind'; the columns are a"):
         await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)
     assert await names(storage, "out") == []
 
 
-async def test_a_folder_that_is_not_there_is_said_to_be_missing(storage: Storage) -> None:
+async def test_missing_folder_raises_not_found(storage: Storage) -> None:
     await storage.put("in", b"a file of that name is none")
     with pytest.raises(ObjectNotFoundError, match="in: the folder does not exist or is empty"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 
-async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
+async def test_file_that_is_missing_changes_nothing(storage: Storage) -> None:
     await table(storage)
     await storage.delete("in/files/7.bin")
     with pytest.raises(ObjectNotFoundError, match=r"7\.bin"):
@@ -224,7 +222,7 @@ async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
     assert await names(storage, "out") == []
 
 
-async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
+async def test_folder_without_folders_is_refused(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
     with pytest.raises(DatasetError, match="no subfolder contains files"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
@@ -243,7 +241,7 @@ async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
         ("one", "str", "one"),
     ],
 )
-async def test_a_number_is_one_that_a_feature_holds_and_has_no_underscores_which_python_alone_reads(
+async def test_number_column_accepts_only_representable_plain_numbers(
     storage: Storage, cell: str, kind: str, value: object
 ) -> None:
     await storage.put("in/numbers.csv", "\n".join(["n", *[cell] * 10]).encode())
@@ -253,7 +251,7 @@ async def test_a_number_is_one_that_a_feature_holds_and_has_no_underscores_which
     assert [row["n"] for row in await read(storage, "numbers/train")] == [value] * 5
 
 
-async def test_an_empty_cell_among_numbers_is_an_absent_value(storage: Storage) -> None:
+async def test_empty_cell_among_numbers_is_absent_value(storage: Storage) -> None:
     await storage.put("in/gaps.csv", b"score,count,text,nothing\n1.5,3,a,\n,4,,\n2.5,,b,\n")
     report = await tools.from_csv("in/gaps.csv", "gaps", ratios=[0.5, 0.5], storage=storage, target_storage=storage)
     assert report.types == {"score": "float32", "count": "int64", "text": "str", "nothing": "str"}

@@ -24,7 +24,7 @@ from asyncrec.storage._memory import MemoryStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_of_a_disk(tmp_path: Path) -> None:
+async def test_old_uploads_on_disk_are_removed(tmp_path: Path) -> None:
     for name in ("a/.pages-x-000000.tfrecord.0123456789abcdef.partial", "a/.other.0123456789abcdef.partial"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def make_old(folder: Path) -> set[str]:
     return {path.name for path in found}
 
 
-async def test_what_a_living_writer_has_is_kept_however_old_it_is(tmp_path: Path) -> None:
+async def test_files_of_living_writer_are_kept_at_any_age(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         await writer.write(b"a record", key="its key")
         await writer.flush(require="spooled")
@@ -59,9 +59,7 @@ async def test_what_a_living_writer_has_is_kept_however_old_it_is(tmp_path: Path
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 1
 
 
-async def test_however_many_files_lie_about_the_jobs_of_a_folder_are_looked_up_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folder_jobs_are_looked_up_once_for_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     for files in (1, 12):
         top = tmp_path / str(files) / "top"
@@ -89,7 +87,7 @@ def noting(listed: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-async def test_what_a_dead_writer_left_is_kept_for_recover(tmp_path: Path) -> None:
+async def test_files_of_dead_writer_are_kept_for_recovery(tmp_path: Path) -> None:
     program = """
 import os, anyio, asyncrec
 async def main():
@@ -113,7 +111,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
-async def test_a_note_that_cannot_be_read_just_now_is_not_taken_for_none(
+async def test_unreadable_header_is_not_taken_for_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     real = os.open
@@ -137,7 +135,7 @@ async def test_a_note_that_cannot_be_read_just_now_is_not_taken_for_none(
         assert {path.name for path in tmp_path.rglob("*.partial")} == there
 
 
-async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:
+async def test_file_held_open_by_process_is_kept(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         async with storage.open_sink("x") as sink:
             await sink.send([b"half"])
@@ -147,7 +145,7 @@ async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:
         assert await storage.get("x") == b"half"
 
 
-async def test_a_store_that_keeps_none_says_so(tmp_path: Path) -> None:
+async def test_store_without_upload_list_reports_unsupported(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         assert not (await tools.uploads("x", storage=storage)).supported
 
@@ -172,7 +170,7 @@ def uploads_of(writer: str) -> list[str]:
     return [f"crawl/{shard}", f"crawl/_index/{shard}.index", f"crawl/_keys/{shard}.keys"]
 
 
-async def test_an_upload_of_a_living_writer_to_a_store_is_kept() -> None:
+async def test_upload_of_living_writer_to_store_is_kept() -> None:
     nobodys = [*uploads_of("other"), "crawl/pages.tfrecord", "pages-alive-000003.tfrecord"]
     store = Bucket(*uploads_of("alive"), *nobodys)
     async with asyncrec.open_sharded_writer("crawl/pages", storage=store, writer_id="alive") as writer:
@@ -187,9 +185,7 @@ async def test_an_upload_of_a_living_writer_to_a_store_is_kept() -> None:
     assert len((await tools.uploads("", storage=store, remove=True, older_than=0)).removed) == 3, "it has ended"
 
 
-async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_ones_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_upload_of_unreachable_writer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Bucket(*uploads_of("far"), *uploads_of("dead"), "crawl/pages-00001-of-00002.tfrecord")
     with elsewhere(monkeypatch, tmp_path):
         await dies(store, "crawl/pages", writer_id="fixed", num_shards=2)
@@ -203,7 +199,7 @@ async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_one
     assert len((await tools.uploads("crawl/", storage=store, remove=True)).removed) == 4
 
 
-async def test_recover_says_of_a_writer_without_a_spool_that_what_it_had_not_uploaded_is_lost() -> None:
+async def test_recover_reports_dead_writer_without_spool_as_lost() -> None:
     store = Bucket()
     await dies(store, "crawl/pages", writer_id="dead")
     report = await tools.recover("crawl/pages", storage=store)

@@ -72,7 +72,7 @@ async def write_the_index_otherwise(storage: Storage, shard: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_what_is_whole_is_whole(storage: Storage, compression: str) -> None:
+async def test_verify_accepts_whole_data_set(storage: Storage, compression: str) -> None:
     await write_pages(storage, compression=compression)
     seen = []
     report = await tools.verify("pages", storage=storage, progress=lambda done, total: seen.append((done, total)))
@@ -99,7 +99,7 @@ async def test_what_is_whole_is_whole(storage: Storage, compression: str) -> Non
         (change_a_key, "keys"),
     ],
 )
-async def test_each_damage_is_found_in_its_shard_alone(storage: Storage, break_: Break, kind: str) -> None:
+async def test_verify_finds_damage_only_in_damaged_shard(storage: Storage, break_: Break, kind: str) -> None:
     await write_pages(storage)
     shard = await shard_of(storage)
     await break_(storage, shard)
@@ -118,7 +118,7 @@ async def test_damage_in_compressed_shards_is_found(storage: Storage, compressio
     assert [each.path for each in report.damaged] == [shard]
 
 
-async def test_every_damaged_place_is_told_with_its_offset(storage: Storage) -> None:
+async def test_verify_reports_each_damaged_place_with_offset(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"12345678"] * 10, storage=storage)
     for record in (2, 5, 7):
         await change(storage, "x.tfrecord", 24 * record + 13)
@@ -127,7 +127,7 @@ async def test_every_damaged_place_is_told_with_its_offset(storage: Storage) -> 
     assert shard.records == 7
 
 
-async def test_what_a_store_does_not_give_is_unreadable_and_not_damaged(storage: Storage) -> None:
+async def test_refused_shard_is_unreadable_not_damaged(storage: Storage) -> None:
     await write_pages(storage)
     shard = await shard_of(storage)
 
@@ -143,14 +143,14 @@ async def test_what_a_store_does_not_give_is_unreadable_and_not_damaged(storage:
     assert [each.path for each in report.unreadable] == [shard]
 
 
-async def test_a_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
+async def test_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
     await write_pages(storage)
     down = FlakyStorage(storage, {0: Fault("error", for_good=True)})
     with pytest.raises(TransientStorageError):
         await tools.verify("pages", storage=down)
 
 
-async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage: Storage) -> None:
+async def test_orphans_of_crashes_are_distinguished_from_replaced_shards(storage: Storage) -> None:
     await write_pages(storage)
     shard = await shard_of(storage)
     content = await storage.get(shard)
@@ -179,7 +179,7 @@ async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage:
     assert "pages-of-another-name.tfrecord" in await names(storage)
 
 
-async def test_what_a_writer_given_up_had_committed_is_deleted_once_it_was_replaced(storage: Storage) -> None:
+async def test_replaced_shard_of_abandoned_writer_is_deleted(storage: Storage) -> None:
     """Its commit stands where a fence would, and nobody can bring it back."""
     async with killed(storage, writer_id="gone", max_shard_records=1) as writer:
         await writer.write_many([b"a record"] * 2)
@@ -207,7 +207,7 @@ async def test_shards_of_one_maker_are_adopted_together(storage: Storage) -> Non
     assert len([name for name in await names(storage) if name.startswith("_manifest/pages/dead-")]) <= 2
 
 
-async def test_a_damaged_orphan_is_not_adopted(storage: Storage) -> None:
+async def test_damaged_orphan_is_not_adopted(storage: Storage) -> None:
     await write_pages(storage)
     content = bytearray(await storage.get(await shard_of(storage)))
     content[20] ^= 1
@@ -229,7 +229,7 @@ async def test_young_orphans_are_left_alone(storage: Storage) -> None:
         await tools.verify("pages", storage=storage, adopt=True, delete=True)
 
 
-async def test_what_belongs_to_a_job_that_has_not_ended_is_left_to_it(storage: Storage) -> None:
+async def test_shard_of_unfinished_job_is_left_at_any_age(storage: Storage) -> None:
     """At any age: a shard that is published, and whose commit is still to come."""
     await write_pages(storage)
     reports: list[tools.VerifyReport] = []
@@ -255,7 +255,7 @@ async def test_what_belongs_to_a_job_that_has_not_ended_is_left_to_it(storage: S
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
+async def test_tombstone_comes_before_deletion(storage: Storage) -> None:
     """So that whoever made it, and is only slow, cannot commit what is no more."""
     await write_pages(storage)
     await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
@@ -278,7 +278,7 @@ async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
             pass
 
 
-async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_there_is_no_data_set(
+async def test_late_objects_of_abandoned_job_are_deleted(
     storage: Storage,
 ) -> None:
     """Its tombstone alone is left of it, and then a request arrives that nobody waited for any more."""
@@ -295,7 +295,7 @@ async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_ther
     assert (await tools.verify("pages", storage=storage, delete=True)).orphans == []
 
 
-async def test_a_claim_that_came_after_its_job_had_ended_is_deleted_unless_it_is_on_plain_names(
+async def test_late_claim_is_deleted_unless_on_plain_names(
     storage: Storage,
 ) -> None:
     await write_pages(storage)
@@ -311,7 +311,7 @@ async def test_a_claim_that_came_after_its_job_had_ended_is_deleted_unless_it_is
     assert await names(storage, "_manifest/pages/_claim-") == claims[1:]
 
 
-async def test_a_folder_is_verified_whole(storage: Storage) -> None:
+async def test_folder_is_verified_whole(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await write_pages(storage, "a/b/sheets", compression="GZIP")
     await asyncrec.write_records("a/plain.tfrecord", [b"x"], storage=storage)

@@ -62,7 +62,7 @@ class Adopting(MemoryStorage):
             yield opened
 
 
-async def test_what_another_verify_adopts_meanwhile_is_not_deleted() -> None:
+async def test_shard_adopted_by_another_verify_is_not_deleted() -> None:
     storage = Adopting()
     await write_pages(storage, records=10)
     await asyncrec.write_records("pages-w-000000.tfrecord", [b"found"], storage=storage)
@@ -75,7 +75,7 @@ async def test_what_another_verify_adopts_meanwhile_is_not_deleted() -> None:
 
 
 @pytest.mark.parametrize(("options", "records"), [({}, 11), ({"num_shards": 2, "mode": "replace"}, 1)])
-async def test_what_is_committed_while_it_looks_is_nobodys_to_delete(options: dict[str, Any], records: int) -> None:
+async def test_shard_committed_during_verify_is_not_deleted(options: dict[str, Any], records: int) -> None:
     storage = Meeting()
     await write_pages(storage, records=10)
 

@@ -51,7 +51,7 @@ async def told(watch: tools.Watch, records: int) -> WatchReport:
         await anyio.sleep(30)
 
 
-async def test_a_writer_on_a_disk_is_seen_with_what_it_took_and_what_is_not_safe(tmp_path: Path) -> None:
+async def test_watch_shows_unsafe_records_of_disk_writer(tmp_path: Path) -> None:
     async with tools.open_watch(tmp_path / "pages") as watch:
         assert not (await watch.look()).there
         async with writing(tmp_path / "pages") as writer:
@@ -76,7 +76,7 @@ async def marked(storage: Storage, writer: str, since: datetime) -> None:
     await storage.put(key, json.dumps({**mark, "since": since.isoformat()}).encode())
 
 
-async def test_a_writer_in_a_store_is_seen_by_its_commits_alone() -> None:
+async def test_watch_sees_store_writer_only_by_commits() -> None:
     storage = MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer,
@@ -102,7 +102,7 @@ async def test_a_writer_in_a_store_is_seen_by_its_commits_alone() -> None:
     assert (await watch.look()).writers == ()
 
 
-async def test_a_writer_in_a_store_is_quiet_since_its_last_commit_or_its_beginning() -> None:
+async def test_store_writer_is_quiet_since_last_commit() -> None:
     storage = MemoryStorage()
     long_ago = datetime.now(UTC) - timedelta(days=1)
     async with (
@@ -120,7 +120,7 @@ async def test_a_writer_in_a_store_is_quiet_since_its_last_commit_or_its_beginni
         assert report.older_than(1e9) == ()
 
 
-async def test_a_writer_that_reports_and_takes_no_record_is_idle(tmp_path: Path) -> None:
+async def test_reporting_writer_without_new_records_is_idle(tmp_path: Path) -> None:
     async with tools.open_watch(tmp_path / "pages") as watch, writing(tmp_path / "pages") as writer:
         await writer.write(b"a record")
         await writer.commit()
@@ -134,7 +134,7 @@ async def test_a_writer_that_reports_and_takes_no_record_is_idle(tmp_path: Path)
         assert (await told(watch, 2)).idle_for(60) == ()
 
 
-async def test_a_writer_in_a_store_is_idle_since_its_last_commit() -> None:
+async def test_store_writer_without_commit_is_idle_since_start() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
         await marked(storage, "w", datetime.now(UTC) - timedelta(days=1))
@@ -143,7 +143,7 @@ async def test_a_writer_in_a_store_is_idle_since_its_last_commit() -> None:
         assert report.idle_for(1e9) == ()
 
 
-async def test_what_was_flushed_to_a_disk_is_not_at_risk(tmp_path: Path) -> None:
+async def test_records_flushed_to_disk_are_not_at_risk(tmp_path: Path) -> None:
     async with tools.open_watch(tmp_path / "pages") as watch, writing(tmp_path / "pages") as writer:
         await writer.write(b"a record")
         await writer.flush(require="spooled")
@@ -153,7 +153,7 @@ async def test_what_was_flushed_to_a_disk_is_not_at_risk(tmp_path: Path) -> None
         assert report.uncommitted_records == 1
 
 
-async def test_nothing_is_left_beside_the_data_set(tmp_path: Path) -> None:
+async def test_writer_leaves_no_status_file_after_being_watched(tmp_path: Path) -> None:
     async with writing(tmp_path / "pages") as writer:
         await writer.write(b"a record")
         async with tools.open_watch(tmp_path / "pages") as watch:
@@ -162,7 +162,7 @@ async def test_nothing_is_left_beside_the_data_set(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".") or "status" in path.name]
 
 
-async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away(tmp_path: Path) -> None:
+async def test_recovery_removes_status_of_dead_writer(tmp_path: Path) -> None:
     await dies(LocalStorage(tmp_path), writer_id="gone")
     status = tmp_path / ".pages.gone~status.partial"
     status.write_bytes(b"00000000 half a sta")
@@ -175,7 +175,7 @@ async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away
         await tools.watch(tmp_path / "others")
 
 
-async def test_a_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     with elsewhere(monkeypatch, tmp_path):
         await dies(storage, writer_id="far")
@@ -183,7 +183,7 @@ async def test_a_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkey
     assert (seen.state, seen.status, seen.host) == ("unknown", None, "elsewhere")
 
 
-async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
+async def test_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
     async with writing("pages", storage=storage, spool=tmp_path / "spool") as writer:
         await writer.write(b"a record")
         async with tools.open_watch(tmp_path / "spool") as watch:
@@ -208,7 +208,7 @@ class UntoldDisk:
         return os.open(path, *args, **options)
 
 
-async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(tmp_path: Path) -> None:
+async def test_status_write_failure_does_not_disturb_writer(tmp_path: Path) -> None:
     tried: list[str] = []
     storage = LocalStorage(tmp_path, system=UntoldDisk(tried))
     async with writing("pages", storage=storage) as writer:
@@ -219,7 +219,7 @@ async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(tmp_path:
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
 
 
-async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_look_reads_only_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     get = type(storage).get
 
@@ -239,7 +239,7 @@ async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, mon
     assert len(read) == len(set(read)) == 3
 
 
-async def test_records_are_counted_by_a_feature_from_the_first_of_each_shard(storage: Storage) -> None:
+async def test_watch_counts_first_records_of_shards_by_feature(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=10) as writer:
         for number in range(30):
             await writer.write(asyncrec.encode_example({"label": number % 3, "text": "a"}))
@@ -248,14 +248,14 @@ async def test_records_are_counted_by_a_feature_from_the_first_of_each_shard(sto
     assert (await tools.watch("pages", by="nothing", storage=storage)).classes == {"absent": 30}
 
 
-async def test_a_feature_without_a_value_is_counted_as_such(storage: Storage) -> None:
+async def test_feature_without_value_is_counted_as_such(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(asyncrec.encode_example({"label": np.array([], np.int64)}))
         await writer.write(asyncrec.encode_example({"label": [b"a", b"b"]}))
     assert (await tools.watch("pages", by="label", storage=storage)).classes == {"[]": 1, "a": 1}
 
 
-async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
+async def test_watch_of_store_folder_ignores_local_spool(
     tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That a spool of this machine has the same name says nothing."""
@@ -268,7 +268,7 @@ async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
             assert [seen.id for seen in (await told(watch, 1)).writers] == [writer.writer_id]
 
 
-async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
+async def test_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
     numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)
@@ -283,7 +283,7 @@ async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "seconds", "state"), [("rolling", 30, "alive"), ("rolling", 90, "silent"), ("whole", 90, "alive")]
 )
-async def test_a_writer_that_never_told_is_silent_after_a_minute(
+async def test_writer_without_status_is_silent_after_a_minute(
     tmp_path: Path, kind: str, seconds: float, state: str
 ) -> None:
     """It was stopped before its first report. A job that is whole, such as a copy, makes none."""

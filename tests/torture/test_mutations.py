@@ -34,7 +34,7 @@ bombs = load("bombs")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ROUNDS, ids=lambda run: run.__name__)
-def test_nothing_that_stands_untouched_in_a_damaged_file_is_lost(run: Callable[[int, int], Any]) -> None:
+def test_mutated_file_loses_no_untouched_records(run: Callable[[int, int], Any]) -> None:
     row = run(1, 8)
     assert row.tried >= 150
     assert row.lost == 0
@@ -42,5 +42,5 @@ def test_nothing_that_stands_untouched_in_a_damaged_file_is_lost(run: Callable[[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", [bomb for bomb in bombs.BOMBS if not bomb.slow], ids=lambda bomb: bomb.what)
-def test_a_small_file_that_asks_for_much_gets_little(bomb: Any) -> None:
+def test_small_file_that_asks_for_much_gets_little(bomb: Any) -> None:
     assert bombs.detonate(bomb) == []

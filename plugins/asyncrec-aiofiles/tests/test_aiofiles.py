@@ -101,9 +101,7 @@ async def test_another_owners_files_are_a_permission_error(tmp_path: Path, monke
             await storage.head("x")
 
 
-async def test_a_full_disk_publishes_nothing_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_disk_publishes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -114,7 +112,7 @@ async def test_a_full_disk_publishes_nothing_and_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
-async def test_what_cannot_be_cleaned_up_is_logged_and_the_first_error_raised(
+async def test_sink_logs_cleanup_failure_and_raises_first_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def denied(path: str) -> None:
@@ -128,7 +126,7 @@ async def test_what_cannot_be_cleaned_up_is_logged_and_the_first_error_raised(
     assert "partial could not be removed: [Errno 13] Permission denied" in caplog.text
 
 
-async def test_a_file_cut_while_it_is_read_is_no_end(tmp_path: Path) -> None:
+async def test_source_rejects_file_truncated_during_read(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"x" * 1_000)
     async with open_files(f"file+aiofiles://{tmp_path}") as storage, storage.open_source("x") as source:
         await source.receive(10)
@@ -137,7 +135,7 @@ async def test_a_file_cut_while_it_is_read_is_no_end(tmp_path: Path) -> None:
             await source.receive(10)
 
 
-async def test_the_pool_is_its_own_and_ends_with_the_storage(tmp_path: Path) -> None:
+async def test_storage_stops_own_thread_pool_on_close(tmp_path: Path) -> None:
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name.startswith("asyncrec-aiofiles")]
 
@@ -153,7 +151,7 @@ async def test_the_pool_is_its_own_and_ends_with_the_storage(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["scope", "task.cancel"])
-async def test_a_cancelled_call_is_settled_before_the_cancellation_comes(how: str) -> None:
+async def test_cancelled_call_is_settled_before_cancellation_comes(how: str) -> None:
     """Its result is not lost either: the cancellation waits for the next await."""
     running, go_on = threading.Event(), threading.Event()
     steps: list[str] = []
@@ -194,7 +192,7 @@ async def test_a_cancelled_call_is_settled_before_the_cancellation_comes(how: st
     assert task.cancelled() == (how == "task.cancel")
 
 
-async def test_it_is_found_by_its_scheme_and_refused_on_trio(tmp_path: Path) -> None:
+async def test_scheme_opens_storage_on_asyncio_and_rejects_trio(tmp_path: Path) -> None:
     path = f"file+aiofiles://{tmp_path}/a.tfrecord"
     await asyncrec.write_records(path, [b"one", b"two"])
     assert await asyncrec.read_records(path) == [b"one", b"two"]
@@ -203,7 +201,7 @@ async def test_it_is_found_by_its_scheme_and_refused_on_trio(tmp_path: Path) -> 
         await asyncio.to_thread(trio.run, asyncrec.read_records, path)
 
 
-async def test_a_timeout_of_asyncio_is_still_a_timeout(tmp_path: Path) -> None:
+async def test_timeout_of_asyncio_is_still_timeout(tmp_path: Path) -> None:
     async with open_files(f"file+aiofiles://{tmp_path}") as storage:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):

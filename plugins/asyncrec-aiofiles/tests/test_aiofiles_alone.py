@@ -17,7 +17,7 @@ import trio
 SIZE = 1 << 20  # sixteen times what a pipe holds
 
 
-def test_a_write_of_aiofiles_goes_on_when_its_caller_was_cancelled(tmp_path: Path) -> None:
+def test_aiofiles_write_outlives_cancelled_caller(tmp_path: Path) -> None:
     """So a file could be published, or removed, while a thread still writes to it: `settled` waits for it instead."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -35,7 +35,7 @@ def access(url: str = "az://crawl", **options: Any) -> Access:
         ("abfss://crawl@data.dfs.core.windows.net/a", "crawl", "abfss://crawl@data.dfs.core.windows.net", "a"),
     ],
 )
-def test_a_url_names_a_container_and_a_prefix(
+def test_url_names_container_and_prefix(
     monkeypatch: pytest.MonkeyPatch, url: str, container: str, root: str, prefix: str
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
@@ -45,7 +45,7 @@ def test_a_url_names_a_container_and_a_prefix(
     assert options.access.identity
 
 
-def test_the_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
     monkeypatch.setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
     assert access() == Access(endpoint=ADDRESS, account="data", account_key="c2VjcmV0")
@@ -59,7 +59,7 @@ def test_the_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch
     assert access(account="data").connection_string is None
 
 
-def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_credentials_are_for_its_account_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=x")
     assert access("abfs://crawl@data.dfs.core.windows.net").sas_token == "sig=x"
@@ -94,24 +94,24 @@ def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pyt
         ("az://crawl", {"endpoint": "http://127.0.0.1:1/acc"}, "an identity is sent only over https://"),
     ],
 )
-def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], words: str) -> None:
+def test_options_reject_invalid_values_without_showing_secrets(url: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as raised:
         Options.of(url, **options)
     assert "s3cr3t" not in str(raised.value)
 
 
-def test_an_option_of_another_type_is_a_type_error() -> None:
+def test_option_of_another_type_is_type_error() -> None:
     with pytest.raises(TypeError, match=r"the option account of azure must be str \| None, not int"):
         Options.of("az://crawl", account=5)
 
 
-def test_an_option_that_there_is_not_is_a_type_error() -> None:
+def test_options_reject_unknown_name_with_type_error() -> None:
     with pytest.raises(TypeError, match="azure has no option chunks"):
         Options.of("az://crawl", account="a", chunks=1)
 
 
 @pytest.mark.anyio
-async def test_a_connection_string_and_a_sas_token_are_taken_as_they_are(azure: FakeAzure) -> None:
+async def test_storage_accepts_connection_string_and_sas_token_unchanged(azure: FakeAzure) -> None:
     whole = f"AccountName=devstoreaccount1;AccountKey={KEY};BlobEndpoint={azure.endpoint};"
     async with open_quick("", connection_string=whole) as storage:
         await storage.put("key", b"x")
@@ -122,7 +122,7 @@ async def test_a_connection_string_and_a_sas_token_are_taken_as_they_are(azure: 
 
 
 @pytest.mark.anyio
-async def test_a_connection_string_that_is_none_is_told_without_showing_it() -> None:
+async def test_error_hides_invalid_connection_string() -> None:
     with pytest.raises(ValueError, match="connection_string") as raised:
         async with open_azure("az://crawl", connection_string="c4n4ry"):
             pass
@@ -130,7 +130,7 @@ async def test_a_connection_string_that_is_none_is_told_without_showing_it() -> 
 
 
 @pytest.mark.anyio
-async def test_who_has_no_credentials_is_told_where_they_may_come_from(azure: FakeAzure) -> None:
+async def test_anonymous_head_raises_permission_error(azure: FakeAzure) -> None:
     azure.authorization = "Bearer"
     async with open_quick(azure.endpoint, anonymous=True) as storage:
         with pytest.raises(StoragePermissionError, match="HTTP 403 AuthenticationFailed"):
@@ -152,9 +152,7 @@ class Identity(Server):
 
 
 @pytest.mark.anyio
-async def test_a_managed_identity_gives_tokens_by_the_sdks_own_ways(
-    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_managed_identity_obtains_tokens_through_sdk(azure: FakeAzure, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on App Service, whose environment says where. Azure's SDK sends tokens over TLS alone."""
     with Identity().serving() as identity:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi")
@@ -173,14 +171,14 @@ async def test_a_managed_identity_gives_tokens_by_the_sdks_own_ways(
 
 
 @pytest.mark.anyio
-async def test_a_file_of_authorities_that_is_not_there_is_told_on_opening_by_name(tmp_path: Path) -> None:
+async def test_opening_names_missing_ca_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"the certificate file .*none\.pem, which .*ca_file"):
         async with open_azure("az://crawl", account="data", ca_file=str(tmp_path / "none.pem"), anonymous=True):
             pass
 
 
 @pytest.mark.parametrize("wrong", [{"size": "9"}, {"size": None}, {"etag": None}, {"etag": ""}, {"modified": "today"}])
-def test_an_answer_that_describes_no_object_is_refused(wrong: dict[str, Any]) -> None:
+def test_answer_that_describes_no_object_is_refused(wrong: dict[str, Any]) -> None:
     """As a proxy's page does, or a store's that is none."""
     right = {"size": 9, "etag": '"0x1"', "modified": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)}
     assert info_of("key", **right, metadata={}).etag == "0x1"

@@ -45,13 +45,13 @@ async def read(answer: Any) -> bytes:
         return await transport._read(answer, patience)
 
 
-async def test_an_error_is_read_as_far_as_it_may_explain_something() -> None:
+async def test_error_body_is_read_up_to_limit() -> None:
     answer = Endless(503)
     assert await read(answer) == bytes(3 * BLOCK)
     assert (answer.asked, answer.closed) == (3, True)
 
 
-async def test_what_is_longer_than_anything_that_was_asked_for_is_refused() -> None:
+async def test_response_longer_than_limit_is_rejected() -> None:
     answer = Endless(206)
     with pytest.raises(StorageError, match="longer than the limit of 50 bytes"):
         await read(answer)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_succeeded_is_there_and_whole_and_what_failed_is_not(azure: FakeAzure, seed: int) -> None:
+async def test_store_holds_exactly_successful_writes_after_chaos(azure: FakeAzure, seed: int) -> None:
     def calm() -> None:
         azure.plan = nothing
 

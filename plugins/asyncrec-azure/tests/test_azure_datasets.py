@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 RECORDS = [b"%06d" % n * 3_000 for n in range(40)]
 
 
-async def test_a_data_set_is_written_though_requests_fail_and_read_whole(azure: FakeAzure) -> None:
+async def test_dataset_written_through_failing_requests_reads_back_whole(azure: FakeAzure) -> None:
     options = {"endpoint": azure.endpoint, "account_key": KEY, "chunk_size": CHUNK}
     kinds: set[str] = set()
 

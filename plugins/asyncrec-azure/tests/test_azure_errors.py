@@ -33,7 +33,7 @@ async def test_words_that_cannot_be_read_are_tried_again(
     assert azure.counts["put"] == azure.counts["list"] == azure.counts["read"] == 2
 
 
-async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure) -> None:
+async def test_head_treats_unexplained_404_as_endpoint_error(azure: FakeAzure) -> None:
     azure.plan = lambda kind, n: Fault("status", 404, words="Not here")
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(StorageError, match="check the endpoint") as raised:
@@ -50,7 +50,7 @@ async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure
         ({"anonymous": True}, "no credentials (anonymous=True)"),
     ],
 )
-async def test_a_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:
+async def test_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:
     azure.plan = lambda kind, n: Fault("status", 403, words="AuthenticationFailed: c4n4ry")
     async with open_quick(azure.endpoint, **options) as storage:
         with pytest.raises(StoragePermissionError) as raised:
@@ -59,7 +59,7 @@ async def test_a_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str,
     assert "c4n4ry" not in str(raised.value)
 
 
-async def test_a_page_that_names_itself_as_the_next_ends_the_listing(azure: FakeAzure) -> None:
+async def test_listing_fails_on_page_naming_itself_next(azure: FakeAzure) -> None:
     azure.page = 200, "<EnumerationResults><Blobs /><NextMarker>a</NextMarker></EnumerationResults>"
     azure.plan = lambda kind, n: Fault("answer")
     async with open_quick(azure.endpoint) as storage:

@@ -32,7 +32,7 @@ async def test_ranges_are_put_together_in_their_order(azure: FakeAzure) -> None:
     assert azure.log.count("read") == 4
 
 
-async def test_where_one_range_fails_nobody_waits_for_another_that_is_not_answered(azure: FakeAzure) -> None:
+async def test_failed_range_ends_wait_for_stalled_range(azure: FakeAzure) -> None:
     azure.store("key", LONG)
     async with (
         open_quick(azure.endpoint) as storage,
@@ -44,9 +44,7 @@ async def test_where_one_range_fails_nobody_waits_for_another_that_is_not_answer
             await source.receive(len(LONG))
 
 
-async def test_a_range_of_which_less_came_is_asked_for_again_also_where_more_came_of_another(
-    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_short_range_fails_despite_overlong_neighbour(azure: FakeAzure, monkeypatch: pytest.MonkeyPatch) -> None:
     """Together they are as long as they should be."""
     download, asked = AzureSource._download, 0
 
@@ -69,7 +67,7 @@ async def test_a_range_of_which_less_came_is_asked_for_again_also_where_more_cam
 
 
 @pytest.mark.parametrize("size", [1, CHUNK])
-async def test_a_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
+async def test_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
     azure.store("key", LONG[:size])
     async with open_quick(azure.endpoint) as storage:
         async with storage.open_source("key") as source:
@@ -78,7 +76,7 @@ async def test_a_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
         assert source.info == await storage.head("key")
 
 
-async def test_an_empty_blob_is_two_requests(azure: FakeAzure) -> None:
+async def test_empty_blob_is_two_requests(azure: FakeAzure) -> None:
     azure.store("key", b"")
     async with open_quick(azure.endpoint) as storage:
         assert await storage.get("key") == b""

@@ -90,7 +90,7 @@ async def test_secrets_are_seen_nowhere(
         assert secret not in text
 
 
-async def test_a_storage_is_not_pickled_and_says_why(azure: FakeAzure) -> None:
+async def test_storage_is_not_pickled_and_says_why(azure: FakeAzure) -> None:
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises((TypeError, AttributeError)):
             pickle.Pickler(io.BytesIO()).dump(storage)

@@ -32,7 +32,7 @@ async def write(storage: Storage, data: bytes = LONG, *, exclusive: bool = False
         await send_all(sink, data)
 
 
-async def test_a_short_object_is_one_request_and_a_long_one_its_blocks_a_commit_and_a_look(azure: FakeAzure) -> None:
+async def test_upload_sends_short_object_whole_and_long_in_blocks(azure: FakeAzure) -> None:
     async with open_quick(azure.endpoint) as storage:
         await write(storage, b"short", exclusive=True)
         assert azure.log == ["put"]
@@ -43,7 +43,7 @@ async def test_a_short_object_is_one_request_and_a_long_one_its_blocks_a_commit_
         assert not azure.staged
 
 
-async def test_what_is_there_already_is_told_before_the_first_block_is_sent(azure: FakeAzure) -> None:
+async def test_exclusive_sink_finds_existing_object_before_first_block(azure: FakeAzure) -> None:
     azure.store("key", b"older")
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(ObjectExistsError):
@@ -51,7 +51,7 @@ async def test_what_is_there_already_is_told_before_the_first_block_is_sent(azur
     assert azure.log == ["meta"]
 
 
-async def test_a_chunk_of_more_than_a_mebibyte_arrives_as_it_was_sent_and_the_sum_is_of_it(azure: FakeAzure) -> None:
+async def test_chunk_over_one_mebibyte_arrives_with_matching_checksum(azure: FakeAzure) -> None:
     """A thread copies it, and goes on with the sum."""
     data = content((1 << 20) + 5)
     async with open_quick(azure.endpoint, chunk_size=(1 << 20) + 1) as storage:
@@ -63,7 +63,7 @@ async def test_a_chunk_of_more_than_a_mebibyte_arrives_as_it_was_sent_and_the_su
 
 @pytest.mark.parametrize("in_c", [True, False], ids=["CRC64", "MD5"])
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
-async def test_a_body_that_was_damaged_on_its_way_is_sent_again(
+async def test_damaged_body_is_sent_again(
     azure: FakeAzure, data: bytes, in_c: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store compares a CRC-64, or where asyncrec has no C an MD5."""
@@ -76,7 +76,7 @@ async def test_a_body_that_was_damaged_on_its_way_is_sent_again(
 
 
 @pytest.mark.parametrize("how", ["refuses", "ignores", "answers"])
-async def test_a_store_that_does_not_compare_the_crc64_is_sent_an_md5(azure: FakeAzure, how: str) -> None:
+async def test_upload_falls_back_to_md5_without_crc64(azure: FakeAzure, how: str) -> None:
     """Azurite refuses it, and ignores it when it was told to be loose. One may answer with that of what is damaged."""
     azure.crc64 = how
     azure.plan = nth(1, Fault("damage"), "block")
@@ -88,7 +88,7 @@ async def test_a_store_that_does_not_compare_the_crc64_is_sent_an_md5(azure: Fak
     assert azure.log.count("block") == 4, "from then on at once"
 
 
-async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: FakeAzure) -> None:
+async def test_commit_deletes_wrongly_assembled_object(azure: FakeAzure) -> None:
     azure.plan = nth(1, Fault("corrupt"), "commit")
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(IntegrityError, match="196,613 bytes were sent, but the store has 196,612"):
@@ -96,7 +96,7 @@ async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: Fa
     assert not azure.blobs
 
 
-async def test_a_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
+async def test_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
     """Another writer publishes its own between our look and the deletion."""
 
     def plan(kind: str, n: int) -> Fault | None:
@@ -112,9 +112,7 @@ async def test_a_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> Non
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-async def test_blocks_that_another_writers_commit_swept_away_make_the_writer_fail(
-    azure: FakeAzure, exclusive: bool
-) -> None:
+async def test_writer_fails_after_foreign_commit_discards_its_blocks(azure: FakeAzure, exclusive: bool) -> None:
     """The store keeps the blocks of nobody when an object is published."""
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(ObjectExistsError if exclusive else StorageError, match=r"another|already"):
@@ -125,7 +123,7 @@ async def test_blocks_that_another_writers_commit_swept_away_make_the_writer_fai
 
 
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "commit"])
-async def test_an_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
+async def test_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
     """Every answer to the publishing request is lost: the object, by its upload's id, says that it is ours."""
     azure.plan = lambda kind, n: Fault("reset-after") if kind in ("put", "commit") else None
     async with open_quick(azure.endpoint, attempts=3) as storage:
@@ -133,7 +131,7 @@ async def test_an_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: b
     assert azure.blobs["key"].data == data
 
 
-async def test_where_the_store_does_not_say_the_error_does(azure: FakeAzure) -> None:
+async def test_error_notes_unknown_outcome_of_failed_commit(azure: FakeAzure) -> None:
     azure.plan = lambda kind, n: Fault("status", 500) if kind in ("commit", "meta") else None
     async with open_quick(azure.endpoint, attempts=2) as storage:
         with pytest.raises(TransientStorageError) as raised:
@@ -141,7 +139,7 @@ async def test_where_the_store_does_not_say_the_error_does(azure: FakeAzure) -> 
     assert any("it is unknown whether the object was published" in note for note in raised.value.__notes__)
 
 
-async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published(azure: FakeAzure) -> None:
+async def test_rejected_block_fails_upload_without_publishing(azure: FakeAzure) -> None:
     azure.plan = nth(2, Fault("status", 403), "block")
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(StoragePermissionError):
@@ -151,7 +149,7 @@ async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_the_memory_of_a_block_that_failed_is_not_used_again(
+async def test_buffer_of_failed_block_is_not_reused(
     azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     """A connection that is broken off may still send from it."""
@@ -164,7 +162,7 @@ async def test_the_memory_of_a_block_that_failed_is_not_used_again(
     assert given == [not refused]
 
 
-async def test_as_many_blocks_as_are_allowed_are_on_their_way_and_memory_is_given_back(azure: FakeAzure) -> None:
+async def test_sink_limits_concurrent_blocks_and_frees_their_memory(azure: FakeAzure) -> None:
     """A store that answers nothing holds up `send` after ``max_concurrency`` blocks."""
     azure.plan = lambda kind, n: Fault("stall") if kind == "block" else None
     sent = 0
@@ -180,7 +178,7 @@ async def test_as_many_blocks_as_are_allowed_are_on_their_way_and_memory_is_give
     assert azure.blobs["key"].data == LONG
 
 
-async def test_a_storage_that_is_closed_while_it_is_written_to_publishes_nothing(azure: FakeAzure) -> None:
+async def test_storage_closed_during_write_publishes_no_object(azure: FakeAzure) -> None:
     context = open_quick(azure.endpoint)
     storage = await context.__aenter__()
     sink_context = storage.open_sink("key")

@@ -30,7 +30,7 @@ ITEMS: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_was_pushed_is_read_back_by_crawlee_while_the_crawl_goes_on(tmp_path: Path) -> None:
+async def test_dataset_reads_pushed_items_back_during_crawl(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         dataset = await Dataset.open(storage_client=storage)
         assert (await dataset.get_data()).items == []
@@ -45,7 +45,7 @@ async def test_what_was_pushed_is_read_back_by_crawlee_while_the_crawl_goes_on(t
     assert (await asyncrec.read_manifest(tmp_path / "default")).records == 7
 
 
-async def test_any_page_of_items_is_the_slice_of_a_list(tmp_path: Path) -> None:
+async def test_item_pages_match_list_slices(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         data = await storage.create_dataset_client(name="items")
         await data.push_data(ITEMS)
@@ -58,7 +58,7 @@ async def test_any_page_of_items_is_the_slice_of_a_list(tmp_path: Path) -> None:
                     assert (page.total, page.count) == (7, len(whole[offset:][:limit]))
 
 
-async def test_when_a_dataset_was_changed_is_told(tmp_path: Path) -> None:
+async def test_metadata_reports_dataset_modification_time(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         data = await storage.create_dataset_client(name="items")
         before = await data.get_metadata()
@@ -70,7 +70,7 @@ async def test_when_a_dataset_was_changed_is_told(tmp_path: Path) -> None:
     assert (before.name, before.item_count, after.item_count) == ("items", 0, 7)
 
 
-async def test_a_key_may_be_a_number_or_missing(tmp_path: Path) -> None:
+async def test_key_may_be_number_or_missing(tmp_path: Path) -> None:
     items = [{"id": 7}, {"id": 7}, {"id": "7"}, {"other": 1}, {"other": 2}, {"id": b"7"}]
     async with client(tmp_path, keys={"items": "id"}) as storage:
         data = await storage.create_dataset_client(name="items")
@@ -78,7 +78,7 @@ async def test_a_key_may_be_a_number_or_missing(tmp_path: Path) -> None:
         assert list((await data.get_data()).items) == [{"id": 7}, {"other": 1}, {"other": 2}]
 
 
-async def test_what_push_data_returned_from_survives_a_kill(tmp_path: Path) -> None:
+async def test_push_data_flushes_items_before_returning(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         data = await storage.create_dataset_client(name="items")
         before = asyncrec.stats.writer_totals().buffered_bytes
@@ -86,7 +86,7 @@ async def test_what_push_data_returned_from_survives_a_kill(tmp_path: Path) -> N
         assert asyncrec.stats.writer_totals().buffered_bytes == before
 
 
-async def test_a_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
+async def test_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
     configuration = Configuration(purge_on_start=True)
     for _ in range(2):
         async with client(tmp_path, keys={"default": "url"}) as storage:
@@ -127,7 +127,7 @@ async def test_queues_and_key_value_stores_are_the_other_clients(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_is_refused_if_nothing_is_flushed_to_it(tmp_path: Path) -> None:
+async def test_client_rejects_remote_store_without_flush_interval(tmp_path: Path) -> None:
     async with client(f"memory://{tmp_path.name}", flush_seconds=None) as storage:
         with pytest.raises(ValueError, match="local disk"):
             await storage.create_dataset_client()
@@ -143,7 +143,7 @@ async def test_a_store_is_refused_if_nothing_is_flushed_to_it(tmp_path: Path) ->
         assert (await asyncrec.read_manifest("crawl/default", storage=store)).records == 7
 
 
-async def test_it_is_a_context_and_a_dataset_that_fails_to_open_leaves_nothing(tmp_path: Path) -> None:
+async def test_client_requires_context_and_cleans_up_failed_open(tmp_path: Path) -> None:
     storage = client(tmp_path, compression="BZIP")
     with pytest.raises(RuntimeError, match="async with"):
         await storage.create_dataset_client()
@@ -153,9 +153,7 @@ async def test_it_is_a_context_and_a_dataset_that_fails_to_open_leaves_nothing(t
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_disk_that_fails_is_raised_by_push_data_and_by_the_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_disk_error_reaches_push_data_and_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no more"):
         async with client(tmp_path) as storage:
             data = await storage.create_dataset_client()
@@ -167,7 +165,7 @@ async def test_a_disk_that_fails_is_raised_by_push_data_and_by_the_context(
             await data.push_data(ITEMS)
 
 
-async def test_two_that_open_a_dataset_at_once_get_the_same(tmp_path: Path) -> None:
+async def test_concurrent_opens_of_dataset_share_one_client(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         first, second = await asyncio.gather(storage.create_dataset_client(), storage.create_dataset_client())
         assert first is second

@@ -25,18 +25,18 @@ def through(item: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON | st.binary(), max_size=5))
-def test_what_json_holds_and_bytes_come_back_as_they_were(item: dict[str, Any]) -> None:
+def test_item_round_trips_json_values_and_bytes(item: dict[str, Any]) -> None:
     back = through(item)
     assert back == item
     assert {name: type(value) for name, value in back.items()} == {name: type(value) for name, value in item.items()}
 
 
 @pytest.mark.parametrize("name", ["_json", "", "a/b", "\x00"])
-def test_a_field_may_have_any_name(name: str) -> None:
+def test_field_may_have_any_name(name: str) -> None:
     assert through({name: 1, "other": None}) == {name: 1, "other": None}
 
 
-def test_what_can_be_is_a_plain_feature_too() -> None:
+def test_item_stores_simple_values_as_plain_features() -> None:
     features = asyncrec.decode_example(
         asyncrec.encode_example(features_of({"price": 99.99, "in_stock": True, "tags": ["a", "b"], "sizes": [1, 2]}))
     )
@@ -46,10 +46,10 @@ def test_what_can_be_is_a_plain_feature_too() -> None:
     assert list(features["sizes"]) == [1, 2]
 
 
-def test_what_json_does_not_hold_is_its_text() -> None:
+def test_item_stores_other_values_as_text() -> None:
     assert through({"at": datetime(2026, 11, 22, tzinfo=UTC)}) == {"at": "2026-11-22 00:00:00+00:00"}
 
 
-def test_an_example_that_was_not_made_here_is_read_too() -> None:
+def test_item_reads_foreign_example() -> None:
     record = asyncrec.encode_example({"a": b"\xff", "b": "text", "c": [1, 2]})
     assert item_of(record) == {"a": b"\xff", "b": "text", "c": [1, 2]}

@@ -26,7 +26,7 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_second_run_stores_revisits_and_finds_all_pages(site: Site, tmp_path: Path) -> None:
+def test_second_run_stores_revisits_and_finds_all_pages(site: Site, tmp_path: Path) -> None:
     for text in ("", "new"):
         site.texts = ["", "", text]  # of every third page
         done = subprocess.run(

@@ -50,7 +50,7 @@ def varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_a_page_that_inflates_to_much_is_bad(tmp_path: Path, pool: pa.MemoryPool, lies: bool) -> None:
+def test_page_that_inflates_to_much_is_bad(tmp_path: Path, pool: pa.MemoryPool, lies: bool) -> None:
     values = pa.array([bytes(MIB)] * 64)
     path = write(tmp_path / "x", {"a": values}, data_page_size=1 << 30, write_batch_size=64)
     if lies:
@@ -74,13 +74,13 @@ def test_a_page_that_inflates_to_much_is_bad(tmp_path: Path, pool: pa.MemoryPool
 
 
 @pytest.mark.parametrize("options", [{}, {"use_dictionary": True}, {"data_page_version": "2.0"}])
-def test_what_is_alike_and_small_is_read_however_well_it_is_compressed(tmp_path: Path, options: Any) -> None:
+def test_reader_accepts_highly_compressed_uniform_columns(tmp_path: Path, options: Any) -> None:
     columns = {"n": [7] * 50_000, "t": ["the same text"] * 50_000, "z": [0.5] * 50_000}
     path = write(tmp_path / "x", columns, **options)
     assert converted(path, 256 * MIB) == (50_000, [])
 
 
-def test_what_is_read_at_once_is_bounded_where_rows_differ(tmp_path: Path, pool: pa.MemoryPool) -> None:
+def test_reader_bounds_memory_for_uneven_rows(tmp_path: Path, pool: pa.MemoryPool) -> None:
     values = pa.array([bytes(MIB)] * 100 + [b"x"] * 40_000)
     path = write(tmp_path / "x", {"a": values}, data_page_size=MIB, write_batch_size=1)
     del values
@@ -111,7 +111,7 @@ def test_values_that_begin_as_others_are_counted_whole(tmp_path: Path, pool: pa.
     assert peak < 64 * MIB
 
 
-def test_columns_that_take_more_than_the_file_are_not_looked_through(tmp_path: Path) -> None:
+def test_reader_rejects_columns_larger_than_file(tmp_path: Path) -> None:
     path = write(tmp_path / "x", {"a": list(range(1000))})
     size = pq.read_metadata(path).row_group(0).column(0).total_compressed_size
     content = path.read_bytes()
@@ -125,7 +125,7 @@ def test_columns_that_take_more_than_the_file_are_not_looked_through(tmp_path: P
     )
 
 
-def test_the_headers_of_pages_are_those_that_pyarrow_wrote(tmp_path: Path) -> None:
+def test_headers_of_pages_are_those_that_pyarrow_wrote(tmp_path: Path) -> None:
     columns = {"n": list(range(50_000)), "t": [f"text {n % 100}" for n in range(50_000)], "l": [[1, 2]] * 50_000}
     for options in ({"use_dictionary": True}, {"data_page_version": "2.0", "write_page_checksum": True}):
         path = write(tmp_path / "x", columns, data_page_size=10_000, **options)

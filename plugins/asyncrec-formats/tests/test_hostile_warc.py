@@ -99,7 +99,7 @@ def test_false_heads_are_searched_once(searching: list[Searching], end: bytes) -
 
 
 @pytest.mark.parametrize("head", [b"X: y\r\n" * 50_000, b""], ids=["a long header", "none"])
-def test_what_comes_in_small_members_is_searched_once(searching: list[Searching], head: bytes) -> None:
+def test_reader_searches_small_members_once(searching: list[Searching], head: bytes) -> None:
     content = b"no record" * 3000 + b"WARC/1.0\r\n" + head + b"Content-Length: 2000\r\n\r\n" + bytes(2000)
     members = b"".join(gzip.compress(content[at : at + 3], mtime=0) for at in range(0, 15_000, 3))
     members += gzip.compress(content[15_000:-3000], mtime=0)
@@ -123,7 +123,7 @@ def test_members_within_damaged_ones_are_inflated_within_a_budget(inflating: Inf
     assert records == 1
 
 
-def test_members_that_inflate_to_much_are_tried_within_a_budget(inflating: Inflating) -> None:
+def test_reader_limits_inflation_of_candidate_members(inflating: Inflating) -> None:
     """All of them leap to the same ten kB, which inflate to ten MiB, and are damaged behind that."""
     zeros = zlib.compressobj(9, zlib.DEFLATED, -15)
     much = zeros.compress(bytes(10 << 20)) + zeros.flush(zlib.Z_FULL_FLUSH)
@@ -138,7 +138,7 @@ def test_empty_members_cost_what_they_weigh(inflating: Inflating) -> None:
     assert inflating.taken < 120 * len(content)  # not 256 KiB for each, which is 13,000 times
 
 
-def test_every_member_that_stands_is_found_where_every_other_is_damaged() -> None:
+def test_reader_finds_every_intact_member_among_damaged() -> None:
     rng = random.Random(1)
     pages = [gzip.compress(page(b"HTTP/1.1 200 OK\r\n\r\n" + rng.randbytes(3000))) for _ in range(300)]
     for number in range(0, 300, 2):
@@ -150,7 +150,7 @@ def test_every_member_that_stands_is_found_where_every_other_is_damaged() -> Non
     assert len(bad) >= 150
 
 
-def test_a_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc_members, "_HELD_BYTES", 1 << 20)
     empty_blocks = b"\0\0\0\xff\xff" * 2_000_000
     content = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + empty_blocks
@@ -165,7 +165,7 @@ def test_a_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.Monke
     assert peak < 4 << 20
 
 
-def test_http_headers_without_an_end_take_no_more_than_they_weigh() -> None:
+def test_endless_http_headers_use_bounded_memory() -> None:
     content = page(b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 1_000_000)
     tracemalloc.start()
     try:
@@ -178,7 +178,7 @@ def test_http_headers_without_an_end_take_no_more_than_they_weigh() -> None:
     assert converted(page(OK + bytes(2 << 20))) == (1, [])
 
 
-def test_a_body_is_inflated_in_slices(inflating: Inflating, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_is_inflated_in_slices(inflating: Inflating, monkeypatch: pytest.MonkeyPatch) -> None:
     body = random.Random(1).randbytes(8 << 20)
     raw = gzip.compress(body, 0)
 

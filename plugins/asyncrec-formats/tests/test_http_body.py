@@ -56,13 +56,13 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "headers"), BODIES)
-def test_it_is_what_warcio_makes_of_it(body: bytes, headers: bytes) -> None:
+def test_body_matches_warcio_decoding(body: bytes, headers: bytes) -> None:
     assert body_of(message(body, headers), 1 << 20) == message(body, headers).content_stream().read()
 
 
 @pytest.mark.parametrize("headers", [b"", b"Transfer-Encoding: chunked\r\n"])
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"none"])
-def test_one_that_grows_beyond_the_limit_is_refused_before_it_is_held(headers: bytes, encoding: bytes) -> None:
+def test_oversized_body_is_rejected_while_decoding(headers: bytes, encoding: bytes) -> None:
     plain = bytes(3 << 20)
     body = {b"gzip": gzip.compress, b"deflate": zlib.compress, b"none": bytes}[encoding](plain)
     if headers:
@@ -72,12 +72,12 @@ def test_one_that_grows_beyond_the_limit_is_refused_before_it_is_held(headers: b
         body_of(record, 1 << 20)
 
 
-def test_a_body_as_large_as_the_limit_is_taken() -> None:
+def test_body_as_large_as_limit_is_taken() -> None:
     record = message(gzip.compress(bytes(1 << 20)), b"Content-Encoding: gzip\r\n")
     assert body_of(record, 1 << 20) == bytes(1 << 20)
 
 
-def test_what_was_decoded_before_damage_is_kept() -> None:
+def test_body_keeps_bytes_decoded_before_damage() -> None:
     body = bytearray(gzip.compress(bytes(range(256)) * 10_000, compresslevel=0))
     body[-1_000_000:-999_000] = b"\xff" * 1000
     whole = body_of(message(bytes(body), b"Content-Encoding: gzip\r\n"), 1 << 30)
@@ -103,6 +103,6 @@ def test_brotli_is_fed_in_pieces_and_stopped(monkeypatch: pytest.MonkeyPatch) ->
     assert len(fed) < 1100
 
 
-def test_a_brotli_body_is_as_it_came_where_brotli_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brotli_body_stays_encoded_without_brotli_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "brotli", None)
     assert body_of(message(TEXT, b"Content-Encoding: br\r\n"), 1 << 20) == TEXT

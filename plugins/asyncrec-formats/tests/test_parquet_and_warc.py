@@ -116,7 +116,7 @@ async def test_parquet_of_others(storage: Storage) -> None:
     assert "name" not in second
 
 
-async def test_parquet_without_a_schema_has_one_that_fits_all_records(storage: Storage) -> None:
+async def test_parquet_infers_schema_fitting_all_records(storage: Storage) -> None:
     records = [{"a": 1}, {"a": [1, 2], "b": "x"}, {"b": "y"}]
     await asyncrec.write_records("x.tfrecord", map(asyncrec.encode_example, records), storage=storage)
     await convert(storage, "x.tfrecord", "x.parquet")
@@ -124,7 +124,7 @@ async def test_parquet_without_a_schema_has_one_that_fits_all_records(storage: S
     assert table.to_pylist() == [{"a": [1], "b": None}, {"a": [1, 2], "b": [b"x"]}, {"a": None, "b": [b"y"]}]
 
 
-async def test_records_that_no_column_holds_are_an_error_and_write_nothing(storage: Storage) -> None:
+async def test_convert_rejects_mistyped_records_and_writes_no_file(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer(
         "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "int64")}), validate="none", storage=storage
     ) as writer:
@@ -134,7 +134,7 @@ async def test_records_that_no_column_holds_are_an_error_and_write_nothing(stora
     assert "x.parquet" not in [info.key async for info in storage.list_objects()]
 
 
-async def test_a_parquet_file_that_is_none_is_told(storage: Storage) -> None:
+async def test_convert_reports_invalid_parquet_file(storage: Storage) -> None:
     await storage.put("x.parquet", b"PAR1 and nothing else")
     report = await convert(storage, "x.parquet", "set")
     assert report.bad_count == 1
@@ -157,7 +157,7 @@ async def test_warc(storage: Storage, compressed: bool) -> None:
     assert (await tools.info("set", storage=storage)).schema == PAGE.to_json()
 
 
-async def test_a_page_of_a_warc_has_its_url_for_a_key(storage: Storage) -> None:
+async def test_convert_uses_page_url_as_key(storage: Storage) -> None:
     await storage.put("x.warc.gz", warc(compressed=True))
     await convert(storage, "x.warc.gz", "set")
     async with asyncrec.open_dataset("set", storage=storage) as dataset:
@@ -184,7 +184,7 @@ async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage
     assert "byte" in report.bad[0].where
 
 
-async def test_a_plain_warc_is_read_on_behind_a_damaged_header(storage: Storage) -> None:
+async def test_convert_continues_behind_damaged_plain_header(storage: Storage) -> None:
     content = warc(compressed=False)
     cut = content.index(b"http://example.org/6")
     at = content.index(b"Content-Length", cut)
@@ -208,9 +208,7 @@ def warc_record(kind: str, block: str, **headers: str) -> str:
 
 @pytest.mark.parametrize("named", [True, False], ids=["named by id", "of one URL"])
 @pytest.mark.parametrize("request_first", [True, False])
-async def test_each_response_has_its_own_request_also_of_one_url(
-    storage: Storage, request_first: bool, named: bool
-) -> None:
+async def test_convert_pairs_each_response_with_own_request(storage: Storage, request_first: bool, named: bool) -> None:
     parts = []
     for number in range(3):
         ours = {"Record_ID": f"<r:{number}>"} if named else {}
@@ -229,7 +227,7 @@ async def test_each_response_has_its_own_request_also_of_one_url(
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
-async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
+async def test_warc_in_any_pieces_is_same(step: int) -> None:
     for compressed in (True, False):
         content = warc(compressed=compressed, pages=3)
         parser = _Parser("x", 256 << 20)
@@ -242,7 +240,7 @@ async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
         assert not bad
 
 
-async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(storage: Storage) -> None:
+async def test_convert_rejects_only_page_decoding_beyond_record_limit(storage: Storage) -> None:
     bomb = gzip.compress(bytes(5 << 20))
     http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb
     record = (
@@ -256,7 +254,7 @@ async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(sto
     assert "decodes to more than the limit of 1,048,576" in report.bad[0].reason
 
 
-def test_pages_that_decode_to_much_are_handed_on_some_at_a_time() -> None:
+def test_parser_yields_inflating_pages_in_small_batches() -> None:
     """A block of some kilobytes, of a thousand times as much."""
     http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(bytes(4 << 20))
     record = (
@@ -272,7 +270,7 @@ def test_pages_that_decode_to_much_are_handed_on_some_at_a_time() -> None:
     assert count == 30
 
 
-async def test_text_that_is_none_has_no_column_of_text(storage: Storage) -> None:
+async def test_convert_rejects_invalid_utf8_for_text_column(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer(
         "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "str")}), validate="none", storage=storage
     ) as writer:

@@ -57,7 +57,7 @@ NOT_UTF_8 = pa.Array.from_buffers(
         (pa.array([[0], [2**62], [1]], pa.list_(pa.timestamp("us"))), "out of range"),
     ],
 )
-def test_a_row_that_nothing_holds_is_bad_and_no_other(tmp_path: Path, column: pa.Array, says: str) -> None:
+def test_reader_reports_unstorable_row_and_keeps_others(tmp_path: Path, column: pa.Array, says: str) -> None:
     records, bad = read(tmp_path, pa.table({"t": column, "n": [0, 1, 2]}))
     assert {int(each["n"][0]) for each in records} | {int(where.split()[1]) - 1 for where, _ in bad} == {0, 1, 2}
     assert "row 2" in [where for where, _ in bad]
@@ -88,7 +88,7 @@ def test_times_keep_their_nanoseconds(tmp_path: Path, kind: pa.DataType, number:
     assert records[1] == {}
 
 
-def test_the_text_of_a_time_does_not_depend_on_pandas() -> None:
+def test_time_text_is_independent_of_pandas() -> None:
     """pyarrow gives types of pandas where that is installed; these are like them."""
 
     class Timestamp(datetime.datetime):
@@ -114,7 +114,7 @@ def test_the_text_of_a_time_does_not_depend_on_pandas() -> None:
         ([("a/b", pa.array([1])), ("a", pa.array([{"b": 1}]))], "a/b"),
     ],
 )
-def test_two_columns_that_make_one_feature_are_told_and_none_is_lost(
+def test_reader_rejects_columns_colliding_in_one_feature(
     tmp_path: Path, columns: list[tuple[str, pa.Array]], feature: str
 ) -> None:
     table = pa.Table.from_arrays([array for _, array in columns], names=[name for name, _ in columns])
@@ -125,7 +125,7 @@ def test_two_columns_that_make_one_feature_are_told_and_none_is_lost(
 
 @pytest.mark.parametrize("store_schema", [True, False])
 @pytest.mark.parametrize("shape", ["plain", "list", "struct", "map"])
-def test_a_value_that_many_rows_share_is_not_held_for_all_of_them(
+def test_reader_bounds_memory_for_value_shared_by_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_schema: bool, shape: str
 ) -> None:
     monkeypatch.setattr(parquet_rows, "_TAKEN_BYTES", 1 << 20)
@@ -159,14 +159,14 @@ def test_so_it_is_where_the_dictionary_is_large(tmp_path: Path, monkeypatch: pyt
     assert count == 50
 
 
-def test_large_values_that_differ_are_read_some_at_a_time(tmp_path: Path) -> None:
+def test_reader_yields_large_distinct_values_in_pieces(tmp_path: Path) -> None:
     values = [np.random.default_rng(n).bytes(200 << 10) for n in range(30)]
     pieces = list(written(tmp_path, pa.table({"t": values}), limit=1 << 20, use_dictionary=False))
     assert max(len(piece.records) for piece in pieces) <= 6
     assert [decode_example(each)["t"] for piece in pieces for each in piece.records] == [[each] for each in values]
 
 
-def test_a_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
+def test_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
     records, bad = read(tmp_path, pa.table({"t": ["x" * 990, "y", "z" * 10]}), limit=1000)
     assert [each["t"] for each in records] == [[b"y"], [b"z" * 10]]
     assert [(where, "more than the limit of 1,000" in reason) for where, reason in bad] == [("row 1", True)]
@@ -177,7 +177,7 @@ def test_a_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("use_dictionary", [True, False])
-def test_what_is_read_is_the_same_whatever_the_encoding(tmp_path: Path, use_dictionary: bool) -> None:
+def test_reader_gives_same_rows_for_any_encoding(tmp_path: Path, use_dictionary: bool) -> None:
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = [
         {
@@ -205,12 +205,12 @@ def test_what_is_read_is_the_same_whatever_the_encoding(tmp_path: Path, use_dict
 
 
 @pytest.mark.parametrize("table", [pa.table({}), pa.table({"a": pa.array([], pa.string())}), pa.table({"a": [None]})])
-def test_a_file_of_nothing_has_no_records_to_lose(tmp_path: Path, table: pa.Table) -> None:
+def test_file_of_nothing_has_no_records_to_lose(tmp_path: Path, table: pa.Table) -> None:
     records, bad = read(tmp_path, table)
     assert (records, bad) == ([{}] * table.num_rows, [])
 
 
-def test_what_is_damaged_ends_the_file_and_is_told(tmp_path: Path) -> None:
+def test_damage_ends_file_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(
         pa.table({"a": [b"x" * 100] * 5000}), path, row_group_size=1000, use_dictionary=False, compression=None
@@ -239,7 +239,7 @@ print(count)
 
 
 @pytest.mark.slow
-def test_a_small_file_of_gigabytes_is_read_in_little_memory(tmp_path: Path) -> None:
+def test_reader_needs_little_memory_for_file_inflating_to_gigabytes(tmp_path: Path) -> None:
     """3,000 of 50,000 rows of one megabyte each."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array(["x" * (1 << 20)]))
     pq.write_table(pa.table({"t": text}), tmp_path / "x.parquet", compression="zstd")

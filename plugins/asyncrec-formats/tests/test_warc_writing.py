@@ -87,7 +87,7 @@ def _written_by_warcio(count: int, *, compressed: bool) -> bytes:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-async def test_a_warc_of_another_tool_comes_back_as_it_was(
+async def test_foreign_warc_round_trips_unchanged(
     tmp_path: Path, compressed: bool, clean: Callable[[Path], None]
 ) -> None:
     suffix = ".warc.gz" if compressed else ".warc"
@@ -115,7 +115,7 @@ async def test_a_warc_of_another_tool_comes_back_as_it_was(
             assert [page async for page in one_set.examples()] == [page async for page in other_set.examples()]
 
 
-async def test_a_body_that_was_chunked_and_compressed_is_stored_plain_and_written_as_it_is_stored(
+async def test_chunked_compressed_body_is_stored_and_written_plain(
     tmp_path: Path, clean: Callable[[Path], None]
 ) -> None:
     packed = gzip.compress(b"hello " * 100)
@@ -170,7 +170,7 @@ async def test_pages_of_a_crawl_come_back_with_every_feature(tmp_path: Path, cle
             assert {name: other[name] for name in one} == one
 
 
-async def test_a_record_that_is_no_page_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+async def test_convert_rejects_non_page_record_and_writes_no_file(tmp_path: Path) -> None:
     await asyncrec.write_examples(tmp_path / "x.tfrecord", [{"a": 1}])
     with pytest.raises(
         SchemaError, match=r"record 0 cannot be written to a WARC file, because it is not a page.*'url'"
@@ -179,7 +179,7 @@ async def test_a_record_that_is_no_page_is_refused_and_nothing_is_written(tmp_pa
     assert not (tmp_path / "x.warc").exists()
 
 
-def test_a_value_cannot_end_its_header() -> None:
+def test_value_cannot_end_its_header() -> None:
     page = pages.page("http://a/\r\nWARC-Type: metadata", b"", status=200, reason="OK\r\nX: y", headers=b"A: b")
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
     *_, record = ArchiveIterator(io.BytesIO(out))
@@ -196,7 +196,7 @@ def test_a_value_cannot_end_its_header() -> None:
     ],
     ids=["protocol", "headers of the record", "method"],
 )
-def test_a_page_cannot_change_what_the_record_says_of_itself(features: dict[str, Any]) -> None:
+def test_page_cannot_override_warc_headers(features: dict[str, Any]) -> None:
     page = {**pages.page("http://a/", b"content", status=200), **features}
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
     assert out.count(b"Content-Length: ") == out.count(b"WARC-Block-Digest: ")
@@ -209,6 +209,6 @@ def test_a_page_cannot_change_what_the_record_says_of_itself(features: dict[str,
     assert (b"X-Other: 1\r\n" in out) == ("warc_headers" in features)
 
 
-def test_a_file_without_pages_is_one_that_says_who_made_it() -> None:
+def test_file_without_pages_holds_warcinfo_only() -> None:
     (record,) = ArchiveIterator(io.BytesIO(WarcEncoder("x.warc.gz", None).finish()))
     assert record.rec_type == "warcinfo"

@@ -107,7 +107,7 @@ class TestReading(ReadingKit):
         return self.filesystem.cat_file(path) if self.filesystem.exists(path) else None
 
 
-async def test_objects_are_listed_by_bytes_below_a_prefix_and_behind_a_key(filesystem: Versioned) -> None:
+async def test_listing_sorts_by_bytes_and_honours_prefix_and_start(filesystem: Versioned) -> None:
     for name in ("b/z.d", "b/z/a", "b/z-1", "c", "\uff5e", "\U0001f600", "a"):
         filesystem.pipe_file(f"folder/{name}", b"x")
     async with open_filesystem("kit://folder") as storage:
@@ -130,9 +130,7 @@ async def test_files_found_in_any_order_are_listed_in_theirs(
         assert [info.key async for info in storage.list_objects()] == sorted(f"{name}.x" for name in names)
 
 
-async def test_a_listing_is_sorted_where_it_does_not_hold_the_loop(
-    filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder may have a million files, and no page is asked for: all come at once."""
     filesystem.pipe_file("folder/a", b"x")
     threads: set[int] = set()
@@ -144,7 +142,7 @@ async def test_a_listing_is_sorted_where_it_does_not_hold_the_loop(
     assert threading.get_ident() not in threads
 
 
-async def test_a_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a data set is called so would cost a listing of all that is below the folder."""
 
     listed: list[str] = []
@@ -157,7 +155,7 @@ async def test_a_file_that_is_not_there_lists_no_tree(filesystem: Versioned, mon
 
 
 @pytest.mark.parametrize("date", [1.7e12 * 1000, float("nan"), -1e30])
-async def test_a_date_that_cannot_be_is_none(
+async def test_impossible_date_becomes_epoch(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch, date: float
 ) -> None:
     filesystem.pipe_file("folder/x", DATA)
@@ -168,7 +166,7 @@ async def test_a_date_that_cannot_be_is_none(
         assert (await storage.head("x")).modified == datetime.fromtimestamp(0, UTC)
 
 
-async def test_a_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
+async def test_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
     async with asyncrec.open_storage(f"memory://fsspec-{uuid.uuid4().hex}") as memory:
         async with asyncrec.open_sharded_writer("pages", storage=memory, max_shard_records=3) as writer:
             for n in range(10):
@@ -180,14 +178,14 @@ async def test_a_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
             assert sorted(await dataset.get_many(range(len(dataset))), key=int) == [b"%d" % n for n in range(10)]
 
 
-async def test_files_of_this_machine_are_read_by_their_own_filesystem(tmp_path: Path) -> None:
+async def test_local_scheme_reads_files_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(DATA)
     async with asyncrec.open_storage(f"local+fsspec://{tmp_path}") as storage:
         assert await storage.get("x") == DATA
         assert [info.key async for info in storage.list_objects()] == ["x"]
 
 
-async def test_a_fault_that_passes_is_tried_again_and_another_is_told(filesystem: Versioned) -> None:
+async def test_storage_retries_passing_fault_and_raises_others(filesystem: Versioned) -> None:
     filesystem.pipe_file("folder/x", DATA)
     async with open_filesystem("kit://folder") as storage:
         filesystem.faults.append(ConnectionResetError("reset"))
@@ -199,7 +197,7 @@ async def test_a_fault_that_passes_is_tried_again_and_another_is_told(filesystem
         assert raised.value.__cause__ is raised.value.__context__ is None
 
 
-async def test_nothing_is_written_or_deleted_and_the_error_says_why(filesystem: Versioned) -> None:
+async def test_write_and_delete_raise_with_reason(filesystem: Versioned) -> None:
     async with open_filesystem("kit://folder") as storage:
         for operation in (storage.put("x", b"x"), storage.delete("x")):
             with pytest.raises(StorageError, match="closing an fsspec file after an error"):
@@ -214,14 +212,14 @@ async def test_doctor_says_that_it_only_reads(filesystem: Versioned) -> None:
     assert [(check.name, check.ok) for check in report.checks] == [("write", None), ("read", True)]
 
 
-async def test_what_a_filesystem_needs_and_is_not_there_is_named() -> None:
+async def test_opening_names_missing_dependency() -> None:
     fsspec.register_implementation("absent", "no_such_module.FileSystem", clobber=True, errtxt="install no-such-module")
     with pytest.raises(PluginError, match="no-such-module"):
         async with open_filesystem("absent://x"):
             pass
 
 
-def test_schemes_with_plugins_of_their_own_are_left_to_them() -> None:
+def test_factory_leaves_schemes_with_own_plugins() -> None:
     (factory,) = asyncrec_storage_factories()
     schemes = set(factory.schemes)
     assert {"hf", "sftp", "hdfs", "ftp", "smb", "memory+fsspec", "s3+fsspec", "hf+fsspec"} <= schemes
@@ -240,7 +238,7 @@ def test_schemes_with_plugins_of_their_own_are_left_to_them() -> None:
         ({}, datetime.fromtimestamp(0, UTC)),
     ],
 )
-async def test_a_filesystem_says_in_its_own_way_when_a_file_was_changed(
+async def test_head_parses_modification_time_of_any_filesystem(
     filesystem: Versioned, entry: dict[str, Any], modified: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a zone it means UTC, as all of them do."""
@@ -292,5 +290,5 @@ class ServerTimeoutError(Exception):
         (Failure(418), StorageError),
     ],
 )
-def test_errors_are_told_apart(error: Exception, kind: type[StorageError]) -> None:
+def test_translate_maps_error_to_its_kind(error: Exception, kind: type[StorageError]) -> None:
     assert type(translate(error, "what")) is kind

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_succeeded_is_there_and_whole_and_what_failed_is_not(gcs: FakeGcs, seed: int) -> None:
+async def test_store_holds_exactly_successful_writes_after_chaos(gcs: FakeGcs, seed: int) -> None:
     def calm() -> None:
         gcs.plan = nothing
 

@@ -26,9 +26,7 @@ DATA = content(3 * UNIT + 5)
 
 
 @asyncio_only
-async def test_storages_that_agree_share_a_client_which_the_last_closes(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_storages_share_client_until_last_closes(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     clients: list[session_module.Client] = []
 
     class Counted(session_module.Client):
@@ -71,7 +69,7 @@ async def test_native_cancellation_too_leaves_all_or_nothing(gcs: FakeGcs, monke
 
 
 @asyncio_only
-async def test_a_native_timeout_that_comes_while_sheltered_still_counts() -> None:
+async def test_native_timeout_that_comes_while_sheltered_still_counts() -> None:
     release = asyncio.Event()
 
     async def operation() -> str:
@@ -90,7 +88,7 @@ async def test_a_native_timeout_that_comes_while_sheltered_still_counts() -> Non
     assert not task.cancelling()
 
 
-async def test_opened_by_its_scheme_it_is_found_by_its_entry_point(gcs: FakeGcs) -> None:
+async def test_schemes_open_storage_through_entry_point(gcs: FakeGcs) -> None:
     for scheme in ("gs", "gcs"):
         async with asyncrec.open_storage(f"{scheme}://bucket/some/folder") as storage:
             await storage.put("key", DATA)
@@ -104,7 +102,7 @@ async def test_records_go_there_and_come_back(gcs: FakeGcs) -> None:
     assert await asyncrec.read_records("gs://bucket/pages.tfrecord") == records
 
 
-async def test_it_runs_natively_on_asyncio_and_over_the_bridge_on_trio(gcs: FakeGcs, anyio_backend: str) -> None:
+async def test_storage_runs_natively_on_asyncio_and_bridged_on_trio(gcs: FakeGcs, anyio_backend: str) -> None:
     async with open_gcs("gs://bucket") as storage, open_gcs("gs://bucket/p") as below:
         assert isinstance(storage, BridgedStorage) == (anyio_backend == "trio")
         assert isinstance(below, PrefixedStorage)

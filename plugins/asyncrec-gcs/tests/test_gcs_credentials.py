@@ -21,7 +21,7 @@ asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 DATA = content(3 * UNIT + 5)
 
 
-async def test_a_given_token_is_sent(gcs: FakeGcs) -> None:
+async def test_given_token_is_sent(gcs: FakeGcs) -> None:
     gcs.token = CANARY
     async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
         await storage.put("key", DATA)
@@ -29,7 +29,7 @@ async def test_a_given_token_is_sent(gcs: FakeGcs) -> None:
     assert {headers.get("Authorization") for headers in gcs.seen} == {f"Bearer {CANARY}"}
 
 
-async def test_the_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_file: str) -> None:
+async def test_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_file: str) -> None:
     async with open_quick(service_file=service_file) as storage:
         await storage.put("key", DATA)
     async with open_quick(anonymous=True, endpoint=gcs.url) as storage:
@@ -53,7 +53,7 @@ async def test_credentials_are_found_as_usual(
     assert gcs.counts["token"] == 1
 
 
-async def test_a_withdrawn_token_is_replaced_in_the_middle_of_an_upload(gcs: FakeGcs, service_file: str) -> None:
+async def test_upload_replaces_withdrawn_token_midway(gcs: FakeGcs, service_file: str) -> None:
     async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
         async with storage.open_sink("key") as sink:
             await sink.send([DATA[:UNIT]])
@@ -64,7 +64,7 @@ async def test_a_withdrawn_token_is_replaced_in_the_middle_of_an_upload(gcs: Fak
     assert gcs.counts["token"] == 2
 
 
-async def test_a_token_that_stays_refused_is_a_permission_error_with_a_remedy(gcs: FakeGcs) -> None:
+async def test_rejected_token_raises_permission_error_with_remedy(gcs: FakeGcs) -> None:
     gcs.token = "another"
     async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
         with pytest.raises(StoragePermissionError, match="GOOGLE_APPLICATION_CREDENTIALS"):
@@ -81,7 +81,7 @@ async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
-async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, service_file: str, status: int) -> None:
+async def test_token_refusal_is_permanent_for_each_status(gcs: FakeGcs, service_file: str, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
         with pytest.raises(StoragePermissionError, match=f"rejected these credentials: HTTP {status}"):
@@ -89,7 +89,7 @@ async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, servic
 
 
 @pytest.mark.parametrize("fault", [Fault("status", 500), Fault("reset")])
-async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, service_file: str, fault: Fault) -> None:
+async def test_token_request_succeeds_after_transient_failure(gcs: FakeGcs, service_file: str, fault: Fault) -> None:
     gcs.put("key", DATA)
     gcs.plan = lambda kind, n: fault if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
@@ -100,7 +100,7 @@ async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, ser
 
 
 @asyncio_only
-async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs: FakeGcs, service_file: str) -> None:
+async def test_cancelled_token_request_leaves_no_task_running(gcs: FakeGcs, service_file: str) -> None:
     gcs.plan = lambda kind, n: Fault("stall") if kind == "token" else None
     before = asyncio.all_tasks()
     async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
@@ -115,7 +115,7 @@ async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs:
 
 @pytest.mark.slow
 @asyncio_only
-async def test_nothing_is_kept_of_requests_that_ended(gcs: FakeGcs, service_file: str) -> None:
+async def test_storage_keeps_no_finished_request_tasks(gcs: FakeGcs, service_file: str) -> None:
     gcs.put("key", DATA)
 
     def ended() -> int:
@@ -130,7 +130,7 @@ async def test_nothing_is_kept_of_requests_that_ended(gcs: FakeGcs, service_file
         assert ended() <= before
 
 
-async def test_no_credentials_at_all_are_a_permission_error_that_names_the_ways(gcs: FakeGcs) -> None:
+async def test_missing_credentials_raise_permission_error_naming_options(gcs: FakeGcs) -> None:
     gcs.plan = lambda kind, n: Fault("status", 404) if kind == "token" else None
     async with open_quick(endpoint=gcs.url) as storage:
         with pytest.raises(StoragePermissionError, match="anonymous=True"):
@@ -138,9 +138,7 @@ async def test_no_credentials_at_all_are_a_permission_error_that_names_the_ways(
 
 
 @pytest.mark.parametrize("text", ["c4n4ry", "{}", '{"type": "c4n4ry"}', None])
-async def test_a_file_of_credentials_that_cannot_be_used_is_an_error_on_opening(
-    gcs: FakeGcs, tmp_path: Path, text: str | None
-) -> None:
+async def test_opening_rejects_unusable_credentials_file(gcs: FakeGcs, tmp_path: Path, text: str | None) -> None:
     """And never means that others are looked for."""
     path = tmp_path / "broken.json"
     if text is not None:
@@ -151,7 +149,7 @@ async def test_a_file_of_credentials_that_cannot_be_used_is_an_error_on_opening(
     assert "c4n4ry" not in "".join(traceback.format_exception(raised.value))
 
 
-async def test_cancelling_one_who_waits_for_a_token_leaves_it_to_the_others(gcs: FakeGcs, service_file: str) -> None:
+async def test_cancelled_token_waiter_leaves_request_to_others(gcs: FakeGcs, service_file: str) -> None:
     gcs.put("key", DATA)
     gcs.taking.clear()
     async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:

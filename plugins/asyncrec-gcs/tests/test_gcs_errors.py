@@ -48,7 +48,7 @@ def test_these_may_succeed_later(status: int) -> None:
         (418, "teapot", "", StorageError),
     ],
 )
-def test_each_other_status_has_its_kind(
+def test_status_maps_to_its_error_kind(
     status: int, reason: str, condition: Condition, error: type[StorageError]
 ) -> None:
     raised = of_answer(status, {}, body("some words", reason), "gs://bucket/key: reading", condition=condition)
@@ -58,17 +58,17 @@ def test_each_other_status_has_its_kind(
 
 @pytest.mark.parametrize("condition", ["", "none"])
 @pytest.mark.parametrize("status", [400, 412])
-def test_a_refused_checksum_is_an_integrity_error(status: int, condition: Condition) -> None:
+def test_refused_checksum_is_integrity_error(status: int, condition: Condition) -> None:
     """Google says 400, its testbench 412: not that the object is there already."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
     assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError
 
 
-def test_a_checksum_in_an_answer_to_a_read_damages_no_object() -> None:
+def test_read_error_mentioning_checksum_is_not_integrity_error() -> None:
     assert type(of_answer(400, {}, body("a word of crc32c"), "what")) is StorageError
 
 
-def test_who_may_not_read_learns_what_a_missing_object_looks_like() -> None:
+def test_forbidden_read_hints_at_missing_object() -> None:
     """Without the right to list, Google answers 403 for an object that is not there; nobody writes to find one."""
     assert "GCS also gives this response for a missing object" in str(of_answer(403, {}, body(), "what"))
     assert "GCS also gives this response for a missing object" not in str(
@@ -76,14 +76,14 @@ def test_who_may_not_read_learns_what_a_missing_object_looks_like() -> None:
     )
 
 
-def test_of_several_reasons_the_first_that_is_one_word_is_told() -> None:
+def test_error_names_first_single_word_reason() -> None:
     errors = [{"reason": "<b>bold</b>"}, {}, {"reason": "invalidParameter"}, {"reason": "other"}]
     told = json.dumps({"error": {"message": "some\n  words " * 90, "errors": errors}}).encode()
     assert str(of_answer(418, {}, told, "what")) == f"what: HTTP 418 invalidParameter: {('some words ' * 90)[:300]}"
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {"errors": 7}}', b"\xff"])
-def test_an_answer_without_an_explanation_is_told_by_its_status(text: bytes) -> None:
+def test_error_without_explanation_shows_status(text: bytes) -> None:
     assert str(of_answer(418, {}, text, "what", write=False)) == "what: HTTP 418"
 
 
@@ -117,7 +117,7 @@ def test_secrets_are_struck_out(text: str) -> None:
     assert "***" in strike(text, "S3CRET")
 
 
-def test_of_a_failed_connection_only_the_type_is_told() -> None:
+def test_connection_error_shows_only_its_type() -> None:
     error = of_transport(
         aiohttp.ClientOSError(104, "Can not write request body for https://x/?upload_id=S3CRET"), "what"
     )
@@ -130,7 +130,7 @@ def test_of_a_failed_connection_only_the_type_is_told() -> None:
         assert str(of_transport(unusable, "what")).endswith("the endpoint is not a usable URL; check it")
 
 
-def test_a_certificate_that_is_not_trusted_does_not_get_better_by_trying() -> None:
+def test_untrusted_certificate_raises_permanent_error() -> None:
     key = aiohttp.client_reqrep.ConnectionKey("host", 443, True, True, None, None, None)
     error = of_transport(aiohttp.ClientConnectorCertificateError(key, ssl.SSLCertVerificationError()), "what")
     assert type(error) is StorageError

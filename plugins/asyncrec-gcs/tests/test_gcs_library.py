@@ -74,7 +74,7 @@ async def test_metadata_listings_and_deletions_are_the_librarys_calls(gcs: FakeG
 
 
 @pytest.mark.anyio
-async def test_they_follow_no_redirect_and_weigh_what_an_answer_may(gcs: FakeGcs) -> None:
+async def test_library_calls_reject_redirects_and_limit_error_text(gcs: FakeGcs) -> None:
     """As all requests of the plugin's own: the library would follow, and read an error of any length."""
     async with open_quick(attempts=1) as storage:
         gcs.page = 307, ""
@@ -99,9 +99,7 @@ def run_with_library(gcs: FakeGcs, use: Any) -> Any:
     return asyncio.run(run())
 
 
-def test_its_upload_reports_success_for_an_object_that_is_not_there(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_upload_reports_success_for_missing_object(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one 503 it sends all again under ``bytes */*``, which asks how much is stored; "308: not all" is enough."""
 
     async def no_time(seconds: float) -> None:
@@ -130,13 +128,13 @@ def test_its_upload_reports_success_for_an_object_that_is_not_there(
     assert {name: len(each.data) for (_, name), each in gcs.objects.items()} == {"kept": 6_000_000}
 
 
-def test_its_upload_has_no_stream_and_takes_the_length_first() -> None:
+def test_library_upload_needs_length_and_accepts_no_stream() -> None:
     assert "chunk_size" not in inspect.signature(Library.upload).parameters
     with pytest.raises(TypeError, match="unsupported upload type"):
         Library._preprocess_data(iter([b"part"]))
 
 
-def test_its_downloads_cannot_be_held_to_one_version_of_an_object(gcs: FakeGcs) -> None:
+def test_library_download_mixes_object_versions(gcs: FakeGcs) -> None:
     for call in (Library.download, Library.download_stream):
         assert "params" not in inspect.signature(call).parameters
     gcs.put("a", b"old!" * 2)

@@ -35,18 +35,20 @@ pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
         ("gs://bucket", {"max_concurrency": 0}, "at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_opened(url: str, options: dict[str, object], words: str) -> None:
+def test_options_reject_invalid_values_without_showing_secrets(
+    url: str, options: dict[str, object], words: str
+) -> None:
     with pytest.raises(ValueError, match=words) as raised:
         Options.of(url, **options)
     assert "c4n4ry" not in str(raised.value)
 
 
-def test_an_unknown_option_is_a_type_error_that_lists_the_known() -> None:
+def test_options_list_known_names_for_unknown_option() -> None:
     with pytest.raises(TypeError, match="has no option tokn; the options are anonymous, chunk_size"):
         Options.of("gs://bucket", tokn="x")
 
 
-def test_the_environment_names_a_file_of_credentials_where_no_option_says_anything(
+def test_options_fall_back_to_credentials_file_from_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "of-environment.json")
@@ -69,7 +71,7 @@ def test_the_environment_names_a_file_of_credentials_where_no_option_says_anythi
         chosen(service_file='{"private_key": "c4n4ry"}')
 
 
-def test_a_url_is_a_bucket_and_a_prefix_without_slashes_around_it() -> None:
+def test_url_splits_into_bucket_and_bare_prefix() -> None:
     def parts(url: str) -> tuple[str, str]:
         options, prefix = Options.of(url)
         return options.bucket, prefix
@@ -78,7 +80,7 @@ def test_a_url_is_a_bucket_and_a_prefix_without_slashes_around_it() -> None:
     assert parts("gs://bucket/a/b/") == ("bucket", "a/b")
 
 
-def test_an_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
     access = Options.of("gs://bucket")[0].access
     assert (access.endpoint, access.emulator) == ("http://localhost:4443", True)

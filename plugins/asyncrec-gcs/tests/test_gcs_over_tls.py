@@ -57,7 +57,7 @@ async def test_sixteen_reads_at_once_come_whole(secure: FakeGcs, monkeypatch: py
         assert secure.connections <= 16
 
 
-async def test_after_a_cancelled_read_the_next_are_right(secure: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_stay_correct_after_cancelled_read(secure: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", secure.url)
     async with open_quick() as storage:
         for steps in range(0, 60, 6):
@@ -69,7 +69,7 @@ async def test_after_a_cancelled_read_the_next_are_right(secure: FakeGcs, monkey
             assert await storage.get("10000") == LARGE[:10_000]
 
 
-async def test_a_certificate_that_is_not_trusted_is_refused(secure: FakeGcs) -> None:
+async def test_certificate_that_is_not_trusted_is_refused(secure: FakeGcs) -> None:
     async with open_gcs("gs://bucket", endpoint=secure.url, token=CANARY) as storage:
         with pytest.raises(StorageError, match="certificate"):
             await storage.get("1")

@@ -26,7 +26,7 @@ LIST = {"kind": "storage#objects"}
 
 
 @given(names)
-def test_any_name_is_one_segment_of_the_path_and_goes_over_the_wire_as_it_is(name: str) -> None:
+def test_object_name_round_trips_as_one_path_segment(name: str) -> None:
     url = protocol.object_url(ENDPOINT, "bucket", name, alt="media")
     path = URL(url, encoded=True).raw_path
     head, _, last = path.rpartition("/")
@@ -45,18 +45,18 @@ def test_any_name_survives_a_query(name: str, offset: str) -> None:
     assert query["maxResults"] == ["5"]
 
 
-def test_an_upload_that_is_not_exclusive_has_no_precondition() -> None:
+def test_upload_that_is_not_exclusive_has_no_precondition() -> None:
     assert "ifGenerationMatch" not in protocol.session_url(ENDPOINT, "bucket", "name", exclusive=False)
 
 
 @given(st.integers(0, 1 << 50), st.integers(1, 1 << 40))
-def test_a_content_range_names_the_last_byte_and_the_total_only_at_the_end(start: int, length: int) -> None:
+def test_content_range_names_total_only_at_end(start: int, length: int) -> None:
     assert protocol.content_range(start, length, None) == f"bytes {start}-{start + length - 1}/*"
     end = start + length
     assert protocol.content_range(start, length, end) == f"bytes {start}-{end - 1}/{end}"
 
 
-def test_an_empty_last_request_names_only_the_total() -> None:
+def test_empty_last_request_names_only_total() -> None:
     assert protocol.content_range(0, 0, 0) == "bytes */0"
     assert protocol.content_range(512, 0, 512) == "bytes */512"
     with pytest.raises(ValueError, match="states the total"):
@@ -64,7 +64,7 @@ def test_an_empty_last_request_names_only_the_total() -> None:
 
 
 @given(st.integers(1, 1 << 50))
-def test_a_308_counts_from_its_range_and_means_nothing_without_one(stored: int) -> None:
+def test_stored_range_gives_byte_count_or_zero(stored: int) -> None:
     assert protocol.parse_stored(f"bytes=0-{stored - 1}") == stored
     assert protocol.parse_stored(None) == 0
 
@@ -76,14 +76,14 @@ def test_any_other_range_of_a_308_is_refused(header: str) -> None:
 
 
 @given(st.integers(0, 1 << 50), st.integers(1, 1 << 30))
-def test_a_range_asked_for_is_the_one_parsed_from_the_answer(start: int, length: int) -> None:
+def test_range_header_matches_parsed_content_range(start: int, length: int) -> None:
     span = re.fullmatch(r"bytes=(\d+)-(\d+)", protocol.range_header(start, start + length))
     assert span is not None
     answer = f"bytes {span[1]}-{span[2]}/{1 << 60}"
     assert parse_content_range(answer) == (start, start + length, 1 << 60)
 
 
-def test_an_object_is_parsed() -> None:
+def test_object_is_parsed() -> None:
     item = {
         "name": "a/b",
         "size": "9",
@@ -101,7 +101,7 @@ def test_an_object_is_parsed() -> None:
     assert protocol.parse_object(json.dumps(ours).encode()).upload == "id-of-ours"
 
 
-def test_a_checksum_and_a_date_may_be_missing() -> None:
+def test_checksum_and_date_may_be_missing() -> None:
     info = protocol.parse_object(b'{"name": "a", "size": "0", "generation": "1"}').info
     assert info.crc32c is None
     assert info.modified.tzinfo is not None
@@ -112,26 +112,26 @@ def test_a_checksum_and_a_date_may_be_missing() -> None:
     [b"", b"[]", b"{}", b"<html>", b'{"name": "a", "size": "x", "generation": "1"}', b'{"name": "a", "size": "1"}',
      b'{"name": "a", "size": "1", "generation": "1", "crc32c": "?"}', b"\xff\xfe"],
 )  # fmt: skip
-def test_what_describes_no_object_is_a_value_error(body: bytes) -> None:
+def test_parser_rejects_invalid_object_description(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"not JSON|not a JSON object|no usable"):
         protocol.parse_object(body)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"5", b"null", b'"text"'])
-def test_json_that_is_no_object_is_told_as_such(body: bytes) -> None:
+def test_parsers_reject_non_object_json(body: bytes) -> None:
     for parse in (protocol.parse_object, protocol.parse_listing):
         with pytest.raises(ValueError, match="not a JSON object"):
             parse(body)
 
 
 @given(st.binary(max_size=200))
-def test_no_answer_raises_anything_else(body: bytes) -> None:
+def test_parsers_raise_only_value_errors(body: bytes) -> None:
     for parse in (protocol.parse_object, protocol.parse_listing):
         with suppress(ValueError):
             parse(body)
 
 
-def test_a_listing_has_its_objects_and_the_next_page() -> None:
+def test_listing_has_its_objects_and_next_page() -> None:
     item = {"name": "a", "size": "1", "generation": "7"}
     infos, page = protocol.parse_listing(json.dumps(LIST | {"items": [item], "nextPageToken": "t"}).encode())
     assert [info.key for info in infos] == ["a"]
@@ -139,14 +139,14 @@ def test_a_listing_has_its_objects_and_the_next_page() -> None:
     assert protocol.parse_listing(json.dumps(LIST).encode()) == ([], "")
 
 
-def test_an_object_of_json_that_is_no_list_is_refused() -> None:
+def test_listing_parser_rejects_non_list_object() -> None:
     for answer in (b"{}", b'{"items": []}', b'{"kind": "storage#buckets"}', b'{"error": "sign in"}'):
         with pytest.raises(ValueError, match="not a list of objects"):
             protocol.parse_listing(answer)
 
 
 @pytest.mark.parametrize("sign", [{"crc32c": "AAAAAA=="}, {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}])
-def test_an_object_without_a_size_is_empty_when_its_checksum_says_so(sign: dict[str, str]) -> None:
+def test_missing_size_means_empty_with_matching_checksum(sign: dict[str, str]) -> None:
     """Programs made of protocol buffers leave out a zero."""
     item = {"name": "x", "generation": "1"}
     assert protocol.parse_object(json.dumps(item | sign).encode()).info.size == 0

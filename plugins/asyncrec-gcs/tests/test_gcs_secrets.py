@@ -90,7 +90,7 @@ async def test_secrets_are_in_no_error_log_repr_or_pickle(
 
 
 @asyncio_only
-async def test_a_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
+async def test_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
     async with open_quick(token=CANARY) as storage:
         with pytest.raises(TypeError, match="open another") as raised:
             pickle.Pickler(io.BytesIO()).dump(storage)
@@ -99,7 +99,7 @@ async def test_a_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
     assert CANARY not in repr(options)
 
 
-async def test_a_token_goes_to_the_endpoint_and_to_nobody_else(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_is_sent_to_endpoint_only(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store names the address of an upload session, which may be elsewhere."""
     with FakeGcs().serving() as other:
         other.token = None

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 DATA = content(5 * UNIT + 77)
 
 
-async def test_each_receive_is_one_request_of_one_generation(gcs: FakeGcs) -> None:
+async def test_receive_sends_one_range_request_for_one_generation(gcs: FakeGcs) -> None:
     found = gcs.put("key", DATA)
     async with open_quick() as storage:
         known = await storage.head("key")
@@ -32,7 +32,7 @@ async def test_each_receive_is_one_request_of_one_generation(gcs: FakeGcs) -> No
 
 
 @pytest.mark.slow
-async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
+async def test_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         sources = [storage.open_source("key", start=n) for n in range(1_000)]
@@ -50,7 +50,7 @@ async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset", "reset-after", "truncate"])
-async def test_a_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
+async def test_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
     """The core goes on from where it is; nothing is repeated below it."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
@@ -63,7 +63,7 @@ async def test_a_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeG
 
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset", "reset-after", "truncate"])
-async def test_any_request_of_reading_listing_and_deleting_may_fail_once(gcs: FakeGcs, how: str) -> None:
+async def test_reads_listing_and_deletion_survive_one_failed_request(gcs: FakeGcs, how: str) -> None:
     for k in range(1, 12):
         gcs.reset()
         gcs.page_size = 2
@@ -79,7 +79,7 @@ async def test_any_request_of_reading_listing_and_deleting_may_fail_once(gcs: Fa
         assert ("bucket", "k/2") not in gcs.objects
 
 
-async def test_what_the_store_asks_to_wait_is_told(gcs: FakeGcs) -> None:
+async def test_error_carries_retry_after_of_store(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = lambda kind, n: Fault("status", 429, {"Retry-After": "7"})
@@ -88,7 +88,7 @@ async def test_what_the_store_asks_to_wait_is_told(gcs: FakeGcs) -> None:
     assert raised.value.retry_after == 7.0
 
 
-async def test_an_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
+async def test_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.objects.clear()
@@ -99,7 +99,7 @@ async def test_an_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> No
             await source.receive(10)
 
 
-async def test_a_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
+async def test_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             [info async for info in storage.list_objects()]
@@ -108,7 +108,7 @@ async def test_a_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
         await storage.delete("key")
 
 
-async def test_an_answer_that_is_none_is_a_storage_error(gcs: FakeGcs) -> None:
+async def test_foreign_page_raises_storage_error(gcs: FakeGcs) -> None:
     """A proxy's page with status 200, say."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
@@ -162,9 +162,7 @@ async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end
     assert gcs.counts["meta"] == (not expected), "an answer without bytes does not say what it is of"
 
 
-async def test_an_answer_without_a_generation_makes_the_source_look(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answer_without_generation_makes_source_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gcs.put("key", DATA)
     read = gcs._read
 
@@ -180,7 +178,7 @@ async def test_an_answer_without_a_generation_makes_the_source_look(
     assert gcs.log == ["read", "meta", "read"]
 
 
-async def test_an_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
+async def test_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         async with storage.open_source("key") as source:
@@ -189,7 +187,7 @@ async def test_an_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> 
         assert source.info.crc32c == (await storage.head("key")).crc32c is not None
 
 
-async def test_a_source_gives_bytes_within_its_context_only_and_at_least_one_is_asked_for(gcs: FakeGcs) -> None:
+async def test_source_requires_open_context_and_positive_size(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         opening = storage.open_source("key", info=await storage.head("key"))
@@ -203,7 +201,7 @@ async def test_a_source_gives_bytes_within_its_context_only_and_at_least_one_is_
     assert gcs.counts["read"] == 0
 
 
-async def test_a_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
+async def test_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         old = await storage.head("key")
@@ -227,7 +225,7 @@ async def test_a_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
         (200, "1234567890", None, StorageError, "sent bytes 0 to 10 instead"),
     ],
 )
-async def test_bytes_that_were_not_asked_for_are_not_handed_on(
+async def test_source_rejects_bytes_outside_requested_range(
     gcs: FakeGcs, status: int, text: str, span: str | None, error: type[StorageError], words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -243,9 +241,7 @@ async def test_bytes_that_were_not_asked_for_are_not_handed_on(
         assert type(caught.value) is error
 
 
-async def test_a_store_that_sends_the_whole_object_where_all_of_it_is_wanted_is_believed(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_source_accepts_whole_object_for_full_range(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.put("key", b"0123456789")
     monkeypatch.setattr(gcs, "_read", lambda request, found: web.Response(body=found.data))
     async with open_quick() as storage, storage.open_source("key") as source:

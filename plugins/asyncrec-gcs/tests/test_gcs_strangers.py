@@ -12,7 +12,7 @@ from asyncrec.errors import ObjectNotFoundError, StorageError, TransientStorageE
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_404_without_a_reason_asks_for_the_address(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_404_without_reason_asks_for_address(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if STORAGE_EMULATOR_HOST has a path: a server answers that knows no object."""
     monkeypatch.setattr(gcs, "error", lambda *_: web.Response(status=404, text="<html>Not here</html>"))
     gcs.plan = lambda kind, n: Fault("status", 404)
@@ -25,7 +25,7 @@ async def test_a_404_without_a_reason_asks_for_the_address(gcs: FakeGcs, monkeyp
             assert type(raised.value) is StorageError
 
 
-async def test_a_page_that_names_itself_as_the_next_ends_the_listing(gcs: FakeGcs) -> None:
+async def test_listing_fails_on_page_naming_itself_next(gcs: FakeGcs) -> None:
     gcs.page = 200, '{"kind": "storage#objects", "nextPageToken": "a"}'
     gcs.plan = lambda kind, n: Fault("answer")
     async with open_quick() as storage:
@@ -34,7 +34,7 @@ async def test_a_page_that_names_itself_as_the_next_ends_the_listing(gcs: FakeGc
     assert gcs.counts["list"] == 2
 
 
-async def test_a_deletion_that_an_emulator_answers_with_200_is_looked_at(gcs: FakeGcs) -> None:
+async def test_delete_accepts_emulator_status_200(gcs: FakeGcs) -> None:
     gcs.put("key", b"x")
     gcs.plan = lambda kind, n: Fault("status-after", 200) if kind == "delete" else None
     async with open_quick() as storage:
@@ -44,7 +44,7 @@ async def test_a_deletion_that_an_emulator_answers_with_200_is_looked_at(gcs: Fa
     assert gcs.counts["delete"] == 1
 
 
-async def test_an_upload_that_is_opened_without_an_address_is_opened_again(gcs: FakeGcs) -> None:
+async def test_upload_session_without_url_is_reopened(gcs: FakeGcs) -> None:
     gcs.page = 200, "{}"
     gcs.plan = lambda kind, n: Fault("answer") if n == 1 else None
     async with open_quick() as storage:
@@ -52,7 +52,7 @@ async def test_an_upload_that_is_opened_without_an_address_is_opened_again(gcs: 
     assert gcs.counts["open"] == 2
 
 
-async def test_a_list_that_never_is_one_is_an_error(gcs: FakeGcs) -> None:
+async def test_list_that_never_is_one_is_error(gcs: FakeGcs) -> None:
     gcs.page = 200, "{}"
     gcs.plan = lambda kind, n: Fault("answer")
     async with open_quick() as storage:

@@ -13,9 +13,7 @@ from asyncrec.errors import IntegrityError, StorageError, TransientStorageError
 pytestmark = pytest.mark.anyio
 
 
-async def test_damage_on_the_way_is_refused_by_the_store_before_it_is_visible(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_damaged_upload_is_rejected_before_publishing(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checksum is of what was sent, and goes with the last request."""
     monkeypatch.setattr(upload_module, "crc32c_header", lambda value: upload_module_header(value ^ 1))
     async with open_quick() as storage:
@@ -28,7 +26,7 @@ async def test_damage_on_the_way_is_refused_by_the_store_before_it_is_visible(
 upload_module_header = upload_module.crc32c_header
 
 
-async def test_an_object_stored_with_other_bytes_is_an_error_and_is_deleted(gcs: FakeGcs) -> None:
+async def test_upload_deletes_object_stored_with_other_bytes(gcs: FakeGcs) -> None:
     gcs.plan = nth(1, Fault("corrupt"), "last")
     async with open_quick() as storage:
         with pytest.raises(IntegrityError, match="gs://bucket/key"):
@@ -36,7 +34,7 @@ async def test_an_object_stored_with_other_bytes_is_an_error_and_is_deleted(gcs:
     assert not gcs.objects
 
 
-async def test_when_the_damaged_object_cannot_be_deleted_the_error_says_so(gcs: FakeGcs) -> None:
+async def test_error_notes_failed_deletion_of_damaged_object(gcs: FakeGcs) -> None:
     plan = nth(1, Fault("corrupt"), "last")
     gcs.plan = lambda kind, n: Fault("status", 403) if kind == "delete" else plan(kind, n)
     async with open_quick() as storage:
@@ -45,7 +43,7 @@ async def test_when_the_damaged_object_cannot_be_deleted_the_error_says_so(gcs: 
     assert "could not be deleted" in raised.value.__notes__[0]
 
 
-async def test_of_a_damaged_object_only_its_own_generation_is_deleted(gcs: FakeGcs) -> None:
+async def test_cleanup_deletes_only_own_generation_of_damaged_object(gcs: FakeGcs) -> None:
     """Another writer has replaced it meanwhile: that object is not ours to take away."""
     damage = nth(1, Fault("corrupt"), "last")
 
@@ -63,7 +61,7 @@ async def test_of_a_damaged_object_only_its_own_generation_is_deleted(gcs: FakeG
     assert not hasattr(raised.value, "__notes__"), "that it is gone is what was wanted"
 
 
-async def test_a_session_that_lost_acknowledged_bytes_is_an_integrity_error(gcs: FakeGcs) -> None:
+async def test_upload_detects_session_losing_acknowledged_bytes(gcs: FakeGcs) -> None:
     def plan(kind: str, n: int) -> Fault | None:
         if n == 3:
             for session in gcs.sessions.values():
@@ -79,7 +77,7 @@ async def test_a_session_that_lost_acknowledged_bytes_is_an_integrity_error(gcs:
 
 
 @pytest.mark.parametrize("aborts", [404, 499])
-async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_read(gcs: FakeGcs, aborts: int) -> None:
+async def test_error_leaves_publication_unknown_without_readable_answer(gcs: FakeGcs, aborts: int) -> None:
     """The store answers 499 to taking away a session that it has completed: that is no proof of anything."""
     gcs.aborts = aborts
     gcs.page = 200, "{}"
@@ -95,7 +93,7 @@ async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_r
     assert any("it is unknown whether the object was published" in note for note in caught.value.__notes__)
 
 
-async def test_what_is_not_there_after_a_failure_is_not_said_to_be_in_doubt(gcs: FakeGcs) -> None:
+async def test_error_omits_doubt_about_proven_absent_object(gcs: FakeGcs) -> None:
     """The store was asked and has no such object: who reads the error need not look."""
     gcs.plan = lambda kind, n: Fault("status", 400) if kind == "last" else None
     async with open_quick() as storage:
@@ -105,7 +103,7 @@ async def test_what_is_not_there_after_a_failure_is_not_said_to_be_in_doubt(gcs:
     assert not hasattr(caught.value, "__notes__")
 
 
-async def test_a_store_that_takes_nothing_of_what_it_is_sent_is_not_asked_for_ever(gcs: FakeGcs) -> None:
+async def test_upload_gives_up_on_store_accepting_no_bytes(gcs: FakeGcs) -> None:
     """308 without a byte more, again and again: no progress is a failure that may pass, and patience has an end."""
     gcs.page = 308, ""
     gcs.plan = lambda kind, n: Fault("answer") if kind in ("put", "query") else None
@@ -116,7 +114,7 @@ async def test_a_store_that_takes_nothing_of_what_it_is_sent_is_not_asked_for_ev
     assert not gcs.objects
 
 
-async def test_an_upload_that_the_store_ends_before_its_last_byte_is_an_error(gcs: FakeGcs) -> None:
+async def test_upload_ended_early_by_store_raises(gcs: FakeGcs) -> None:
     gcs.page = 200, '{"name": "key", "size": "5", "generation": "1"}'
     gcs.plan = lambda kind, n: Fault("answer") if kind == "put" else None
     async with open_quick() as storage:
@@ -126,7 +124,7 @@ async def test_an_upload_that_the_store_ends_before_its_last_byte_is_an_error(gc
 
 
 @pytest.mark.parametrize("stored", [5 * UNIT, 3 * UNIT])
-async def test_a_store_that_says_it_has_what_it_was_not_sent_is_not_believed(gcs: FakeGcs, stored: int) -> None:
+async def test_upload_rejects_impossible_stored_count(gcs: FakeGcs, stored: int) -> None:
     asked = 0
 
     def plan(kind: str, n: int) -> Fault | None:

@@ -51,7 +51,7 @@ async def test_any_request_may_fail_once_in_any_way(gcs: FakeGcs, how: str, excl
         (Fault("status-after", 400), StorageError),
     ],
 )
-async def test_a_fault_for_good_at_any_request_reaches_the_caller(
+async def test_permanent_fault_at_any_request_reaches_caller(
     gcs: FakeGcs, fault: Fault, error: type[StorageError]
 ) -> None:
     """From the k-th request on nothing but the abort gets through: an error, and no object, unless it says so."""
@@ -77,7 +77,7 @@ async def test_a_fault_for_good_at_any_request_reaches_the_caller(
             assert not gcs.unfinished
 
 
-async def test_after_a_fault_only_what_is_not_stored_is_sent_again(gcs: FakeGcs) -> None:
+async def test_upload_resends_only_unstored_bytes(gcs: FakeGcs) -> None:
     gcs.plan = nth(1, Fault("partial-reset"), "put")
     async with open_quick(chunk_size=8 * UNIT) as storage:
         await write(storage, content(9 * UNIT))
@@ -91,7 +91,7 @@ async def test_after_a_fault_only_what_is_not_stored_is_sent_again(gcs: FakeGcs)
     ]
 
 
-async def test_a_failure_on_the_way_reaches_the_next_call_and_the_exit(gcs: FakeGcs) -> None:
+async def test_chunk_failure_reaches_next_send_and_exit(gcs: FakeGcs) -> None:
     gcs.plan = lambda kind, n: Fault("status", 400) if kind == "put" else None
     async with open_quick() as storage:
         raised: list[StorageError] = []
@@ -110,7 +110,7 @@ async def test_a_failure_on_the_way_reaches_the_next_call_and_the_exit(gcs: Fake
 
 @pytest.mark.parametrize("how", ["stall", "stall-after"])
 @pytest.mark.parametrize("kind", ["open", "put", "last"])
-async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
+async def test_stalled_request_is_abandoned_and_retried(
     gcs: FakeGcs, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that was opened, without saying so, stays: nobody knows its address."""
@@ -125,7 +125,7 @@ async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
+async def test_sliced_body_cannot_restart_after_sending() -> None:
     body = SlicedBody(memoryview(DATA))
     assert b"".join([piece async for piece in body]) == DATA
     with pytest.raises(ConnectionResetError):
@@ -133,7 +133,7 @@ async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
 
 
 @pytest.mark.parametrize("kind", ["put", "last"])
-async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs, kind: str) -> None:
+async def test_expired_session_raises_with_advice(gcs: FakeGcs, kind: str) -> None:
     gcs.plan = nth(1, Fault("expire"), kind)
     async with open_quick() as storage:
         with pytest.raises(StorageError, match="session has expired"):
@@ -142,7 +142,7 @@ async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs,
 
 
 @pytest.mark.parametrize("status", [404, 410, 499])
-async def test_a_session_that_the_store_has_ended_is_said_to_be_gone(gcs: FakeGcs, status: int) -> None:
+async def test_ended_session_is_reported_as_expired(gcs: FakeGcs, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind in ("put", "last", "query") else None
     async with open_quick() as storage:
         with pytest.raises(StorageError, match=f"HTTP {status}: the upload session has expired"):

@@ -62,7 +62,7 @@ async def test_flush_stores_whole_units_and_never_sends_them_twice(
     assert sent == len(data)
 
 
-async def test_what_was_flushed_has_to_be_sent(gcs: FakeGcs) -> None:
+async def test_sink_requires_flushed_bytes_to_be_sent_again(gcs: FakeGcs) -> None:
     async with open_quick(chunk_size=4 * UNIT) as storage:
         with pytest.raises(RuntimeError, match="flushed bytes were not sent again"):
             async with storage.open_sink("key") as sink:
@@ -75,7 +75,7 @@ async def test_what_was_flushed_has_to_be_sent(gcs: FakeGcs) -> None:
     assert not gcs.unfinished
 
 
-async def test_an_upload_ends_with_as_few_requests_as_it_can_when_all_was_flushed(gcs: FakeGcs) -> None:
+async def test_fully_flushed_upload_adds_only_last_request(gcs: FakeGcs) -> None:
     """The last one carries nothing then, and is believed."""
     async with open_quick(chunk_size=4 * UNIT) as storage:
         async with storage.open_sink("key") as sink:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("status", [200, 204, 404, 410, 499])
-async def test_whatever_says_that_a_session_is_gone_ends_an_abort(
+async def test_abort_ends_on_any_status_of_gone_session(
     gcs: FakeGcs, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     gcs.plan = lambda kind, n: Fault("status-after", status) if kind == "abort" else None
@@ -40,7 +40,7 @@ async def test_whatever_says_that_a_session_is_gone_ends_an_abort(
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 4)])
-async def test_an_abort_that_fails_is_logged_and_hides_nothing(
+async def test_abort_that_fails_is_logged_and_hides_nothing(
     gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""
@@ -56,9 +56,7 @@ async def test_an_abort_that_fails_is_logged_and_hides_nothing(
     assert told[0].startswith("gs://bucket/key: aborting the upload: ")
 
 
-async def test_an_abort_does_not_wait_for_the_chunk_that_is_on_its_way(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_abort_skips_waiting_for_chunk_in_flight(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_module, "ABORT_SECONDS", 1000.0)
     gcs.plan = nth(1, Fault("stall"), "put")
     async with open_quick() as storage:
@@ -74,7 +72,7 @@ async def test_an_abort_does_not_wait_for_the_chunk_that_is_on_its_way(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_chunk_that_fails_while_it_is_given_up_is_not_reported_beside_the_callers_error(
+async def test_abandoned_chunk_failure_is_not_logged(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """asyncio logs what a task raised and nobody has seen; the caller has an error of its own here."""
@@ -126,7 +124,7 @@ async def test_cancelled_at_any_request_that_hangs_nothing_is_left(
 
 
 @pytest.mark.parametrize("hangs", ["query", "abort", "meta"])
-async def test_cancelled_after_the_last_request_took_effect_the_object_is_published(
+async def test_sink_cancelled_after_last_request_reports_publication(
     gcs: FakeGcs, hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer is lost, and finding out how it went is interrupted: the object says so, and so does the exit."""
@@ -160,9 +158,7 @@ async def test_cancelled_after_the_last_request_took_effect_the_object_is_publis
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_send_that_asyncio_cancels_has_ended_its_copying_when_it_raises(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cancelled_send_finishes_copying_before_raising(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffers are the caller's again then; asyncio's own cancellation knows no shield."""
     copying, go = threading.Event(), threading.Event()
     ended: list[bool] = []

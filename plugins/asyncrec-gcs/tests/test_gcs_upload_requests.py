@@ -16,7 +16,7 @@ from asyncrec.testing._checks import content, send_all
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_upload_is_a_session_its_chunks_and_a_short_last_request(gcs: FakeGcs) -> None:
+async def test_upload_sends_session_chunks_and_last_request(gcs: FakeGcs) -> None:
     async with open_quick() as storage:
         sink = await write(storage)
     assert gcs.log == ["open", "put", "put", "put", "put", "put", "last"]
@@ -25,7 +25,7 @@ async def test_an_upload_is_a_session_its_chunks_and_a_short_last_request(gcs: F
 
 
 @pytest.mark.parametrize("size", [0, 1, UNIT - 1, UNIT])
-async def test_a_small_object_takes_two_requests(gcs: FakeGcs, size: int) -> None:
+async def test_small_object_takes_two_requests(gcs: FakeGcs, size: int) -> None:
     async with open_quick(chunk_size=4 * UNIT) as storage:
         await write(storage, DATA[:size])
     assert gcs.log == ["open", "last"]
@@ -37,14 +37,14 @@ async def _head(gcs: FakeGcs, key: str) -> object:
         return await storage.head(key)
 
 
-async def test_a_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:
+async def test_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             async with storage.open_sink("key"):
                 raise AssertionError("opened")
 
 
-async def test_an_exclusive_object_that_is_there_is_found_out_on_opening(gcs: FakeGcs) -> None:
+async def test_exclusive_sink_finds_existing_object_on_opening(gcs: FakeGcs) -> None:
     gcs.put("key", b"older")
     async with open_quick() as storage:
         with pytest.raises(ObjectExistsError, match="gs://bucket/key"):
@@ -54,7 +54,7 @@ async def test_an_exclusive_object_that_is_there_is_found_out_on_opening(gcs: Fa
 
 
 @pytest.mark.parametrize("how", ["", "reset-after", "forget-after", "status-after"])
-async def test_of_racing_exclusive_writers_of_the_same_bytes_one_wins(gcs: FakeGcs, how: str) -> None:
+async def test_racing_exclusive_writers_yield_one_winner(gcs: FakeGcs, how: str) -> None:
     """Even when the winner's answer is lost: it is known by the id of its upload, not by its bytes."""
     gcs.plan = nth(1, Fault(how), "last") if how else gcs.plan
     async with open_quick() as storage:
@@ -83,7 +83,7 @@ async def test_of_racing_exclusive_writers_of_the_same_bytes_one_wins(gcs: FakeG
     assert not gcs.unfinished
 
 
-async def test_a_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
+async def test_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
     async with open_quick() as storage:
         opening = storage.open_sink("key")
         async with opening as sink:
@@ -94,7 +94,7 @@ async def test_a_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
     assert gcs.objects["bucket", "key"].data == b"data"
 
 
-async def test_with_a_store_that_takes_nothing_only_so_many_chunks_are_copied(gcs: FakeGcs) -> None:
+async def test_sinks_bound_copied_chunks_for_stalled_store(gcs: FakeGcs) -> None:
     """Twelve sinks together hold two chunks, and 256 KiB each; when the store goes on, so do they."""
     chunk = content(8 * UNIT)
     go = anyio.Event()

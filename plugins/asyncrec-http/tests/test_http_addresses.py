@@ -33,7 +33,7 @@ LONG = content(400_000)  # more than is asked for at first
         ("caf\u00e9", "caf%C3%A9"), ("a#b", "a%23b"), ("x?sig=a%2Fb&y=1", "x?sig=a%2Fb&y=1"),
     ],
 )  # fmt: skip
-async def test_a_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
+async def test_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
     web.store(path, DATA)
     async with open_http(web.url) as storage:
         assert await storage.get(key) == DATA
@@ -41,13 +41,13 @@ async def test_a_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: 
         assert await storage.get(found) == DATA
 
 
-async def test_a_query_is_put_behind_every_address(web: WebServer) -> None:
+async def test_query_is_put_behind_every_address(web: WebServer) -> None:
     web.store("data/x?sv=1&sig=s", DATA)
     async with open_http(f"{web.url}/data", query="?sv=1&sig=s") as storage:
         assert await storage.get("x") == DATA
 
 
-async def test_redirects_are_followed_and_the_last_is_asked_from_then_on(web: WebServer) -> None:
+async def test_source_follows_redirects_and_reuses_final_address(web: WebServer) -> None:
     web.redirects = {"x": f"{web.url}/y", "y": "/z?sig=1"}
     web.store("z?sig=1", LONG)
     async with open_http(web.url) as storage, storage.open_source("x") as source:
@@ -59,7 +59,7 @@ async def test_redirects_are_followed_and_the_last_is_asked_from_then_on(web: We
         assert await receive_exactly(source, 10) == LONG[300_000:300_010]
 
 
-async def test_a_ring_of_redirects_ends(web: WebServer) -> None:
+async def test_ring_of_redirects_ends(web: WebServer) -> None:
     web.redirects = {"x": "/y", "y": "/x"}
     async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="redirected more than 5 times"):
@@ -69,7 +69,7 @@ async def test_a_ring_of_redirects_ends(web: WebServer) -> None:
 @pytest.mark.parametrize(
     "target", ["http://[::1/x?sig=c4n4ry", "http://host:port/x?sig=c4n4ry", "http:///x?sig=c4n4ry"]
 )
-async def test_a_redirect_to_what_is_no_address_is_an_error_of_the_servers(web: WebServer, target: str) -> None:
+async def test_redirect_to_invalid_address_raises_storage_error(web: WebServer, target: str) -> None:
     web.redirects = {"x": target}
     async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="/x: looking up the file: ") as raised:
@@ -124,7 +124,7 @@ async def test_whom_to_trust_is_said_by_a_file(web: WebServer, certificate: Path
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-async def test_a_proxy_is_asked_for_what_it_is_named_for(
+async def test_proxy_serves_requests_by_option_or_environment(
     web: WebServer, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """The proxy here answers itself: it is given whole addresses."""
@@ -152,13 +152,13 @@ async def test_a_proxy_is_asked_for_what_it_is_named_for(
         ("https://host", {"headers": {"Range": "c4n4ry"}}, "cannot be set by the caller"),
     ],
 )
-def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], words: str) -> None:
+def test_options_reject_invalid_values_without_showing_secrets(url: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as raised:
         Options.of(url, **options)
     assert "c4n4ry" not in str(raised.value)
 
 
-def test_an_option_that_there_is_not_is_a_type_error() -> None:
+def test_options_reject_unknown_name_with_type_error() -> None:
     with pytest.raises(TypeError, match="http has no option token"):
         Options.of("https://host", token=1)
 

@@ -90,7 +90,7 @@ async def test_records_are_read_by_their_address(web: WebServer) -> None:
     assert await asyncrec.read_records(f"{web.url}/data/a.tfrecord") == [b"one", b"two"]
 
 
-async def test_of_a_known_file_each_window_is_one_request(web: WebServer) -> None:
+async def test_source_reads_each_window_in_one_request(web: WebServer) -> None:
     web.store("x", DATA)
     async with open_http(web.url) as storage, storage.open_source("x", info=await storage.head("x")) as source:
         assert web.log == ["HEAD"]
@@ -101,7 +101,7 @@ async def test_of_a_known_file_each_window_is_one_request(web: WebServer) -> Non
 
 
 @pytest.mark.parametrize("data", [DATA, b"x"])
-async def test_a_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
+async def test_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
     web.store("x", data)
     async with open_http(web.url) as storage:
         assert await storage.get("x") == data
@@ -111,14 +111,14 @@ async def test_a_small_file_is_one_request_and_no_look(web: WebServer, data: byt
     assert web.log == ["GET", "GET", "HEAD"]
 
 
-async def test_an_empty_file_is_at_most_two_requests(web: WebServer) -> None:
+async def test_empty_file_is_at_most_two_requests(web: WebServer) -> None:
     web.store("x", b"")
     async with open_http(web.url) as storage:
         assert await storage.get("x") == b""
     assert len(web.log) <= 2
 
 
-async def test_a_file_that_no_answer_tells_the_version_of_is_known_by_its_date(web: WebServer) -> None:
+async def test_source_reads_file_versioned_by_date_only(web: WebServer) -> None:
     web.etags = False
     web.store("x", DATA)
     async with open_http(web.url) as storage:
@@ -128,7 +128,7 @@ async def test_a_file_that_no_answer_tells_the_version_of_is_known_by_its_date(w
 
 
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
+async def test_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
     web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
@@ -137,7 +137,7 @@ async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: 
     assert web.log == ["GET", "HEAD", "GET"], "what does not fit is asked for again"
 
 
-async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
+async def test_range_that_is_too_long_is_refused(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
     async with open_http(web.url) as storage:
@@ -157,7 +157,7 @@ async def test_weak_tags_do_not_make_servers_send_whole_files(web: WebServer, ca
     assert caplog.messages == []
 
 
-async def test_a_server_without_ranges_is_read_through_once_and_told(
+async def test_source_reads_rangeless_server_once_with_warning(
     web: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.ranges = False
@@ -173,9 +173,7 @@ async def test_a_server_without_ranges_is_read_through_once_and_told(
     assert [record.message.count("does not support ranges") for record in caplog.records] == [1]
 
 
-async def test_of_answers_that_are_read_through_so_many_are_open_at_once(
-    web: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes when there are as many asks for each piece, and when one has ended the next may keep its own."""
     monkeypatch.setattr("asyncrec_http.server._CONNECTIONS", 2)
     web.ranges = False
@@ -194,7 +192,7 @@ async def test_of_answers_that_are_read_through_so_many_are_open_at_once(
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
+async def test_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
     web.ranges = ranges
     web.store("x", DATA)
     web.plan = nth(1, Fault("truncate"), "GET")
@@ -204,7 +202,7 @@ async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: 
 
 @pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_through_a_server_that_fails_one_request_in_four_all_is_read(web: WebServer, seed: int) -> None:
+async def test_reads_survive_server_failing_one_request_in_four(web: WebServer, seed: int) -> None:
     for n in range(20):
         web.store(f"{n}", content(30_000, n))
     web.plan = chaos(seed)
@@ -228,7 +226,7 @@ async def test_retry_after_is_waited_for(web: WebServer) -> None:
 
 @pytest.mark.parametrize("tags", ["strong", "weak", "none"])
 @pytest.mark.parametrize("ranges", [True, False])
-async def test_what_is_replaced_while_it_is_read_is_not_mixed(web: WebServer, tags: str, ranges: bool) -> None:
+async def test_source_never_mixes_bytes_of_replaced_file(web: WebServer, tags: str, ranges: bool) -> None:
     web.etags, web.weak, web.ranges = tags != "none", tags == "weak", ranges
     web.store("x", DATA)
     async with open_http(web.url) as storage, storage.open_source("x") as source:
@@ -238,7 +236,7 @@ async def test_what_is_replaced_while_it_is_read_is_not_mixed(web: WebServer, ta
             assert head + await receive_all(source) == DATA
 
 
-async def test_an_empty_file_is_empty(web: WebServer) -> None:
+async def test_empty_file_is_empty(web: WebServer) -> None:
     web.store("x", b"")
     for web.heads in (True, False):
         async with open_http(web.url) as storage:
@@ -246,7 +244,7 @@ async def test_an_empty_file_is_empty(web: WebServer) -> None:
             assert await storage.get("x") == b""
 
 
-async def test_what_is_said_to_be_compressed_is_given_as_it_is_stored(web: WebServer) -> None:
+async def test_get_returns_stored_bytes_of_encoded_file(web: WebServer) -> None:
     web.encoding = "gzip"
     web.store("x.gz", DATA)
     async with open_http(web.url) as storage:
@@ -254,7 +252,7 @@ async def test_what_is_said_to_be_compressed_is_given_as_it_is_stored(web: WebSe
     assert {headers["Accept-Encoding"] for headers in web.seen} == {"identity"}
 
 
-async def test_a_server_that_does_not_say_how_long_a_file_is_is_told(web: WebServer) -> None:
+async def test_head_rejects_server_without_content_length(web: WebServer) -> None:
     web.lengths = False
     web.store("x", DATA)
     async with open_http(web.url) as storage:
@@ -263,7 +261,7 @@ async def test_a_server_that_does_not_say_how_long_a_file_is_is_told(web: WebSer
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 405, 501])
-async def test_a_server_that_refuses_to_look_is_asked_for_a_byte(web: WebServer, status: int) -> None:
+async def test_head_falls_back_to_reading_one_byte(web: WebServer, status: int) -> None:
     """It does not know HEAD, or an address is signed for GET alone."""
     web.store("x", DATA)
     web.plan = lambda kind, n: Fault("status", status) if kind == "HEAD" else None
@@ -290,7 +288,7 @@ async def test_another_status_is_no_refusal_to_look(web: WebServer) -> None:
         ("", "Sonntag \xe4"),
     ],
 )
-async def test_a_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, date: str) -> None:
+async def test_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, date: str) -> None:
     web.files["x"] = File(DATA, tag, date)
     web.etags = bool(tag)
     async with open_http(web.url) as storage:
@@ -302,14 +300,14 @@ async def test_a_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, ObjectNotFoundError), (410, ObjectNotFoundError), (403, StoragePermissionError)]
 )
-async def test_a_refusal_is_told_by_its_kind(web: WebServer, status: int, kind: type[Exception]) -> None:
+async def test_refusal_raises_error_of_its_kind(web: WebServer, status: int, kind: type[Exception]) -> None:
     web.plan = lambda _, n: Fault("status", status)
     async with open_http(web.url) as storage:
         with pytest.raises(kind, match=f"HTTP {status}"):
             await storage.head("x")
 
 
-async def test_nothing_is_written_deleted_or_listed_and_the_error_says_why(web: WebServer) -> None:
+async def test_write_delete_and_listing_raise_with_reason(web: WebServer) -> None:
     async with open_http(web.url) as storage:
         for operation in (storage.put("x", b"x"), storage.delete("x"), anext(aiter(_listing(storage)))):
             with pytest.raises(StorageError, match="a web server has neither"):

@@ -54,9 +54,7 @@ def summary(value: Any) -> Any:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(ROWS.map(asyncrec.encode_example) | RECORDS), max_size=3), st.booleans())
-def test_a_profile_is_the_same_as_if_each_record_had_been_decoded_by_itself(
-    batches: list[list[bytes]], by_schema: bool
-) -> None:
+def test_batched_profile_equals_profile_of_single_records(batches: list[list[bytes]], by_schema: bool) -> None:
     schema = Schema({"raw": FixedLen((1,), "int32", raw=True)}) if by_schema else None
     together, alone = Profile(schema), Profile(schema)
     for records in batches:
@@ -66,7 +64,7 @@ def test_a_profile_is_the_same_as_if_each_record_had_been_decoded_by_itself(
 
 
 @given(st.lists(WORDS | st.binary(max_size=12) | st.text().map(str.encode), max_size=20))
-def test_kinds_that_are_told_of_many_values_are_those_of_each(values: list[bytes]) -> None:
+def test_sniff_all_agrees_with_sniff_of_each_value(values: list[bytes]) -> None:
     values += [value[:size] + bytes(3) for value in values[:3] for size in (4095, 4096, 4097)]
     values += [b"x" * 4096 + b"\0", b"x" * 4095 + b"\0", b"x" * 4095 + "é".encode(), b"....ftyp", b"RIFF....WAVE"]
     found = sniff_all(values, np.array([len(value) for value in values]))

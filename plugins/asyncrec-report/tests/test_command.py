@@ -10,7 +10,7 @@ from typing import Any
 Run = Callable[..., Any]
 
 
-def test_it_writes_a_page_and_says_where(run: Run, data: Path) -> None:
+def test_report_command_writes_page_and_prints_path(run: Run, data: Path) -> None:
     result = run("report", "data/plain.tfrecord", "-o", "page.html")
     assert result.code == 0
     assert result.out.startswith("page.html: ")
@@ -21,14 +21,14 @@ def test_it_writes_a_page_and_says_where(run: Run, data: Path) -> None:
     assert Path("report.html").exists(), "unless told otherwise"
 
 
-def test_damage_is_on_the_page_and_in_the_exit_code(run: Run, damaged: Path) -> None:
+def test_report_command_shows_damage_and_exits_with_1(run: Run, damaged: Path) -> None:
     result = run("report", damaged, "-o", "page.html")
     assert result.code == 1
     assert "DAMAGED: 1 of 1 shards" in result.out
     assert "does not match its checksum" in Path("page.html").read_text("utf-8")
 
 
-def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:
+def test_file_of_text_is_asked_about(run: Run, data: Path) -> None:
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("report", "rows.tfrecord", "-o", "page.html")
     assert result.code == 1
@@ -60,7 +60,7 @@ def test_bad_input_leaves_no_page(run: Run, data: Path) -> None:
         assert not Path("page.html").exists()
 
 
-def test_a_place_that_cannot_be_written_is_a_storage_error(run: Run, data: Path) -> None:
+def test_report_command_treats_unwritable_output_as_storage_error(run: Run, data: Path) -> None:
     Path("file").write_bytes(b"")
     result = run("report", "data/plain.tfrecord", "-o", "file/page.html")
     assert result.code == 3

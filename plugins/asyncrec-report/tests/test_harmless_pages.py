@@ -38,7 +38,7 @@ async def test_whatever_records_names_metadata_and_paths_hold_is_text(tmp_path: 
     assert "\x1b" not in page.html
 
 
-async def test_images_are_shown_by_their_bytes_and_not_by_what_is_said_of_them() -> None:
+async def test_page_shows_only_genuine_images() -> None:
     rows = [{"image": png(i + 1), "label": ["cat", "dog"][i % 2]} for i in range(6)]
     lies = [
         {"image": b"<svg onload='alert(1)'/>", "label": "cat"},
@@ -54,7 +54,7 @@ async def test_images_are_shown_by_their_bytes_and_not_by_what_is_said_of_them()
     assert "1 image too large to be shown here" in page
 
 
-async def test_the_images_of_a_page_have_four_megabytes_at_most() -> None:
+async def test_page_holds_at_most_four_megabytes_of_images() -> None:
     rows = [{f"image {n}": png(4) + os.urandom(200_000) for n in range(5)} for _ in range(20)]
     page = await page_of("pages", await written(rows))
     assert 15 <= len(page.images) <= 20
@@ -63,7 +63,7 @@ async def test_the_images_of_a_page_have_four_megabytes_at_most() -> None:
 
 
 @pytest.mark.slow
-async def test_a_record_of_fifty_megabytes_gives_a_small_page() -> None:
+async def test_record_of_fifty_megabytes_gives_small_page() -> None:
     storage = MemoryStorage()
     large = asyncrec.encode_example({"body": os.urandom(MIB) * 50, "numbers": np.zeros(MIB, np.float32)})
     small = [asyncrec.encode_example({"body": "x" * i}) for i in range(20)]
@@ -74,7 +74,7 @@ async def test_a_record_of_fifty_megabytes_gives_a_small_page() -> None:
     assert len(page.html) < 100_000
 
 
-async def test_of_many_shards_columns_stand_for_several_and_rows_are_cut() -> None:
+async def test_page_groups_many_shards_into_columns_and_cuts_rows() -> None:
     storage = await written([{"i": i} for i in range(500)], max_shard_records=2)
     page = await page_of("pages", storage)
     assert "in the order of their names, 3 to a column" in page

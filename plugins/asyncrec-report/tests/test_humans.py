@@ -47,5 +47,5 @@ from asyncrec_report.humans import amount, count, day, moment, number, share, si
         (span(86400 * 12), "12 days"),
     ],
 )
-def test_what_is_shown(shown: str, expected: str) -> None:
+def test_formatters_render_numbers_sizes_and_times(shown: str, expected: str) -> None:
     assert shown == expected

@@ -51,11 +51,11 @@ VP8 = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 100
         (b"", None),
     ],
 )
-def test_what_it_is(data: bytes, expected: Image | None) -> None:
+def test_image_of_recognises_format_and_dimensions(data: bytes, expected: Image | None) -> None:
     assert image_of(data) == expected
 
 
 @given(st.sampled_from([png(1, 1)[:8], JPEG[:4], GIF[:6], VP8X[:16], VP8L[:16], VP8[:16]]), st.binary(max_size=64))
-def test_any_bytes_after_a_signature_are_an_image_or_none(signature: bytes, rest: bytes) -> None:
+def test_image_of_handles_any_bytes_after_signature(signature: bytes, rest: bytes) -> None:
     found = image_of(signature + rest)
     assert found is None or (found.width > 0 and found.height > 0)

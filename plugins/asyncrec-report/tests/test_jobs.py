@@ -62,7 +62,7 @@ def rows(count: int) -> list[dict[str, Any]]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("sample", [None, 20_000, 130])
-async def test_the_page_is_the_same_whatever_the_number_of_jobs(compression: Any, sample: int | None) -> None:
+async def test_page_is_identical_for_any_number_of_jobs(compression: Any, sample: int | None) -> None:
     storage = await written(rows(700), max_shard_records=100, compression=compression)
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     names = [shard.path for shard in manifest.shards]
@@ -78,7 +78,7 @@ async def test_the_page_is_the_same_whatever_the_number_of_jobs(compression: Any
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_files_that_nobody_counted_give_the_same_page_and_so_do_too_many_bytes(
+async def test_uncounted_and_oversized_files_give_identical_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = MemoryStorage()
@@ -105,7 +105,7 @@ RECORDS = st.one_of(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.lists(RECORDS, max_size=6), max_size=5), st.none() | st.integers(1, 12), st.integers(1, 4))
-def test_any_records_give_the_same_page_whatever_the_number_of_jobs(
+def test_random_records_give_identical_page_for_any_jobs(
     shards: list[list[bytes]], sample: int | None, at_once: int
 ) -> None:
     async def pages() -> None:
@@ -122,7 +122,7 @@ def test_any_records_give_the_same_page_whatever_the_number_of_jobs(
 
 
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=9), max_size=9), st.integers(0, 5))
-def test_where_blocks_end_does_not_depend_on_how_records_came_in(batches: list[list[bytes]], first: int) -> None:
+def test_block_boundaries_are_independent_of_input_batches(batches: list[list[bytes]], first: int) -> None:
     def blocks(batches: list[list[bytes]]) -> list[Any]:
         collected = _Collected(first)
         found = [block for batch in batches for block in collected.add(batch, known=True)]
@@ -170,7 +170,7 @@ async def test_as_many_shards_are_open_as_there_are_jobs(jobs: int) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jobs", JOBS)
-async def test_of_several_shards_that_a_store_refuses_the_first_is_the_error(jobs: int | None) -> None:
+async def test_first_refused_shard_determines_error(jobs: int | None) -> None:
     storage = Counting(await folder(), ("3.tfrecord", "4.tfrecord", "6.tfrecord"))
     seen: list[int] = []
     with pytest.raises(StorageError, match=r"3\.tfrecord"):
@@ -180,7 +180,7 @@ async def test_of_several_shards_that_a_store_refuses_the_first_is_the_error(job
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_report_leaves_nothing_open() -> None:
+async def test_cancelled_report_leaves_nothing_open() -> None:
     storage = Counting(await folder(records=4, size=2_500_000))
     with anyio.CancelScope() as scope:
         await report("d", jobs=3, storage=storage, progress=lambda done, total: scope.cancel())
@@ -190,9 +190,7 @@ async def test_a_cancelled_report_leaves_nothing_open() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("jobs", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
-async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opened(
-    jobs: Any, error: type[Exception]
-) -> None:
+async def test_invalid_number_of_jobs_is_rejected_before_opening(jobs: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="jobs must be "):
         await report("nowhere", jobs=jobs)
 
@@ -215,7 +213,7 @@ class Replaced(MemoryStorage):
 
 
 @pytest.mark.anyio
-async def test_a_shard_that_is_read_again_in_its_turn_is_the_same_version_or_an_error(
+async def test_report_rejects_shard_replaced_before_second_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 1000)
@@ -229,7 +227,7 @@ async def test_a_shard_that_is_read_again_in_its_turn_is_the_same_version_or_an_
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jobs", [1, 2])
-async def test_all_stretches_of_a_shard_are_of_one_version_or_it_is_an_error(jobs: int) -> None:
+async def test_report_rejects_shard_replaced_between_stretches(jobs: int) -> None:
     storage = Replaced(opening=2)
     await written(rows(3000), storage=storage, max_shard_records=1500)
     storage.opened.clear()
@@ -244,7 +242,7 @@ class TestOnAVirtualClock:
 
     @pytest.mark.anyio
     @pytest.mark.parametrize("read_ahead", [0, 16 << 20])
-    async def test_eight_jobs_take_an_eighth_of_the_time_that_a_slow_store_takes(self, read_ahead: int) -> None:
+    async def test_eight_jobs_read_slow_store_eight_times_faster(self, read_ahead: int) -> None:
         inner = await folder(files=32)
         inner.read_ahead = read_ahead
         storage = SlowStorage(inner, latency=1)
@@ -261,9 +259,7 @@ class TestOnAVirtualClock:
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("room", [1, 100, 20_000])
-async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
-    room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_page_is_identical_with_room_below_one_block(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", room)
     monkeypatch.setattr("asyncrec_report.reading_ahead._BATCH_BYTES", 500)
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
@@ -275,9 +271,7 @@ async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_a_part_that_is_read_again_in_its_turn_hands_on_each_record_once(
-    compression: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reread_part_yields_each_record_once(compression: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 900)
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 4)
     storage = MemoryStorage()
@@ -319,7 +313,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"interrupted\n", b"")
 
 
-def test_the_command_takes_the_number_and_writes_the_same_page(run: Callable[..., Any], data: Path) -> None:
+def test_report_command_writes_identical_page_for_any_jobs(run: Callable[..., Any], data: Path) -> None:
     pages = []
     for jobs in (1, 3):
         assert run("report", "data", "--jobs", jobs, "-o", "page.html").code == 0

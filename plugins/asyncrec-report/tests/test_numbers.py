@@ -20,7 +20,7 @@ def numbers_of(*parts: object, dtype: str = "float32") -> Numbers:
     return found
 
 
-def test_counts_extremes_mean_and_deviation_are_of_all_of_them() -> None:
+def test_numbers_summarise_all_values() -> None:
     found = numbers_of([1.0, np.nan, 3.0], [np.inf, -np.inf, 0.0])
     assert (found.count, found.nan, found.infinite, found.zeros, found.finite) == (6, 1, 2, 1, 3)
     assert (found.minimum, found.maximum) == (0, 3)
@@ -35,7 +35,7 @@ def test_large_integers_that_lie_close_together_keep_their_deviation() -> None:
     assert found.values == {10**15: 1, 10**15 + 2: 1}
 
 
-def test_nothing_and_nothing_finite_have_no_extremes() -> None:
+def test_numbers_without_finite_values_have_no_extremes() -> None:
     for found in (numbers_of(), numbers_of([np.nan])):
         assert math.isnan(found.minimum)
         assert math.isnan(found.mean)
@@ -44,20 +44,20 @@ def test_nothing_and_nothing_finite_have_no_extremes() -> None:
         assert found.histogram().bins == ()
 
 
-def test_few_different_integers_have_a_bin_each_those_that_do_not_come_too() -> None:
+def test_histogram_gives_each_of_few_integers_own_bin() -> None:
     histogram = numbers_of([0, 0, 3], dtype="int64").histogram()
     assert histogram.scale == "each"
     assert [(each.low, each.count) for each in histogram.bins] == [(0, 2), (1, 0), (2, 0), (3, 1)]
 
 
-def test_many_integers_have_bins_of_whole_numbers_that_do_not_overlap() -> None:
+def test_histogram_bins_of_many_integers_do_not_overlap() -> None:
     histogram = numbers_of(range(1000), dtype="int64").histogram()
     assert [each.low for each in histogram.bins[1:]] == [each.high + 1 for each in histogram.bins[:-1]]
     assert (histogram.bins[0].low, histogram.bins[-1].high) == (0, 999)
     assert sum(each.count for each in histogram.bins) == 1000
 
 
-def test_what_lies_over_many_orders_of_magnitude_is_on_a_logarithmic_scale_and_zeros_beside_it() -> None:
+def test_histogram_of_wide_range_is_logarithmic_with_zero_bin() -> None:
     values = np.geomspace(1, 1e6, 1000)
     assert numbers_of(values).histogram().scale == "log"
     histogram = numbers_of(values, np.zeros(7)).histogram()
@@ -65,13 +65,13 @@ def test_what_lies_over_many_orders_of_magnitude_is_on_a_logarithmic_scale_and_z
     assert (histogram.bins[0].high, histogram.bins[0].count) == (0, 7)
 
 
-def test_a_few_that_lie_far_out_are_counted_and_not_drawn() -> None:
+def test_histogram_counts_far_outliers_without_drawing_them() -> None:
     histogram = numbers_of(np.linspace(-1, 1, 10_000), [1e6, -1e6, 2e6]).histogram()
     assert (histogram.below, histogram.above) == (1, 2)
     assert histogram.bins[-1].high < 2
 
 
-def test_of_millions_a_sample_is_kept_and_counts_are_scaled_up() -> None:
+def test_numbers_sample_millions_and_scale_counts_up() -> None:
     found = Numbers()
     for part in range(30):
         found.add(np.arange(part * 50_000, (part + 1) * 50_000, dtype=np.int64))
@@ -97,7 +97,7 @@ def test_quantiles_are_values_that_were_seen() -> None:
         max_size=5,
     )
 )
-def test_whatever_comes_each_number_is_in_a_bin_or_counted_as_left_out(parts: list[np.ndarray]) -> None:  # type: ignore[type-arg]  # of either type
+def test_histogram_accounts_for_each_finite_number(parts: list[np.ndarray]) -> None:  # type: ignore[type-arg]  # of either type
     found = Numbers()
     for part in parts:
         found.add(part)

@@ -27,7 +27,7 @@ def examples(*rows: dict[str, object]) -> list[bytes]:
     return [asyncrec.encode_example(row) for row in rows]
 
 
-def test_each_feature_has_its_kind_its_counts_and_its_values() -> None:
+def test_profile_describes_kind_counts_and_values_of_features() -> None:
     rows = examples({"i": 5, "f": [0.5, 1.5], "s": "a"}, {"i": 7, "s": ["b", "c"]}, {"i": []})
     profile = profile_of(*rows)
     assert profile.records == profile.examples == 3
@@ -45,7 +45,7 @@ def test_feature_lists_have_steps() -> None:
     assert (frames.is_list, frames.steps.maximum, frames.counts.maximum, frames.numbers.count) == (True, 3, 6, 6)
 
 
-def test_arrays_that_are_stored_as_their_bytes_are_numbers_by_the_schema() -> None:
+def test_profile_decodes_raw_arrays_by_schema() -> None:
     schema = Schema({"x": FixedLen((2,), "float64", raw=True), "t": Tensor("int32", raw=True)})
     x, t = np.array([1e300, 2]), np.arange(3, dtype=np.int32)
     record = asyncrec.encode_example({"x": x.tobytes(), "t": t.tobytes(), "t_shape": [3]})
@@ -55,20 +55,20 @@ def test_arrays_that_are_stored_as_their_bytes_are_numbers_by_the_schema() -> No
     assert profile.features["x"].counts.maximum == 2
 
 
-def test_what_is_no_example_is_counted_and_shown() -> None:
+def test_profile_counts_records_other_than_examples() -> None:
     profile = profile_of(b'{"a": 1}', b"\xff" * 9, b"", *examples({"a": 1}))
     assert (profile.records, profile.others, profile.examples) == (4, 3, 1)
     assert profile.other_kinds == {"JSON": 1, "binary": 1, "empty": 1}
     assert profile.other_examples[0] == (0, "JSON", '{"a": 1}', True, 8)
 
 
-def test_values_of_two_kinds_are_both_told() -> None:
+def test_profile_reports_both_kinds_of_mixed_feature() -> None:
     feature = profile_of(*examples({"a": 1}, {"a": 0.5}, {"a": 2})).features["a"]
     assert feature.kinds == {"int64": 2, "float": 1}
     assert feature.dtype == "int64 or float"
 
 
-def test_of_thousands_of_features_the_first_are_summed_up_and_the_others_counted() -> None:
+def test_profile_summarises_first_features_and_counts_rest() -> None:
     profile = profile_of(*examples({f"f{i:04}": i for i in range(1500)}, {"another": 1}))
     assert len(profile.features) == 200
     assert profile.more_features == 1301
@@ -86,19 +86,17 @@ def test_of_thousands_of_features_the_first_are_summed_up_and_the_others_counted
         ([{"x": i % 3} for i in range(12)], None),
     ],
 )
-def test_the_feature_that_tells_the_class_is_found_by_its_name_and_its_values(
-    rows: list[dict[str, object]], expected: str | None
-) -> None:
+def test_profile_finds_class_feature_by_name_and_values(rows: list[dict[str, object]], expected: str | None) -> None:
     found = profile_of(*examples(*rows)).classes()
     assert (found and found.name) == expected
 
 
-def test_the_class_feature_may_be_named() -> None:
+def test_class_feature_may_be_named() -> None:
     profile = profile_of(*examples({"label": 1, "x": 5}, {"label": 2, "x": 5}), class_feature="x")
     assert profile.classes() is profile.features["x"]
 
 
-def test_images_are_kept_with_their_class_and_large_ones_only_counted() -> None:
+def test_profile_keeps_images_by_class_and_counts_large() -> None:
     rows = [{"image": PNG + bytes([i]), "label": i % 3} for i in range(100)]
     large = {"image": PNG + bytes(1 << 20), "label": 9}
     strings = profile_of(*examples(*rows, large)).features["image"].strings
@@ -109,27 +107,27 @@ def test_images_are_kept_with_their_class_and_large_ones_only_counted() -> None:
     assert max(picture.record for picture in strings.pictures) > 50, "drawn from all, not the first"
 
 
-def test_the_images_that_are_held_have_a_limit_however_many_features_have_them() -> None:
+def test_profile_bounds_kept_images_across_features() -> None:
     profile = profile_of(*examples(*({f"image {n}": PNG + bytes(200_000) for n in range(8)} for _ in range(30))))
     kept = [picture for feature in profile.features.values() for picture in feature.strings.pictures]
     assert 15 << 20 < sum(len(picture.data) for picture in kept) <= 16 << 20
     assert sum(feature.strings.too_large for feature in profile.features.values()) >= 8 * 24 - len(kept)
 
 
-def test_an_image_of_too_many_pixels_is_not_kept() -> None:
+def test_image_of_too_many_pixels_is_not_kept() -> None:
     bomb = PNG[:16] + (60_000).to_bytes(4, "big") * 2
     strings = profile_of(*examples({"image": bomb})).features["image"].strings
     assert (strings.pictures, strings.too_large) == ([], 1)
 
 
-def test_texts_that_are_many_or_long_are_not_counted_one_by_one() -> None:
+def test_profile_stops_counting_long_or_numerous_texts() -> None:
     profile = profile_of(*examples(*({"many": f"{i}", "long": "x" * 500} for i in range(5000))))
     assert profile.features["many"].strings.values is None
     assert profile.features["long"].strings.values is None
     assert [length for _, _, length in profile.features["long"].strings.examples] == [500]
 
 
-def test_of_a_large_value_only_a_beginning_is_kept() -> None:
+def test_profile_keeps_only_head_of_large_value() -> None:
     strings = profile_of(*examples({"body": bytes(5 << 20)})).features["body"].strings
     assert [(len(head), length) for _, head, length in strings.examples] == [(4096, 5 << 20)]
     assert strings.lengths.maximum == 5 << 20
@@ -143,5 +141,5 @@ def test_any_bytes_are_an_example_or_another_record(records: list[bytes]) -> Non
     assert all(isinstance(feature, Feature) for feature in profile.features.values())
 
 
-def test_the_names_of_classes_are_such_as_are_compared() -> None:
+def test_names_of_classes_are_such_as_are_compared() -> None:
     assert [name.lower() for name in profile_module._CLASS_NAMES] == list(profile_module._CLASS_NAMES)

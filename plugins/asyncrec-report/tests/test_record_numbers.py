@@ -33,7 +33,7 @@ async def test_records_of_a_sample_have_their_own_numbers(tmp_path: Path, sample
         assert asyncrec.decode_example(data)["name"] == [f"item {item}".encode()]
 
 
-async def test_a_number_that_is_not_known_is_not_made_up(tmp_path: Path) -> None:
+async def test_label_omits_unknown_record_number(tmp_path: Path) -> None:
     for shard in range(3):
         records = [asyncrec.encode_example({"name": f"item {1000 * shard + n}"}) for n in range(1000)]
         await asyncrec.write_records(tmp_path / f"{shard}.tfrecord", records)

@@ -19,7 +19,7 @@ from asyncrec.storage._memory import MemoryStorage
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
+async def test_memory_grows_with_jobs_not_with_shards(tmp_path: Path) -> None:
     for number in range(8):
         await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1_000_000)] * 24)
     peaks = {}
@@ -76,9 +76,7 @@ async def test_large_records_are_not_held_by_every_job(small_room: int, compress
 @pytest.mark.parametrize(
     "record", [bytes(MIB // 16), asyncrec.encode_example({"n": [1] * 30_000})], ids=["opaque", "integers"]
 )
-async def test_what_all_jobs_hold_does_not_grow_with_their_number(
-    small_room: int, read_ahead: int, record: bytes
-) -> None:
+async def test_read_ahead_memory_does_not_grow_with_jobs(small_room: int, read_ahead: int, record: bytes) -> None:
     storage = MemoryStorage()
     storage.read_ahead = read_ahead
     each = MIB // len(record)
@@ -118,7 +116,7 @@ async def test_all_room_is_given_back(rooms: list[Any], monkeypatch: pytest.Monk
 
 
 @pytest.mark.anyio
-async def test_of_many_records_nothing_is_counted_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_batches_are_counted_off_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     on_loop: list[int] = []
     loop = threading.get_ident()
@@ -137,7 +135,7 @@ async def test_of_many_records_nothing_is_counted_on_the_loop(monkeypatch: pytes
 
 
 @pytest.mark.anyio
-async def test_without_room_one_block_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_report_holds_one_block_without_read_ahead_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", 1)
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
     held: list[int] = []

@@ -15,7 +15,7 @@ from asyncrec.testing._faults import FlakyStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_of_a_million_records_a_sample_is_read_and_the_page_says_so() -> None:
+async def test_report_samples_million_records_and_states_sampling() -> None:
     storage = MemoryStorage()
     pool = [asyncrec.encode_example({"id": i, "label": i % 5}) for i in range(1000)]
     async with asyncrec.open_writer("data.tfrecord", storage=storage) as writer:
@@ -31,7 +31,7 @@ async def test_of_a_million_records_a_sample_is_read_and_the_page_says_so() -> N
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_by_an_index_the_sample_is_drawn_from_everywhere(compression: str) -> None:
+async def test_index_allows_even_sample_from_all_shards(compression: str) -> None:
     storage = await written([{"id": i} for i in range(4000)], max_shard_records=1000, compression=compression)
     page = await page_of("pages", storage, sample=200)
     assert "a sample: 200 records (5 %), drawn evenly from all shards" in page
@@ -42,13 +42,13 @@ async def test_by_an_index_the_sample_is_drawn_from_everywhere(compression: str)
     assert "All records were read" in await page_of("pages", storage, sample=None)
 
 
-async def test_without_indexes_the_beginnings_are_read() -> None:
+async def test_sample_without_index_reads_shard_beginnings() -> None:
     storage = await written([{"id": i} for i in range(2000)], max_shard_records=500, index=False)
     page = await page_of("pages", storage, sample=100)
     assert "(5 %), from the beginning of each shard" in page
 
 
-async def test_of_large_records_only_so_many_shards_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sample_of_large_records_limits_visited_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec_report.gather.SAMPLE_BYTES", 1000)
     storage = MemoryStorage()
     for number in range(10):

@@ -7,15 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_what_is_not_more_than_asked_for_is_read_whole() -> None:
+def test_plan_skips_sampling_for_few_records() -> None:
     assert plan([10, 0, 5], 15) is None
     assert plan([], 1) is None
 
 
 @given(st.lists(st.integers(0, 5000), max_size=12), st.integers(1, 3000))
-def test_stretches_lie_in_their_shards_one_after_the_other_and_are_as_many_as_asked_for(
-    counts: list[int], most: int
-) -> None:
+def test_plan_orders_stretches_and_matches_requested_count(counts: list[int], most: int) -> None:
     stretches = plan(counts, most)
     if stretches is None:
         assert sum(counts) <= most

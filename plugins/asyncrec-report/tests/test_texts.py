@@ -35,17 +35,17 @@ from hypothesis import strategies as st
         (b"GIF89a\x10\0\x10\0", "GIF"),
     ],
 )
-def test_what_it_is(value: bytes, kind: str) -> None:
+def test_sniff_recognises_kind_of_bytes(value: bytes, kind: str) -> None:
     assert sniff(value) == kind
 
 
-def test_comments_without_a_page_take_no_time_of_their_own() -> None:
+def test_sniff_handles_long_run_of_comments() -> None:
     """With a pattern that may share them out in many ways this would not end."""
     assert sniff(b"<!---->" * 500 + b"<p>") == sniff(b"<!---->" * 500) == "text"
     assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
 
 
-def test_a_piece_of_text_and_a_piece_of_bytes() -> None:
+def test_piece_of_text_and_piece_of_bytes() -> None:
     assert preview(b"short") == ("short", True)
     assert preview(b"x" * 300) == ("x" * 240 + "…", True)
     assert preview(b"\x00\xff") == ("00 ff", False)

@@ -13,7 +13,7 @@ from asyncrec.storage._memory import MemoryStorage
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> None:
+async def test_page_lists_records_shards_features_classes_and_writers() -> None:
     rows = [{"label": i % 4, "text": f"row {i}", "emb": np.full(8, i, np.float32)} for i in range(400)]
     schema = asyncrec.Schema(
         {
@@ -46,7 +46,7 @@ async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> N
 
 
 @pytest.mark.parametrize("how", ["no shard", "no record"])
-async def test_an_empty_data_set_is_told_to_be_empty(how: str) -> None:
+async def test_page_reports_empty_dataset(how: str) -> None:
     storage = MemoryStorage()
     if how == "no shard":
         async with asyncrec.open_sharded_writer("pages", storage=storage):
@@ -58,7 +58,7 @@ async def test_an_empty_data_set_is_told_to_be_empty(how: str) -> None:
     assert "nothing was read" in page
 
 
-async def test_a_writer_that_is_still_open_is_told() -> None:
+async def test_page_reports_open_writer() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=5) as writer:
         for i in range(10):
@@ -69,7 +69,7 @@ async def test_a_writer_that_is_still_open_is_told() -> None:
     assert "not closed yet" not in await page_of("pages", storage)
 
 
-async def test_records_that_are_no_examples_are_shown_as_what_they_are() -> None:
+async def test_page_shows_non_example_records_by_kind() -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("a", [b'{"url": "https://example.org"}', b"<html><p>hi", b"\xff\x00"], storage=storage)
     page = await page_of("a", storage)
@@ -78,7 +78,7 @@ async def test_records_that_are_no_examples_are_shown_as_what_they_are() -> None
     assert "ff 00" in page
 
 
-async def test_a_folder_of_several_data_sets_is_one_page() -> None:
+async def test_folder_of_several_data_sets_is_one_page() -> None:
     storage = MemoryStorage()
     for split in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"data/{split}", storage=storage, num_shards=2) as writer:
@@ -89,7 +89,7 @@ async def test_a_folder_of_several_data_sets_is_one_page() -> None:
     assert "Data set" in page
 
 
-async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> None:
+async def test_report_accepts_class_feature_and_rejects_unknown_name() -> None:
     storage = await written([{"shape": ["disc", "square"][i % 2], "i": i} for i in range(10)])
     assert "2 classes" not in await page_of("pages", storage)
     assert "2 classes" in await page_of("pages", storage, class_feature="shape")
@@ -98,14 +98,14 @@ async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> 
         await report("pages", storage=storage, class_feature="colour")
 
 
-async def test_of_many_classes_the_largest_are_listed_and_all_are_drawn() -> None:
+async def test_page_draws_all_classes_and_lists_largest() -> None:
     storage = await written([{"label": i % (1 + i % 40)} for i in range(800)])
     page = await page_of("pages", storage)
     assert "40 classes, by the feature label" in page
     assert "all 40 classes, from the largest to the smallest" in page
 
 
-async def test_classes_that_are_numbers_have_the_names_that_the_manifest_has() -> None:
+async def test_page_names_numeric_classes_from_manifest() -> None:
     rows = [{"label": i % 3, "image": png(2)} for i in range(12)]
     page = await page_of("pages", await written(rows, metadata={"labels": ["disc", "square"]}))
     assert {image["alt"] for image in page.images} == {"disc", "square", "2"}

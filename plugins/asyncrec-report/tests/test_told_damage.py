@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_damaged_short_and_missing_shards_are_told_and_the_others_read(compression: str) -> None:
+async def test_page_reports_damaged_short_and_missing_shards(compression: str) -> None:
     rows = [{"id": i, "text": "abc" * 30} for i in range(1000)]
     storage = await written(rows, max_shard_records=100, compression=compression, writer_id="w")
     data = bytearray(await storage.get("pages-w-000002.tfrecord"))
@@ -33,13 +33,13 @@ async def test_damaged_short_and_missing_shards_are_told_and_the_others_read(com
     assert page.html.count('class="chip bad"') == 3
 
 
-async def test_where_the_manifest_and_a_shard_disagree_it_is_told() -> None:
+async def test_page_reports_record_count_differing_from_manifest() -> None:
     storage = await written([{"id": i} for i in range(10)], writer_id="w")
     await asyncrec.write_records("pages-w-000000.tfrecord", [asyncrec.encode_example({"id": 1})], storage=storage)
     assert "1 records were found, but the manifest says 10" in await page_of("pages", storage)
 
 
-async def test_missing_values_mixed_kinds_nan_and_what_the_schema_does_not_say() -> None:
+async def test_page_reports_missing_mixed_nan_and_unexpected_values() -> None:
     rows: list[dict[str, Any]] = [{"a": 1, "x": float("nan")}] * 6 + [{"a": 0.5, "x": 1.0, "new": 1}] * 2
     schema = asyncrec.Schema(
         {name: asyncrec.FixedLen((), kind) for name, kind in {"a": "int64", "x": "float32", "gone": "int64"}.items()}
@@ -53,7 +53,7 @@ async def test_missing_values_mixed_kinds_nan_and_what_the_schema_does_not_say()
     assert "In the schema, but in none of the records read: gone." in page
 
 
-async def test_misuse_a_missing_path_and_a_store_that_fails_are_errors() -> None:
+async def test_report_rejects_bad_sample_missing_path_and_failing_store() -> None:
     storage = await written([{"i": 1}])
     with pytest.raises(ValueError, match="sample must be at least 1"):
         await report("pages", storage=storage, sample=0)

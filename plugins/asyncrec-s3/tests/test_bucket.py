@@ -68,7 +68,7 @@ def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> 
     return Bucket(Connection(client), Options(bucket="bucket")), client  # type: ignore[arg-type]  # as much of it as is asked
 
 
-async def test_a_read_asks_for_one_range_of_one_version() -> None:
+async def test_read_asks_for_one_range_of_one_version() -> None:
     """The store decides, before a byte is sent; its last byte counts, as HTTP has it."""
     bucket, client = bucket_of(DATA[100:300], ContentRange="bytes 100-299/10240")
     assert b"".join(await (await bucket.download("key", 100, 300, "abc")).whole()) == DATA[100:300]
@@ -95,7 +95,7 @@ async def test_a_read_asks_for_one_range_of_one_version() -> None:
     ],
     ids=["too much", "too much in blocks", "all", "nothing", "elsewhere", "nearly", "other", "no etag"],
 )
-async def test_an_answer_that_is_not_what_was_asked_for_gives_no_byte(
+async def test_download_rejects_mismatching_answer_and_closes_body(
     blocks: list[bytes], answer: dict[str, Any], error: type[StorageError], words: str
 ) -> None:
     bucket, client = bucket_of(*blocks, **answer)
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_not_what_was_asked_for_gives_no_byte(
     assert client.answer["Body"].closed
 
 
-async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only() -> None:
+async def test_download_without_range_support_works_from_start_only() -> None:
     """It sends the whole object whatever is asked for: from byte 0 on, where no more is wanted, that is the same."""
     bucket, _ = bucket_of(DATA)
     assert b"".join(await (await bucket.download("key", 0, len(DATA), "abc")).whole()) == DATA
@@ -117,7 +117,7 @@ async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only
     assert client.answer["Body"].closed
 
 
-async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
+async def test_download_returns_bytes_received_before_break() -> None:
     answer = {"ContentRange": "bytes 0-199/10240"}
     bucket, _ = bucket_of(DATA[:50], error=ConnectionResetError(), **answer)
     assert b"".join(await (await bucket.download("key", 0, 200, "abc")).whole()) == DATA[:50]
@@ -130,9 +130,7 @@ async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
 
 
 @pytest.mark.parametrize("missing", ["ContentLength", "ETag", "LastModified"])
-async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
-    missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_head_repeats_for_incomplete_answer(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"ContentLength": 5, "ETag": '"abc"', "LastModified": datetime(2026, 1, 1, tzinfo=UTC)}
     bucket, client = bucket_of(**{**answer, missing: None})
     attempts = 0
@@ -152,7 +150,7 @@ async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
     assert client.asked[0] == {"Bucket": "bucket", "Key": "prefix/key", "ChecksumMode": "ENABLED"}
 
 
-def test_what_one_answer_has_shown_of_a_store_holds_until_another_shows_less() -> None:
+def test_store_capability_holds_until_contradicted() -> None:
     """Several programs may answer: the least of them counts."""
     bucket, _ = bucket_of()
     assert (bucket.checksum, bucket.known.excludes_puts, bucket.known.excludes_parts) == ("both", None, None)
@@ -170,7 +168,7 @@ def test_what_one_answer_has_shown_of_a_store_holds_until_another_shows_less() -
     assert bucket.known.excludes_puts is False
 
 
-def test_an_etag_is_no_md5_where_the_store_has_encrypted() -> None:
+def test_is_encrypted_detects_kms_and_customer_keys() -> None:
     assert not is_encrypted({})
     assert not is_encrypted({"ServerSideEncryption": "AES256"})
     assert is_encrypted({"ServerSideEncryption": "aws:kms"})
@@ -236,7 +234,7 @@ class Probed:
 
 
 @pytest.mark.parametrize("honours", [True, False])
-async def test_a_probe_completes_over_an_object_that_is_there_and_takes_both_away(honours: bool) -> None:
+async def test_exclusion_probe_completes_over_object_and_removes_both(honours: bool) -> None:
     store = Probed(honours=honours)
     bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # as much of it as is asked
     assert await exclusion.excludes_parts(bucket, "probe") is honours
@@ -251,7 +249,7 @@ async def test_a_probe_completes_over_an_object_that_is_there_and_takes_both_awa
 
 
 @pytest.mark.parametrize("fails", ["part", "put", "complete", "head"])
-async def test_a_probe_that_fails_says_so_learns_nothing_and_leaves_nothing(fails: str) -> None:
+async def test_failed_probe_learns_no_exclusion_and_cleans_up(fails: str) -> None:
     store = Probed(fails)
     bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # likewise
     with pytest.raises(StorageError, match="s3://bucket/probe"):

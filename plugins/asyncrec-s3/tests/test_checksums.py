@@ -25,7 +25,7 @@ def checksums_sent(proxy: Any, operation: str) -> list[str]:
     return ["+".join(short for name, short in names.items() if name in request.headers) for request in sent]
 
 
-async def test_a_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
+async def test_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
     """MD5 costs thirty times as much. It is sent until an answer has shown that CRC32C is compared."""
     proxy.echoes = True
     async with open_storage(max_concurrency=1) as storage:
@@ -38,7 +38,7 @@ async def test_a_store_that_compares_crc32c_is_sent_no_other(open_storage: Open,
         assert checksums_sent(proxy, "UploadPart")[3:] == ["crc32c", "crc32c"], "what one learns the others know"
 
 
-async def test_a_store_that_does_not_know_crc32c_is_sent_md5(open_storage: Open, proxy: Any) -> None:
+async def test_store_without_crc32c_gets_md5(open_storage: Open, proxy: Any) -> None:
     proxy.echoes = False
     async with open_storage(max_concurrency=1) as storage:
         await storage.put("large", os.urandom(3 * CHUNK))
@@ -47,7 +47,7 @@ async def test_a_store_that_does_not_know_crc32c_is_sent_md5(open_storage: Open,
     assert checksums_sent(proxy, "PutObject") == ["md5"]
 
 
-async def test_a_store_that_refuses_what_it_does_not_know_is_sent_md5(open_storage: Open, proxy: Any) -> None:
+async def test_store_refusing_crc32c_gets_md5(open_storage: Open, proxy: Any) -> None:
     proxy.plan = lambda request: "501" if "x-amz-checksum-crc32c" in request.headers else None
     data = os.urandom(3 * CHUNK)
     async with open_storage(max_concurrency=1) as storage:
@@ -56,7 +56,7 @@ async def test_a_store_that_refuses_what_it_does_not_know_is_sent_md5(open_stora
     assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "md5", "md5", "md5"]
 
 
-async def test_a_store_that_compares_crc32c_no_more_is_sent_md5_again(open_storage: Open, proxy: Any) -> None:
+async def test_store_dropping_crc32c_gets_md5_again(open_storage: Open, proxy: Any) -> None:
     """The part whose CRC32C nobody compared is held against its ETag; a wrong one is uploaded again."""
     proxy.echoes = True
     wrong: list[str] = []
@@ -78,7 +78,7 @@ async def test_a_store_that_compares_crc32c_no_more_is_sent_md5_again(open_stora
     assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "crc32c", "crc32c", "md5"]
 
 
-async def test_a_wrong_etag_of_a_part_is_asked_for_again(open_storage: Open, proxy: Any) -> None:
+async def test_wrong_part_etag_is_corrected_through_list_parts(open_storage: Open, proxy: Any) -> None:
     """Without an MD5 nothing tells that it is wrong but the store's refusal to put the parts together."""
     proxy.echoes = True
     wrong: list[str] = []
@@ -99,7 +99,7 @@ async def test_a_wrong_etag_of_a_part_is_asked_for_again(open_storage: Open, pro
     assert proxy.operations().count("ListParts") == 1
 
 
-async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
+async def test_encrypting_store_gets_each_part_once(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it encrypts has another ETag than the MD5 of what was sent, though it may look like one."""
@@ -121,9 +121,7 @@ async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
     assert proxy.operations().count("UploadPart") == 2
 
 
-async def test_the_checksum_of_the_whole_goes_with_its_completion_where_the_store_compares_it(
-    open_storage: Open, proxy: Any
-) -> None:
+async def test_completion_sends_whole_checksum_to_comparing_store(open_storage: Open, proxy: Any) -> None:
     """And its size; elsewhere neither, for other stores refuse what they do not know."""
     data = os.urandom(2 * CHUNK)
     proxy.echoes = False
@@ -148,7 +146,7 @@ async def test_the_checksum_of_the_whole_goes_with_its_completion_where_the_stor
         ("unknown", False),
     ],
 )
-def test_only_the_endpoints_of_aws_are_known_to_honour_everything(url: str, aws: bool) -> None:
+def test_connection_presumes_capabilities_of_aws_endpoints_only(url: str, aws: bool) -> None:
     events = SimpleNamespace(unregister=lambda *args: None, register=lambda *args: None)
     connection = clients.Connection(SimpleNamespace(meta=SimpleNamespace(endpoint_url=url, events=events)))
     expected, known = True if aws else None, connection.known
@@ -167,7 +165,7 @@ def test_only_the_endpoints_of_aws_are_known_to_honour_everything(url: str, aws:
         ({}, None, None, False),
     ],
 )
-def test_an_answer_to_a_put_confirms_what_it_names(
+def test_answer_to_put_confirms_what_it_names(
     answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
 ) -> None:
     """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""
@@ -175,7 +173,7 @@ def test_an_answer_to_a_put_confirms_what_it_names(
     assert publication._confirmed(answer, content) is expected
 
 
-def test_an_object_of_which_no_answer_named_the_etag_has_one_that_is_none() -> None:
+def test_publication_without_etag_gets_unknown() -> None:
     content = publication.Content(size=1, crc32c=None, etag=None, certain=False)
     made = publication.Publication(SimpleNamespace(), "p/x", "x", "writer", exclusive=False)  # type: ignore[arg-type]  # not asked
     assert made._of_answer({}, content).etag == "unknown"

@@ -74,7 +74,7 @@ async def test_another_event_loop_is_refused(open_storage: Open, anyio_backend: 
                 await anyio.to_thread.run_sync(lambda backend=backend: anyio.run(use, storage, backend=backend))
 
 
-async def test_after_a_fork_it_is_refused(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storage_rejects_use_after_fork(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child has the parent's connections, and must not speak on them."""
     async with open_storage() as storage:
         await storage.put("x", b"x")
@@ -98,9 +98,7 @@ async def test_closed_it_says_so(open_storage: Open) -> None:
         pickle.dumps(storage)
 
 
-async def test_dates_are_not_parsed_in_the_way_that_holds_the_loop(
-    open_storage: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listing_parses_dates_with_own_parser(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[Any] = []
 
     def parse(value: Any) -> Any:

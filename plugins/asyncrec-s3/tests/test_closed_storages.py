@@ -11,7 +11,7 @@ from s3_opening import Open
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_sink_of_a_storage_that_was_closed_says_so_and_asks_nothing(open_storage: Open, proxy: Any) -> None:
+async def test_sink_of_closed_storage_raises_without_request(open_storage: Open, proxy: Any) -> None:
     opening = open_storage()
     storage = await opening.__aenter__()
     writing = storage.open_sink("x")

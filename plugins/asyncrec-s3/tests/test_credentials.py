@@ -41,13 +41,13 @@ async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: 
             assert f"/{region}/s3/" in headers["Authorization"]
 
 
-async def test_a_missing_profile_is_said_by_name(open_storage: Open) -> None:
+async def test_missing_profile_is_said_by_name(open_storage: Open) -> None:
     with pytest.raises(StoragePermissionError, match="nobody"):
         async with open_storage(profile="nobody"):
             pass
 
 
-async def test_no_credentials_is_said_with_a_remedy(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_raise_with_remedy(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     async with open_storage() as storage:
@@ -56,7 +56,7 @@ async def test_no_credentials_is_said_with_a_remedy(open_storage: Open, monkeypa
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-async def test_a_newline_behind_a_key_is_said_at_once(
+async def test_newline_behind_key_is_said_at_once(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As of a secret that was read from a file."""
@@ -75,7 +75,7 @@ async def test_a_newline_behind_a_key_is_said_at_once(
         ("credential_process = false", "The credential_process of the profile failed"),
     ],
 )
-async def test_what_a_profile_names_and_is_not_there_is_said_at_once(
+async def test_profile_with_missing_reference_raises_at_once(
     open_storage: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str, words: str
 ) -> None:
     (tmp_path / "config").write_text(f"[profile two]\n{profile}\n")
@@ -87,7 +87,7 @@ async def test_what_a_profile_names_and_is_not_there_is_said_at_once(
             await storage.put("x", b"x")
 
 
-async def test_a_profile_gives_credentials(
+async def test_profile_gives_credentials(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """Found as the SDK finds them, in its configuration files."""
@@ -101,7 +101,7 @@ async def test_a_profile_gives_credentials(
 
 
 @pytest.mark.slow
-async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
+async def test_upload_renews_expiring_credentials_midway(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The SDK renews what will expire within ten minutes: so these are renewed for each request.

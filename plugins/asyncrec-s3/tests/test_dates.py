@@ -16,7 +16,7 @@ from asyncrec_s3.sdk import parse_date
         "Sat, 21 Nov 2026 06:38:50 GMT", "Saturday, 21-Nov-26 06:38:50 GMT", "1795243130", 1795243130,
     ],
 )  # fmt: skip
-def test_each_form_is_the_same_moment(value: Any) -> None:
+def test_parse_date_accepts_each_form(value: Any) -> None:
     assert parse_date(value) == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
 
 
@@ -27,6 +27,6 @@ def test_each_form_is_the_same_moment(value: Any) -> None:
         "9" * 400, 1e300,
     ],
 )  # fmt: skip
-def test_what_is_no_date_is_an_error(value: Any) -> None:
+def test_parse_date_rejects_invalid_value(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         parse_date(value)

@@ -32,7 +32,7 @@ keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60
     token=st.none() | st.from_regex(r"[A-Za-z0-9+/=]{1,80}", fullmatch=True),
     now=st.datetimes(datetime(2020, 1, 1), datetime(2080, 1, 1)),
 )
-def test_a_signature_is_the_sdks(
+def test_signature_is_sdks(
     address: str, key: str, span: tuple[int, int] | None, etag: str | None, token: str | None, now: datetime
 ) -> None:
     headers = {"User-Agent": "tests"}
@@ -52,7 +52,7 @@ def test_a_signature_is_the_sdks(
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("key", ["plain", "folder/a b+c&d=é~(1)%.txt", "a//b"])
-async def test_the_second_read_of_an_object_is_as_the_first(open_storage: Open, proxy: Any, key: str) -> None:
+async def test_second_read_bypasses_sdk_and_returns_same_bytes(open_storage: Open, proxy: Any, key: str) -> None:
     async with open_storage() as storage:
         await storage.put(key, b"what is there")
         proxy.requests.clear()
@@ -66,7 +66,7 @@ async def test_the_second_read_of_an_object_is_as_the_first(open_storage: Open, 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_refusals_are_told_as_those_of_the_sdk(open_impatient: Open, proxy: Any) -> None:
+async def test_direct_get_raises_same_errors_as_sdk(open_impatient: Open, proxy: Any) -> None:
     async with open_impatient() as storage:
         await storage.put("key", b"first")
         await storage.get("key")
@@ -86,7 +86,7 @@ async def test_refusals_are_told_as_those_of_the_sdk(open_impatient: Open, proxy
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_fault_that_passes_is_waited_out(open_impatient: Open, proxy: Any) -> None:
+async def test_fault_that_passes_is_waited_out(open_impatient: Open, proxy: Any) -> None:
     async with open_impatient() as storage:
         await storage.put("key", b"what is there")
         await storage.get("key")

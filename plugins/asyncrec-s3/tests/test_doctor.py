@@ -23,7 +23,7 @@ SMALL, PARTS = "exclusive creation, small object", "exclusive creation, several 
     ],
     ids=["all", "puts", "nothing"],
 )
-async def test_small_objects_and_several_parts_are_told_apart(
+async def test_doctor_rates_small_objects_and_parts_separately(
     store: Any, proxy: Any, prefix: str, ignores: list[str], ok: bool, small: bool, parts: bool | None
 ) -> None:
     """Whoever happens to win the races; and nothing is left."""

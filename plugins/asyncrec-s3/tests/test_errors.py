@@ -26,13 +26,13 @@ def answer(status: int, code: str, **details: Any) -> Exception:
 
 
 @pytest.mark.parametrize("details", [{}, {"Message": None}, {"Message": ""}])
-def test_an_answer_without_a_message_is_told_by_its_code(details: dict[str, Any]) -> None:
+def test_error_without_message_shows_its_code(details: dict[str, Any]) -> None:
     error = translate(answer(404, "NoSuchKey", **details), "get s3://crawl/x")
     assert type(error) is ObjectNotFoundError
     assert str(error) == "get s3://crawl/x: NoSuchKey (HTTP 404)"
 
 
-def test_a_proxy_that_asks_for_a_password_is_said_so() -> None:
+def test_proxy_password_demand_raises_permission_error() -> None:
     error = translate(answer(407, ""), "put s3://crawl/x")
     assert type(error) is StoragePermissionError
     assert str(error).startswith("put s3://crawl/x: HTTP 407; the proxy requires a password")
@@ -41,19 +41,19 @@ def test_a_proxy_that_asks_for_a_password_is_said_so() -> None:
 @pytest.mark.parametrize(
     ("condition", "kind"), [("none", ObjectExistsError), ("same", ObjectChangedError), ("", StorageError)]
 )
-def test_a_failed_condition_means_what_was_asked(condition: Condition, kind: type[StorageError]) -> None:
+def test_failed_condition_means_what_was_asked(condition: Condition, kind: type[StorageError]) -> None:
     """An answer to a request without one is no sign that an object is there."""
     error = translate(answer(412, "PreconditionFailed", Message="no"), "put s3://crawl/x", condition=condition)
     assert type(error) is kind
 
 
-def test_a_completion_in_progress_is_told_from_other_faults() -> None:
+def test_completion_in_progress_has_own_error() -> None:
     words = "This multipart completion is already in progress"
     assert type(translate(answer(500, "InternalError", Message=words), "complete")) is CompletingError
     assert type(translate(answer(500, "InternalError", Message="oh"), "complete")) is TransientStorageError
 
 
-def test_how_long_a_store_asks_to_wait_comes_in_seconds_or_as_a_date() -> None:
+def test_retry_after_is_parsed_as_seconds_or_date() -> None:
     def waits(value: str) -> float | None:
         response: Any = {
             "Error": {"Code": "SlowDown"},
@@ -74,7 +74,7 @@ def test_how_long_a_store_asks_to_wait_comes_in_seconds_or_as_a_date() -> None:
 
 
 @pytest.mark.parametrize("words", ["[SSL: WRONG_VERSION_NUMBER] wrong version number", "[SSL] record layer failure"])
-def test_an_endpoint_without_tls_is_told_as_such_and_not_as_an_unknown_authority(words: str) -> None:
+def test_error_explains_endpoint_without_tls(words: str) -> None:
     for error in (botocore.exceptions.SSLError(endpoint_url="https://127.0.0.1:8302", error=words), OSError(words)):
         told = translate(error, "put s3://crawl/x")
         assert type(told) is StorageError

@@ -11,7 +11,7 @@ from asyncrec_s3.upload import SentParts
 from asyncrec.errors import TransientStorageError
 
 
-def test_a_store_with_etags_of_its_own_is_asked_to_repeat_one_part_and_no_more() -> None:
+def test_foreign_etag_repeats_part_only_once() -> None:
     sent, digest = SentParts(), Digest(b"some bytes", "md5")
     assert digest.md5 == hashlib.md5(b"some bytes").hexdigest()
     other = {"ETag": f'"{hashlib.md5(b"others").hexdigest()}"'}

@@ -35,7 +35,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
         view = view[size:]
 
 
-async def test_the_first_exclusive_put_is_sent_once_more_and_no_other_is(open_storage: Open, proxy: Any) -> None:
+async def test_first_exclusive_put_alone_is_sent_twice(open_storage: Open, proxy: Any) -> None:
     """After a look. A store that honours the condition refuses it then; what one storage has learnt the others know."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
@@ -46,7 +46,7 @@ async def test_the_first_exclusive_put_is_sent_once_more_and_no_other_is(open_st
 
 
 @pytest.mark.parametrize("ignores", [frozenset(), NOTHING], ids=["honours", "ignores"])
-async def test_while_nothing_is_known_an_object_that_is_there_is_not_at_risk(
+async def test_exclusive_put_spares_existing_object_on_unknown_store(
     open_storage: Open, proxy: Any, ignores: frozenset[str]
 ) -> None:
     """It is found by a look, and no put is sent."""
@@ -60,7 +60,7 @@ async def test_while_nothing_is_known_an_object_that_is_there_is_not_at_risk(
         assert await storage.get("a") == SMALL
 
 
-async def test_a_put_that_is_refused_shows_that_the_condition_is_honoured(
+async def test_refused_put_proves_condition_is_honoured(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """Another's came between the look and the put."""
@@ -74,7 +74,7 @@ async def test_a_put_that_is_refused_shows_that_the_condition_is_honoured(
         assert await storage.get("a") == OTHER
 
 
-async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
+async def test_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
     """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
@@ -90,7 +90,7 @@ async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, 
         assert await storage.get("c") == SMALL
 
 
-async def test_a_writer_opens_on_no_store_that_ignores_the_condition(open_storage: Open, proxy: Any) -> None:
+async def test_writer_rejects_store_ignoring_exclusive_condition(open_storage: Open, proxy: Any) -> None:
     """What it flushes could be replaced by another process, and be lost."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
@@ -100,7 +100,7 @@ async def test_a_writer_opens_on_no_store_that_ignores_the_condition(open_storag
         assert [info.key async for info in storage.list_objects()] == []
 
 
-async def test_an_object_deleted_meanwhile_is_no_sign_of_an_ignored_condition(
+async def test_concurrent_deletion_repeats_exclusion_proof(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """Somebody deletes the object between the put and its proof: the proof is tried once more."""
@@ -117,7 +117,7 @@ async def test_an_object_deleted_meanwhile_is_no_sign_of_an_ignored_condition(
 
 
 @pytest.mark.parametrize("fault", ["500", "403", "500-after"])
-async def test_a_put_that_was_taken_stays_when_its_proof_fails(
+async def test_accepted_put_survives_failed_proof(
     open_storage: Open, proxy: Any, store: Any, prefix: str, fault: str
 ) -> None:
     async with open_storage() as storage:
@@ -126,9 +126,7 @@ async def test_a_put_that_was_taken_stays_when_its_proof_fails(
     assert store.get(f"{prefix}/a") == SMALL
 
 
-async def test_of_two_long_objects_the_second_to_be_completed_is_refused_by_a_look(
-    open_storage: Open, proxy: Any
-) -> None:
+async def test_exclusive_multipart_completed_later_is_refused(open_storage: Open, proxy: Any) -> None:
     """The store would have replaced the first one's."""
     proxy.ignores, proxy.echoes = CEPH, False
     async with open_storage() as storage:
@@ -141,7 +139,7 @@ async def test_of_two_long_objects_the_second_to_be_completed_is_refused_by_a_lo
         assert [info async for info in storage.list_unfinished()] == []
 
 
-async def test_a_long_object_that_was_replaced_at_once_is_no_victory(
+async def test_exclusive_multipart_replaced_at_once_raises_object_exists(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """Another had looked as well, found nothing, and was completed just behind it."""
@@ -158,7 +156,7 @@ async def test_a_long_object_that_was_replaced_at_once_is_no_victory(
         assert await storage.get("x") == OTHER
 
 
-async def test_an_object_that_was_exclusive_and_then_replaced_was_published(
+async def test_exclusive_object_replaced_afterwards_counts_as_published(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """Where the store keeps exclusive writers apart, who replaced it may do so."""
@@ -175,7 +173,7 @@ async def test_an_object_that_was_exclusive_and_then_replaced_was_published(
 
 
 @pytest.mark.parametrize(("ignores", "expected"), [(frozenset(), True), (CEPH, False), (NOTHING, False)])
-async def test_a_store_can_be_asked_whether_completions_are_exclusive(
+async def test_store_can_be_asked_whether_completions_are_exclusive(
     open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
 ) -> None:
     """And it leaves nothing behind; what it shows is believed from then on."""
@@ -207,7 +205,7 @@ async def test_asking_whether_completions_are_exclusive_survives_a_lost_answer(o
 
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
-async def test_a_store_that_is_down_is_not_waited_for_twice(open_storage: Open, proxy: Any, data: bytes) -> None:
+async def test_exclusive_put_limits_lookups_on_failing_store(open_storage: Open, proxy: Any, data: bytes) -> None:
     """The look gives up soon: what follows it says that nothing works."""
     proxy.plan = lambda request: "500"
     async with open_storage() as storage:
@@ -216,7 +214,7 @@ async def test_a_store_that_is_down_is_not_waited_for_twice(open_storage: Open, 
     assert proxy.operations().count("HeadObject") <= 4 + 10  # those of the look, and of settling behind a last request
 
 
-async def test_a_look_that_only_saves_work_gives_up_after_four_attempts(open_storage: Open, proxy: Any) -> None:
+async def test_preliminary_lookup_gives_up_after_four_attempts(open_storage: Open, proxy: Any) -> None:
     """What decides is the condition on the last request: the upload begins all the same."""
     proxy.plan = lambda request: (
         "500" if request.operation == "HeadObject" and "CreateMultipartUpload" not in proxy.operations() else None

@@ -34,7 +34,7 @@ def always(operation: str, fault: str) -> Callable[[Any], str | None]:
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])
 @pytest.mark.parametrize("fault", ["500", "403", "reset"])
-async def test_a_fault_for_good_reaches_the_caller(
+async def test_fault_for_good_reaches_caller(
     open_impatient: Open, proxy: Any, whole: Any, operation: str, fault: str
 ) -> None:
     """Nothing is published, nothing left, an older object untouched."""
@@ -49,7 +49,7 @@ async def test_a_fault_for_good_reaches_the_caller(
 
 
 @pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "PutObject"])
-async def test_an_answer_that_never_comes_is_settled_by_looking(
+async def test_answer_that_never_comes_is_settled_by_looking(
     open_impatient: Open, proxy: Any, whole: Any, operation: str
 ) -> None:
     """The effect takes place and every answer is lost: it was published, and is said to be."""
@@ -87,7 +87,7 @@ async def test_acknowledged_but_absent_is_an_integrity_error(
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
 @pytest.mark.parametrize("fault", [None, "500-after", "reset-after"])
-async def test_of_two_exclusive_writers_one_wins(
+async def test_racing_exclusive_writers_yield_one_winner(
     open_impatient: Open, proxy: Any, whole: Any, data: bytes, fault: str | None
 ) -> None:
     """Also where both write the same bytes and the answers to the last requests are lost."""
@@ -116,7 +116,7 @@ async def test_of_two_exclusive_writers_one_wins(
         await whole("x", data)
 
 
-async def test_an_object_replaced_before_its_first_byte_by_one_of_another_size_is_changed(
+async def test_source_rejects_object_replaced_by_other_size(
     open_impatient: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""

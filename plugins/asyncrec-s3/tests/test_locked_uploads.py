@@ -38,7 +38,7 @@ def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-async def test_it_is_waited_for_longer_than_a_fault_would_be(
+async def test_upload_waits_for_lock_longer_than_for_fault(
     open_storage: Open, proxy: Any, store: Any, prefix: str, exclusive: bool
 ) -> None:
     """The parts are all there, and cannot be sent again: only the lock has to end."""
@@ -50,7 +50,7 @@ async def test_it_is_waited_for_longer_than_a_fault_would_be(
     assert store.unfinished(prefix) == []
 
 
-async def test_what_was_completed_is_found_by_looking(open_storage: Open, proxy: Any) -> None:
+async def test_upload_finds_completed_object_behind_lock(open_storage: Open, proxy: Any) -> None:
     proxy.plan = locked(proxy, "reset-after", float("inf"))
     async with open_storage() as storage:
         info = await storage.put("x", LARGE, exclusive=True)
@@ -58,9 +58,7 @@ async def test_what_was_completed_is_found_by_looking(open_storage: Open, proxy:
     assert proxy.operations().count("CompleteMultipartUpload") == 2
 
 
-async def test_a_lock_that_never_ends_is_given_up_and_named(
-    open_storage: Open, proxy: Any, store: Any, prefix: str
-) -> None:
+async def test_endless_lock_fails_upload_and_is_named(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
     """In a bounded number of requests; nothing is published, nothing left."""
     proxy.plan = locked(proxy, "reset", float("inf"))
     async with open_storage() as storage:
@@ -73,7 +71,7 @@ async def test_a_lock_that_never_ends_is_given_up_and_named(
 
 
 @pytest.mark.parametrize("first", ["reset", "reset-after"])
-async def test_whoever_is_cancelled_does_not_wait_for_it(
+async def test_cancelled_upload_does_not_wait_for_lock(
     open_storage: Open, proxy: Any, store: Any, prefix: str, first: str
 ) -> None:
     """The upload is taken away; or it was completed, and `published` says so."""

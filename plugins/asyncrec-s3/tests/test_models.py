@@ -18,19 +18,19 @@ NAMES = ("endpoints", "partitions", "s3/2006-03-01/service-2", "s3/2006-03-01/en
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_read_is_what_the_sdk_reads(name: str) -> None:
+def test_models_match_those_read_by_sdk(name: str) -> None:
     ours, its = (reader.load_file(str(DATA / name)) for reader in (Models(), JSONFileLoader()))
     # As text, in which the order counts, too.
     assert json.dumps(ours) == json.dumps(its)
 
 
-def test_a_file_that_is_not_compressed_comes_first(tmp_path: Path) -> None:
+def test_file_that_is_not_compressed_comes_first(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"from": "plain"}')
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"from": "compressed"}'))
     assert Models().load_file(str(tmp_path / "a")) == {"from": "plain"}
 
 
-def test_the_interpreter_may_turn_to_another_thread_at_each_object(tmp_path: Path) -> None:
+def test_model_loader_yields_to_threads_at_each_object(tmp_path: Path) -> None:
     (tmp_path / "many.json").write_text(json.dumps([{"n": n} for n in range(1_000)]))
     calls = 0
 

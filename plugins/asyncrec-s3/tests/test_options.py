@@ -53,7 +53,7 @@ def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"read_timeout": "8"}, "read_timeout of s3 must be float | int, not str"),
     ],
 )
-def test_an_option_of_another_type_is_a_type_error(options: dict[str, Any], words: str) -> None:
+def test_option_of_another_type_is_type_error(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError) as raised:
         Options.of("s3://crawl", **options)
     assert words in str(raised.value)
@@ -83,18 +83,18 @@ def test_an_option_of_another_type_is_a_type_error(options: dict[str, Any], word
         ("s3://crawl", {"max_concurrency": 8, "max_connections": 8}),
     ],
 )
-def test_what_cannot_be_is_refused_without_showing_secrets(url: str, options: dict[str, Any]) -> None:
+def test_options_reject_invalid_values_without_showing_secrets(url: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # each has wording of its own
         Options.of(url, **options)
     assert "canary" not in repr(caught.value).lower()
 
 
-def test_an_unknown_option_names_those_there_are() -> None:
+def test_unknown_option_names_those_there_are() -> None:
     with pytest.raises(TypeError, match=r"no option region_name.*region"):
         Options.of("s3://crawl", region_name="canary")
 
 
-def test_nothing_is_shown() -> None:
+def test_options_repr_shows_no_secrets() -> None:
     """An `Options` in a log or a traceback shows no field."""
     options = Options.of("s3://crawl", aws_access_key_id="AKIACANARY", aws_secret_access_key="canary")
     assert "canary" not in f"{options!r} {options.client()!r}".lower()

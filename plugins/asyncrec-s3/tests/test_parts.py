@@ -33,20 +33,20 @@ def test_parts_grow_so_that_the_cap_holds_five_tebibytes(first: int) -> None:
     assert sum(sizes) >= 5 * TIB
 
 
-def test_the_first_parts_are_of_one_size() -> None:
+def test_first_parts_are_of_one_size() -> None:
     """7 GiB are written in parts of 8 MiB: memory is the same for every usual shard."""
     assert {part_size(number, 8 * MIB) for number in range(1, 901)} == {8 * MIB}
     assert part_size(901, 8 * MIB) == 16 * MIB
 
 
 @pytest.mark.parametrize("number", [0, -1, MAX_PARTS + 1])
-def test_there_are_no_other_parts(number: int) -> None:
+def test_part_size_rejects_numbers_out_of_range(number: int) -> None:
     with pytest.raises(ValueError, match="10,000"):
         part_size(number, 8 * MIB)
 
 
 @given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=20))
-def test_the_etag_of_a_multipart_upload(parts: list[bytes]) -> None:
+def test_etag_of_multipart_upload(parts: list[bytes]) -> None:
     """The MD5 of the parts' MD5s, and their number."""
     etags = [hashlib.md5(part).hexdigest() for part in parts]
     joined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest()
@@ -61,7 +61,7 @@ def test_crc32c_there_and_back(value: int) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "AAAAAA==-3", "AAAA", "!!!!"])
-def test_what_is_no_crc32c_of_a_whole_object(text: str | None) -> None:
+def test_crc_of_base64_ignores_other_checksums(text: str | None) -> None:
     """Absent, a checksum of checksums, or no CRC32C at all."""
     assert crc_of_base64(text) is None
 

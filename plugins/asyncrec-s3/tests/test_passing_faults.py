@@ -56,7 +56,7 @@ async def test_one_fault_in_writing_is_got_over(open_impatient: Open, proxy: Any
     assert hit >= set(jobs) - {"large-6"}
 
 
-async def test_an_upload_sends_as_many_requests_as_are_failed_in_turn(open_impatient: Open, proxy: Any) -> None:
+async def test_upload_sends_bounded_number_of_requests(open_impatient: Open, proxy: Any) -> None:
     """One for a small object, seven at the most for a large one: the test above leaves none out."""
     async with open_impatient(read_timeout=60) as storage:
         await storage.put("first", SMALL, exclusive=True)
@@ -96,7 +96,7 @@ async def test_one_fault_in_reading_is_got_over(
     assert hit >= {f"x-{n}" for n in range(4)}
 
 
-async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
+async def test_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
     """The store says BadDigest when a body does not have the checksum that came with it: damaged in transit."""
     hit: list[int] = []
 
@@ -114,7 +114,7 @@ async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, wh
 
 
 @pytest.mark.slow
-async def test_a_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
+async def test_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
     """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
 
     def content(n: int) -> bytes:

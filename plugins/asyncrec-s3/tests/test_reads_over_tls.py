@@ -96,7 +96,7 @@ async def test_sixteen_reads_at_once_come_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["https"], indirect=True)
-async def test_a_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
+async def test_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
     async with run(verify=True) as (server, storage):
         with pytest.raises(StorageError, match=r"(?i)certificate|ssl"):
             await storage.get("1")
@@ -171,7 +171,7 @@ async def test_ranges_without_a_length_come_whole(run: Run) -> None:
         assert len(server.connections) == 1 + 3
 
 
-async def test_after_a_cancelled_read_the_next_are_right(run: Run) -> None:
+async def test_reads_stay_correct_after_cancelled_read(run: Run) -> None:
     async with run() as (_, storage):
         await storage.get("1")
         for steps in range(0, 60, 3):
@@ -190,7 +190,7 @@ async def test_after_a_cancelled_read_the_next_are_right(run: Run) -> None:
         (400, "AuthorizationHeaderMalformed"),
     ],
 )  # fmt: skip
-async def test_a_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: tuple[int, str]) -> None:
+async def test_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: tuple[int, str]) -> None:
     region = "us-east-1"
 
     def plan(asked: Asked) -> web.Response | None:
@@ -210,7 +210,7 @@ async def test_a_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: 
         assert [asked.by_sdk for asked in server.asked[before:]] == [False]
 
 
-async def test_a_refusal_of_expired_credentials_is_told(run: Run) -> None:
+async def test_expired_token_raises_and_next_read_recovers(run: Run) -> None:
     for status in (400, 403):
         async with run() as (server, storage):
             await storage.get("1")
@@ -261,7 +261,7 @@ async def test_credentials_that_are_renewed_sign_the_next_read(
         await runner.cleanup()
 
 
-async def test_a_store_that_refuses_all_but_the_sdk_is_left_to_it(run: Run) -> None:
+async def test_store_refusing_direct_reads_is_read_through_sdk(run: Run) -> None:
     async with run() as (server, storage):
         server.plan = lambda asked: None if asked.by_sdk else refusal(400, "InvalidRequest")
         await check(storage)

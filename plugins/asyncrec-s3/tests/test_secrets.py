@@ -28,7 +28,7 @@ FAULTS = ["500", "403", "reset", "slowdown", "truncate", "echo"]
 @pytest.mark.parametrize(
     ("source", "fault"), [*(("options", fault) for fault in FAULTS), ("environment", "echo"), ("profile", "echo")]
 )
-async def test_no_credential_is_ever_shown(
+async def test_logs_and_errors_never_show_credentials(
     store: Any, proxy: Any, prefix: str, small_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
     caplog: pytest.LogCaptureFixture, source: str, fault: str,
 ) -> None:  # fmt: skip

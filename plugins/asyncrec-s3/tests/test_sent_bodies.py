@@ -38,7 +38,7 @@ async def test_others_have_a_turn_after_each_block(monkeypatch: pytest.MonkeyPat
     assert turns_at_blocks == sorted(set(turns_at_blocks))
 
 
-async def test_errors_that_have_each_other_for_causes_are_scrubbed_once() -> None:
+async def test_scrub_visits_mutually_caused_errors_once() -> None:
     class Counted(Exception):
         counted = 0
 

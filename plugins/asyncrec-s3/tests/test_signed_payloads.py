@@ -12,7 +12,7 @@ from s3_opening import Open
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any) -> None:
+async def test_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any) -> None:
     async with open_storage(payload_signing=True) as storage:
         await storage.put("key", b"some bytes")
         assert await storage.get("key") == b"some bytes"
@@ -22,9 +22,7 @@ async def test_the_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any
     assert set(sent.values()) == {hashlib.sha256(b"").hexdigest()}
 
 
-async def test_the_sdk_hashes_no_body_for_it_does_so_on_the_loop(
-    open_storage: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sdk_hashes_no_request_body(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Any] = []
     payload = S3SigV4Auth.payload
 

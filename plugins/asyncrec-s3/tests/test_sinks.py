@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 CHUNK = 5 << 20
 
 
-async def test_a_sink_takes_chunks_and_one_that_is_shorter_at_the_end(open_storage: Open) -> None:
+async def test_sink_accepts_short_chunk_only_at_end(open_storage: Open) -> None:
     async with open_storage() as storage:
         with pytest.raises(ValueError, match="a chunk must have"):
             async with storage.open_sink("x") as sink:
@@ -33,7 +33,7 @@ async def test_a_sink_takes_chunks_and_one_that_is_shorter_at_the_end(open_stora
         assert [info async for info in storage.list_objects()] == []
 
 
-async def test_a_sink_of_which_a_send_was_cancelled_takes_and_publishes_nothing_more(open_storage: Open) -> None:
+async def test_sink_with_cancelled_send_cannot_be_published(open_storage: Open) -> None:
     """A chunk is missing: what came behind it would take its place."""
     async with open_storage(max_concurrency=1) as storage:
         with pytest.raises(StorageError, match="not published, because an earlier write failed or was cancelled"):

@@ -72,7 +72,7 @@ ID = {"x-amz-request-id": "1"}
         ("list_parts", "Parts", {"NextPartNumberMarker": 7}),
     ],
 )
-async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entries: str, marks: dict[str, Any]) -> None:
+async def test_list_that_goes_on_nowhere_is_error(request_name: str, entries: str, marks: dict[str, Any]) -> None:
     """It says that there is more, and gives no mark, or the one that it was asked from."""
     numbers = itertools.count()
     page = {"IsTruncated": True, **marks}
@@ -88,14 +88,14 @@ async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entrie
 
 
 @pytest.mark.parametrize("name", ["list_objects_v2", "list_multipart_uploads", "list_parts"])
-async def test_what_does_not_say_whether_more_follows_is_no_list(name: str) -> None:
+async def test_listing_without_is_truncated_is_rejected(name: str) -> None:
     bucket = bucket_of(Client(**{name: [answered(200)]}))
     with pytest.raises(TransientStorageError, match="the response is not from S3, because it has no IsTruncated"):
         await bucket.call(name, "list")
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_deletion_answered_with_words_is_looked_at(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_answered_with_words_is_looked_at(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some stores answer it so, and proxies."""
     client = Client(delete_object=[answered(200)], head_object=[not_found() if gone else THERE])
     bucket = bucket_of(client)
@@ -109,7 +109,7 @@ async def test_a_deletion_answered_with_words_is_looked_at(gone: bool, monkeypat
     assert [name for name, _ in client.asked] == ["delete_object", "head_object"] * (1 if gone else 2)
 
 
-async def test_an_upload_whose_abortion_is_answered_with_words_is_aborted_again() -> None:
+async def test_abort_repeats_after_status_200() -> None:
     gone = ClientError({"Error": {"Code": "NoSuchUpload"}, **answered(404, **ID)}, "AbortMultipartUpload")  # type: ignore[typeddict-item]
     client = Client(abort_multipart_upload=[answered(200), gone])
     await bucket_of(client).abort("key", "id")
@@ -117,7 +117,7 @@ async def test_an_upload_whose_abortion_is_answered_with_words_is_aborted_again(
 
 
 @pytest.mark.parametrize("is_aws", [True, False])
-async def test_a_404_without_the_stores_id_is_somebody_elses(is_aws: bool) -> None:
+async def test_404_without_stores_id_is_somebody_elses(is_aws: bool) -> None:
     """An answer to HEAD has no body. A store that is not AWS's has shown by an earlier answer that it gives ids."""
     client = Client(head_object=[THERE | answered(200, **ID), not_found(), not_found(**ID)])
     bucket = bucket_of(client, is_aws=is_aws)
@@ -128,7 +128,7 @@ async def test_a_404_without_the_stores_id_is_somebody_elses(is_aws: bool) -> No
         await bucket.head("key", shown="key")
 
 
-async def test_a_404_of_a_store_without_ids_is_believed() -> None:
+async def test_404_of_store_without_ids_is_believed() -> None:
     bucket = bucket_of(Client(head_object=[THERE | answered(200), not_found()]))
     await bucket.head("key", shown="key")
     with pytest.raises(ObjectNotFoundError):

@@ -32,7 +32,7 @@ def test_clients_on_trio_have_each_their_own() -> None:
     assert _context(HttpxSession()) is not _context(HttpxSession())
 
 
-def test_a_file_of_authorities_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
+def test_ca_file_is_reread_only_after_change(tmp_path: Path) -> None:
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
     before = _context(SharingSession(verify=str(path)))
@@ -46,7 +46,7 @@ def test_a_file_of_authorities_is_read_again_only_when_it_has_changed(tmp_path: 
 @pytest.mark.parametrize(
     "own", [{"verify": False}, {"proxies": {"https": "http://127.0.0.1:1"}}, {"client_cert": "mine.pem"}]
 )
-def test_a_client_with_a_proxy_a_certificate_or_no_check_has_its_own(own: dict[str, Any]) -> None:
+def test_session_with_own_tls_settings_gets_own_context(own: dict[str, Any]) -> None:
     """The SDK adds to it, or checks nothing, and the others are to know nothing of that."""
     shared = _context(SharingSession())
     assert _context(SharingSession(**own)) is not shared

@@ -17,7 +17,7 @@ from asyncrec.errors import TransientStorageError
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_error_is_that_of_the_put_and_its_note_has_that_of_the_look(open_impatient: Open, proxy: Any) -> None:
+async def test_error_of_put_carries_failed_lookup_as_note(open_impatient: Open, proxy: Any) -> None:
     async with open_impatient() as storage:
         proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "403"}.get(request.operation)
         with pytest.raises(TransientStorageError) as caught:
@@ -26,7 +26,7 @@ async def test_the_error_is_that_of_the_put_and_its_note_has_that_of_the_look(op
     assert "403" in note
 
 
-async def test_what_a_lost_answer_began_is_removed_though_a_stale_listing_still_has_our_own_upload(
+async def test_orphaned_upload_is_removed_despite_stale_listing(
     open_impatient: Open,
     proxy: Any,
     whole: Callable[..., Any],

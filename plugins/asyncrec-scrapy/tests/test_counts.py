@@ -15,7 +15,7 @@ from scrapy.signalmanager import SignalManager
 from scrapy.statscollectors import MemoryStatsCollector
 
 
-def test_a_record_is_counted_as_what_it_was_whatever_else_is_written_while_it_waits(tmp_path: Path) -> None:
+def test_stats_count_record_correctly_during_concurrent_write(tmp_path: Path) -> None:
     async def crawl() -> dict[str, int]:
         settings = Settings({"ASYNCREC_ITEMS": str(tmp_path / "items"), "ASYNCREC_ITEM_KEY": "key"})
         settings["ASYNCREC_OPTIONS"] = {"compression": ""}
@@ -44,7 +44,7 @@ class Crawler(SimpleNamespace):
 
 
 @pytest.mark.parametrize(("status", "stored"), [(200, True), (404, True), (503, False), (425, False), (403, False)])
-def test_an_answer_that_may_pass_is_not_stored(tmp_path: Path, status: int, stored: bool) -> None:
+def test_answer_that_may_pass_is_not_stored(tmp_path: Path, status: int, stored: bool) -> None:
     async def crawl() -> tuple[bool, int]:
         settings = Settings({"ASYNCREC_PAGES": str(tmp_path / "pages"), "RETRY_HTTP_CODES": [403]})
         crawler = Crawler(settings=settings, signals=SignalManager(), engine=None, spider=None)

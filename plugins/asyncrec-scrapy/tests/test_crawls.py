@@ -19,7 +19,7 @@ def urls(path: Path) -> list[str]:
         return [page["url"] for page in dataset.examples()]
 
 
-def test_each_response_is_stored_as_a_page_with_what_was_asked_and_answered(crawl: Crawl, tmp_path: Path) -> None:
+def test_crawl_stores_each_response_as_page_with_request(crawl: Crawl, tmp_path: Path) -> None:
     status, output = crawl.run()
     assert status == 0, output
     assert stat(output, "pages/stored") == stat(output, "pages/committed") == 90
@@ -35,7 +35,7 @@ def test_each_response_is_stored_as_a_page_with_what_was_asked_and_answered(craw
 
 
 @pytest.mark.slow
-def test_a_second_run_replays_what_is_there_and_asks_the_site_for_nothing(crawl: Crawl, tmp_path: Path) -> None:
+def test_second_run_replays_stored_pages_without_requests(crawl: Crawl, tmp_path: Path) -> None:
     crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url"}
     assert crawl.run()[0] == 0
     asked = dict(crawl.site.asked)
@@ -88,9 +88,7 @@ def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped_before", [False, True])
-def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
-    crawl: Crawl, tmp_path: Path, stopped_before: bool
-) -> None:
+def test_killed_queue_without_count_loses_no_page(crawl: Crawl, tmp_path: Path, stopped_before: bool) -> None:
     """Scrapy's queues count in memory, and write the count down when they are closed."""
     crawl.settings["JOBDIR"] = "job"
     if stopped_before:
@@ -107,7 +105,7 @@ def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
 
 
 @pytest.mark.slow
-def test_what_a_kill_cut_short_while_scrapy_closed_its_queues_is_no_hindrance(crawl: Crawl, tmp_path: Path) -> None:
+def test_crawl_resumes_after_truncated_queue_state(crawl: Crawl, tmp_path: Path) -> None:
     crawl.settings["JOBDIR"] = "job"
     assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0
     (tmp_path / "job/requests.queue/active.json").write_text("")
@@ -118,7 +116,7 @@ def test_what_a_kill_cut_short_while_scrapy_closed_its_queues_is_no_hindrance(cr
 
 
 @pytest.mark.parametrize("count", ["", '{"chunksize": 100000, "size'])
-def test_a_queue_of_first_requests_whose_count_was_cut_short_begins_empty(tmp_path: Path, count: str) -> None:
+def test_start_queue_with_truncated_count_begins_empty(tmp_path: Path, count: str) -> None:
     crawler = SimpleNamespace(spider=None)
     (tmp_path / "0s").mkdir()
     (tmp_path / "0s/q00000").write_bytes(b"0000")
@@ -131,7 +129,7 @@ def test_a_queue_of_first_requests_whose_count_was_cut_short_begins_empty(tmp_pa
 
 
 @pytest.mark.slow
-def test_what_was_seen_and_never_fetched_is_fetched_where_known_pages_are_skipped(crawl: Crawl, tmp_path: Path) -> None:
+def test_skip_mode_fetches_pages_seen_but_never_fetched(crawl: Crawl, tmp_path: Path) -> None:
     """Stopped, then killed: the list of what was seen is on the disk, and the queue is not."""
     crawl.settings |= {"JOBDIR": "job", "ASYNCREC_KNOWN": "skip"}
     assert crawl.run(CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)[0] == 0
@@ -145,7 +143,7 @@ def test_what_was_seen_and_never_fetched_is_fetched_where_known_pages_are_skippe
     assert len(found) == len(set(found))
 
 
-def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl: Crawl, tmp_path: Path) -> None:
+def test_failing_store_stops_crawl_with_exit_status(crawl: Crawl, tmp_path: Path) -> None:
     (tmp_path / "crawl").write_text("a file where a folder should be")
     status, output = crawl.run()
     assert status == 1
@@ -156,7 +154,7 @@ def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl
 
 
 @pytest.mark.slow
-def test_a_store_that_fails_while_it_crawls_stops_it_too(crawl: Crawl, tmp_path: Path) -> None:
+def test_store_failing_midway_stops_crawl(crawl: Crawl, tmp_path: Path) -> None:
     spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"
     spider += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     crawl.prelude = spider
@@ -167,13 +165,13 @@ def test_a_store_that_fails_while_it_crawls_stops_it_too(crawl: Crawl, tmp_path:
     assert sum(crawl.site.asked.values()) < 90
 
 
-def test_without_a_data_set_the_add_on_is_off_and_says_so(crawl: Crawl) -> None:
+def test_addon_disables_itself_without_dataset_and_logs_why(crawl: Crawl) -> None:
     status, output = crawl.run(ASYNCREC_PAGES=None)
     assert status == 0
     assert "set ASYNCREC_PAGES or ASYNCREC_ITEMS" in output
 
 
-def test_a_setting_that_is_none_is_refused(crawl: Crawl) -> None:
+def test_addon_rejects_invalid_setting(crawl: Crawl) -> None:
     status, output = crawl.run(ASYNCREC_KNOWN="some")
     assert "ASYNCREC_KNOWN" in output
     assert not sum(crawl.site.asked.values()) or status == 0

@@ -64,7 +64,7 @@ ID = uuid.UUID(int=1)
         (LOOP, {"x": '"[[...]]"'}),
     ],
 )
-def test_a_value_becomes_features_by_its_type(value: Any, features: dict[str, Any]) -> None:
+def test_value_becomes_features_by_its_type(value: Any, features: dict[str, Any]) -> None:
     made = features_of({"x": value})
     assert made == features
     asyncrec.encode_example(made)

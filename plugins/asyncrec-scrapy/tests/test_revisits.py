@@ -23,7 +23,7 @@ def kinds(path: Path) -> Counter[tuple[str, int]]:
         return Counter((page["type"], page["status"]) for page in dataset.examples())
 
 
-def test_the_second_run_stores_revisits_and_the_spider_gets_whole_pages(again: Crawl, tmp_path: Path) -> None:
+def test_second_run_stores_revisits_but_yields_whole_pages(again: Crawl, tmp_path: Path) -> None:
     status, output = again.run()
     assert status == 0, output
     assert (stat(output, "pages/stored"), stat(output, "pages/unchanged")) == (90, None)
@@ -42,7 +42,7 @@ def test_the_second_run_stores_revisits_and_the_spider_gets_whole_pages(again: C
 
 
 @pytest.mark.slow
-def test_a_third_run_refers_to_the_first(again: Crawl, tmp_path: Path) -> None:
+def test_third_run_refers_to_first(again: Crawl, tmp_path: Path) -> None:
     for _ in range(3):
         assert again.run()[0] == 0
     with blocking.open_dataset(tmp_path / "crawl/pages") as dataset:

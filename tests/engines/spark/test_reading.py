@@ -32,7 +32,7 @@ def ids(frame: Any) -> list[int]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-def test_every_record_is_read_once_by_shards_and_by_ranges_of_them(spark: Any, tmp_path: Path) -> None:
+def test_records_are_read_once_by_shards_and_ranges(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "gzip").mkdir()
     whole = load(spark, source(tmp_path / "gzip", compression="GZIP"))
     assert whole.rdd.getNumPartitions() == 8
@@ -105,7 +105,7 @@ def test_sparse_and_tensor_are_structs(spark: Any, tmp_path: Path) -> None:
     assert row["t"]["shape"] == [2, 1]
 
 
-def test_a_schema_of_the_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) -> None:
+def test_schema_of_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64"), "maybe": VarLen("int64"), "name": FixedLen((), "str")})
     with blocking.open_sharded_writer(tmp_path / "d", schema=schema) as writer:
         writer.write(schema.encode({"id": 1, "name": "x"}))
@@ -128,7 +128,7 @@ def test_records_without_a_schema_need_one(spark: Any, tmp_path: Path) -> None:
     assert read.load(str(tmp_path / "a.tfrecord")).collect() == [(3,)]
 
 
-def test_what_is_empty_or_not_there_or_unknown_is_told(spark: Any, tmp_path: Path) -> None:
+def test_reading_reports_missing_path_and_unknown_option(spark: Any, tmp_path: Path) -> None:
     write_batches(tmp_path / "d", pa.table({"id": pa.array([], pa.int64())}))
     assert load(spark, tmp_path / "d").collect() == []
     with pytest.raises(Exception, match="nothing"):
@@ -137,7 +137,7 @@ def test_what_is_empty_or_not_there_or_unknown_is_told(spark: Any, tmp_path: Pat
         load(spark, tmp_path / "d", colums="id")
 
 
-def test_a_damaged_record_is_named_by_its_file(spark: Any, tmp_path: Path) -> None:
+def test_damaged_record_is_named_by_its_file(spark: Any, tmp_path: Path) -> None:
     path = source(tmp_path)
     shard = min(tmp_path.glob("source-*.tfrecord"))
     content = bytearray(shard.read_bytes())

@@ -53,7 +53,7 @@ def check_nothing(path: Path) -> None:
     assert blocking.recover(path).shards == ()
 
 
-def test_rows_are_written_once_and_a_second_run_adds_nothing(spark: Any, tmp_path: Path) -> None:
+def test_rows_are_written_once_despite_repeated_job(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "d"
     save(rows(spark), path, job_id="job", max_shard_records="300", metadata='{"by": "spark"}', compression="GZIP")
     manifest = blocking.read_manifest(path)
@@ -69,7 +69,7 @@ def test_rows_are_written_once_and_a_second_run_adds_nothing(spark: Any, tmp_pat
 
 
 @pytest.mark.parametrize("fault", ["killed before", "killed after", "raises once"])
-def test_a_task_that_failed_is_run_again_and_leaves_nothing(spark: Any, tmp_path: Path, fault: str) -> None:
+def test_failed_task_reruns_without_leftovers(spark: Any, tmp_path: Path, fault: str) -> None:
     spoilt(rows(spark), tmp_path / "d", fault)
     assert (tmp_path / "flag").exists()
     assert ids(tmp_path / "d") == list(range(ROWS))
@@ -79,7 +79,7 @@ def test_a_task_that_failed_is_run_again_and_leaves_nothing(spark: Any, tmp_path
 @pytest.mark.parametrize(
     ("fault", "told"), [("raises", "no more"), ("commit fails", "the store is full"), ("forgets", "arrived")]
 )
-def test_what_fails_leaves_nothing_and_may_be_run_again(spark: Any, tmp_path: Path, fault: str, told: str) -> None:
+def test_failed_job_leaves_no_data_and_reruns(spark: Any, tmp_path: Path, fault: str, told: str) -> None:
     with pytest.raises(Exception, match=told):
         spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
     if fault != "raises":  # then Spark does not wait for the other tasks, and what they make comes later
@@ -93,7 +93,7 @@ def test_what_fails_leaves_nothing_and_may_be_run_again(spark: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("fault", ["answer lost", "commit killed"])
-def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(spark: Any, tmp_path: Path, fault: str) -> None:
+def test_lost_commit_answer_is_resolved_by_next_run(spark: Any, tmp_path: Path, fault: str) -> None:
     with pytest.raises(Exception, match=r"no answer|EOF|exited|crashed|reset"):
         spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
     save(rows(spark), tmp_path / "d", job_id="job")
@@ -118,7 +118,7 @@ rows.write.format("asyncrec").mode("append").option("job_id", "job").save(str(fo
 """
 
 
-def test_of_two_runs_of_one_id_at_once_one_commits_and_the_other_is_told(spark: Any, tmp_path: Path) -> None:
+def test_concurrent_runs_of_one_job_commit_once(spark: Any, tmp_path: Path) -> None:
     first = subprocess.Popen([sys.executable, "-c", FIRST, str(tmp_path)], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / ".d.job_run1.partial").exists():
         assert first.poll() is None
@@ -132,7 +132,7 @@ def test_of_two_runs_of_one_id_at_once_one_commits_and_the_other_is_told(spark: 
     check_clean(tmp_path / "d")
 
 
-def test_what_a_killed_driver_left_is_given_up_by_recover_when_it_is_told_to(tmp_path: Path) -> None:
+def test_recover_abandons_job_of_killed_driver_on_request(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     [left] = blocking.recover(tmp_path / "d").unfinished
@@ -143,7 +143,7 @@ def test_what_a_killed_driver_left_is_given_up_by_recover_when_it_is_told_to(tmp
         blocking.read_manifest(tmp_path / "d")
 
 
-def test_an_empty_frame_is_an_empty_data_set(spark: Any, tmp_path: Path) -> None:
+def test_empty_frame_is_empty_data_set(spark: Any, tmp_path: Path) -> None:
     save(rows(spark).where("id < 0"), tmp_path / "d")
     assert blocking.read_manifest(tmp_path / "d").records == 0
     assert spark.read.format("asyncrec").load(str(tmp_path / "d")).collect() == []
@@ -174,7 +174,7 @@ def test_types_go_there_and_back(spark: Any, tmp_path: Path) -> None:
         save(spark.sql("select map('a', 1) as m"), tmp_path / "e")
 
 
-def test_a_null_needs_a_schema_that_has_room_for_it(spark: Any, tmp_path: Path) -> None:
+def test_null_requires_schema_with_varlen(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("select 1L as a union all select null as a")
     with pytest.raises(Exception, match="'a': row 0 is null, which only a VarLen"):
         save(frame, tmp_path / "d")
@@ -213,7 +213,7 @@ rows.write.format("asyncrec").mode("append").option("job_id", "job").save(str(fo
 """
 
 
-def test_a_driver_that_is_killed_is_run_again_with_its_id(spark: Any, tmp_path: Path) -> None:
+def test_killed_driver_reruns_with_same_job_id(spark: Any, tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(tmp_path.glob("d-*.tfrecord"))

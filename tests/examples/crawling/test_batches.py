@@ -13,7 +13,7 @@ SCHEMA = asyncrec.Schema({"url": asyncrec.FixedLen((), "str"), "package": asyncr
 
 
 @pytest.mark.parametrize(("packages", "pages"), [(7, BATCHES * PACKAGES * PAGES), (1, BATCHES * PAGES)])
-async def test_each_batch_shows_packages_and_their_pages(
+async def test_batch_output_shows_packages_and_pages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], packages: int, pages: int
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=SCHEMA) as writer:

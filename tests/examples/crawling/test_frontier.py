@@ -11,13 +11,13 @@ def frontier(limit: int = 100) -> Frontier:
     return Frontier(limit=limit, wanted=lambda url: "no" not in url)
 
 
-async def test_urls_come_in_the_order_found_each_once_and_only_the_wanted() -> None:
+async def test_frontier_yields_wanted_urls_once_in_order() -> None:
     urls = frontier()
     urls.add(["a", "b", "a", "no", "c", "b"])
     assert [await urls.take() for _ in range(3)] == ["a", "b", "c"]
 
 
-async def test_it_is_over_when_nothing_waits_and_nobody_is_at_work() -> None:
+async def test_frontier_ends_without_waiting_or_active_urls() -> None:
     urls = frontier()
     urls.add(["a"])
     assert await urls.take() == "a"
@@ -25,7 +25,7 @@ async def test_it_is_over_when_nothing_waits_and_nobody_is_at_work() -> None:
     assert await urls.take() is None
 
 
-async def test_a_task_waits_for_the_links_of_those_at_work() -> None:
+async def test_task_waits_for_links_of_running_tasks() -> None:
     urls = frontier()
     urls.add(["a"])
     assert await urls.take() == "a"
@@ -42,7 +42,7 @@ async def test_a_task_waits_for_the_links_of_those_at_work() -> None:
     assert taken == ["b"]
 
 
-async def test_the_limit_counts_pages_had_not_those_missed() -> None:
+async def test_limit_counts_pages_had_not_those_missed() -> None:
     urls = frontier(limit=2)
     urls.add("abcdef")
     taken = []
@@ -52,7 +52,7 @@ async def test_the_limit_counts_pages_had_not_those_missed() -> None:
     assert taken == ["a", "b", "c", "d"]
 
 
-async def test_no_more_are_at_work_than_pages_are_left() -> None:
+async def test_running_tasks_never_exceed_remaining_pages() -> None:
     urls = frontier(limit=2)
     urls.add("abcdef")
     assert [await urls.take(), await urls.take()] == ["a", "b"]

@@ -43,11 +43,11 @@ def test_links_are_absolute_and_without_fragment(href: str, link: str) -> None:
 
 
 @pytest.mark.parametrize("href", ["mailto:a@b.c", "javascript:void(0)", "http://[", "ftp://h/x", ""])
-def test_what_is_no_web_address_is_no_link(href: str) -> None:
+def test_links_exclude_addresses_other_than_web(href: str) -> None:
     assert links_in(page(f'<a href="{href}">text</a>')) == []
 
 
-def test_only_html_has_links() -> None:
+def test_links_come_only_from_html() -> None:
     assert links_in(page('<a href="c">', content_type="text/plain")) == []
 
 
@@ -55,14 +55,14 @@ def test_links_before_broken_markup_count_and_each_once() -> None:
     assert links_in(page('<a href="c"><a href="c"><![nonsense[<a href="d">')) == ["http://h/a/c"]
 
 
-def test_a_redirect_leads_to_its_location() -> None:
+def test_redirect_leads_to_its_location() -> None:
     moved = pages.page("http://h/a", status=301, headers={"location": "/a/"})
     assert is_redirect(moved)
     assert links_in(moved) == ["http://h/a/"]
 
 
 @pytest.mark.parametrize(("status", "headers"), [(200, {"Location": "/a/"}), (304, {}), (201, {"Location": "/a/"})])
-def test_what_leads_nowhere_is_no_redirect(status: int, headers: dict[str, str]) -> None:
+def test_response_without_new_location_is_no_redirect(status: int, headers: dict[str, str]) -> None:
     assert not is_redirect(pages.page("http://h/a", status=status, headers=headers))
 
 
@@ -86,7 +86,7 @@ class TestPace:
                 tasks.start_soon(ask)
         assert [turn - began for turn in turns] == pytest.approx([0, 2, 4, 6])
 
-    async def test_a_site_that_asks_for_a_pause_is_given_it(self) -> None:
+    async def test_pace_honours_pause_requested_by_site(self) -> None:
         pace = Pace(1.0)
         began = anyio.current_time()
         await pace.turn()
@@ -105,7 +105,7 @@ class TestSite:
     def _no_proxy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    async def test_what_robots_txt_forbids_and_other_hosts_are_not_allowed(self) -> None:
+    async def test_site_disallows_robots_exclusions_and_other_hosts(self) -> None:
         rules = b"User-agent: *\nDisallow: /private/\n"
         with SiteServer({"/robots.txt": (200, {}, rules)}) as server:
             async with open_site(server.url, delay=0, never=frozenset({"attic"})) as site:
@@ -115,19 +115,19 @@ class TestSite:
                 assert not site.allows("http://127.0.0.1:1/public/a.html")
                 assert not site.allows("http://elsewhere.example/")
 
-    async def test_a_site_without_robots_txt_allows_all(self) -> None:
+    async def test_site_without_robots_txt_allows_all(self) -> None:
         with SiteServer({}) as server:
             async with open_site(server.url, delay=0) as site:
                 assert site.allows(f"{server.url}private/a.html")
 
-    async def test_a_site_that_cannot_say_what_it_allows_is_not_crawled(self) -> None:
+    async def test_site_with_failing_robots_txt_is_not_crawled(self) -> None:
         """RFC 9309, section 2.3.1.4."""
         with SiteServer({"/robots.txt": (503, {}, b"")}) as server:
             with pytest.raises(SiteUnreachable, match=r"robots\.txt answers with status 503"):
                 async with open_site(server.url, delay=0):
                     pytest.fail("opened")
 
-    async def test_a_page_is_what_was_served_and_the_crawler_says_who_it_is(self) -> None:
+    async def test_crawler_fetches_page_unchanged_and_sends_user_agent(self) -> None:
         body = b"\xff\x00<a href=x>"
         with SiteServer({"/b": (200, {"Content-Type": "application/x-test"}, body)}) as server:
             async with open_site(server.url.rstrip("/"), delay=0) as site:
@@ -136,7 +136,7 @@ class TestSite:
         assert (page["status"], page["content_type"], page["content"]) == (200, "application/x-test", body)
         assert server.asked == [("/robots.txt", USER_AGENT), ("/b", USER_AGENT)]
 
-    async def test_a_redirect_is_reported_not_followed(self) -> None:
+    async def test_redirect_is_reported_not_followed(self) -> None:
         with SiteServer({"/old": (301, {"Location": "/new"}, b"")}) as server:
             async with open_site(server.url, delay=0) as site:
                 page = await site.fetch(f"{server.url}old")
@@ -151,13 +151,13 @@ class TestSite:
             ((200, {"Content-Length": "9"}, b"short"), "ClientPayloadError"),
         ],
     )
-    async def test_a_page_that_is_not_had_says_why(self, answer: Answer, reason: str) -> None:
+    async def test_page_that_is_not_had_says_why(self, answer: Answer, reason: str) -> None:
         with SiteServer({"/a": answer}) as server:
             async with open_site(server.url, delay=0) as site:
                 with pytest.raises(NotFetched, match=reason):
                     await site.fetch(f"{server.url}a")
 
-    async def test_nobody_there_is_one_clear_error(self) -> None:
+    async def test_unreachable_site_raises_one_clear_error(self) -> None:
         with SiteServer({}) as server:
             url = server.url
         with pytest.raises(SiteUnreachable, match="cannot be reached"):

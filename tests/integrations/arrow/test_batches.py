@@ -59,7 +59,7 @@ def test_every_entry_becomes_its_column() -> None:
     batch.validate(full=True)
 
 
-def test_records_come_back_from_a_batch_as_they_were_read() -> None:
+def test_records_round_trip_through_batch() -> None:
     batch = to_batch([of_every_entry(number) for number in range(30)], EVERY_ENTRY)
     assert to_batch(to_records(batch), EVERY_ENTRY).equals(batch)
 
@@ -78,13 +78,13 @@ def test_sequences_come_back() -> None:
     assert to_batch(to_records(batch), schema).equals(batch)
 
 
-def test_an_empty_batch_has_all_columns() -> None:
+def test_empty_batch_has_all_columns() -> None:
     batch = to_batch([], EVERY_ENTRY)
     assert (batch.num_rows, batch.schema.names) == (0, list(EVERY_ENTRY.features))
     assert to_records(batch) == []
 
 
-def test_only_the_columns_asked_for_are_looked_at() -> None:
+def test_columns_not_requested_are_not_decoded() -> None:
     records = [encode_example({"a": n, "b": "not what the schema says"}) for n in range(30)]
     schema = Schema({"b": FixedLen((), "int64"), "a": FixedLen((), "int64")})
     assert to_batch(records, schema, columns=["a"]).to_pydict() == {"a": list(range(30))}
@@ -103,7 +103,7 @@ def test_only_the_columns_asked_for_are_looked_at() -> None:
     ],
     ids=str,
 )
-def test_a_record_that_does_not_fit_is_named_as_decode_batch_names_it(bad: dict[str, object], schema: Schema) -> None:
+def test_misfit_record_error_matches_decode_batch(bad: dict[str, object], schema: Schema) -> None:
     good = {"float32": 1.0, "int64": 1, "uint8": 1, "bytes": b"x", "str": "x"}[schema.features["a"].dtype]  # type: ignore[attr-defined]
     records = [encode_example({"a": good})] * 40 + [encode_example(bad)]
     with pytest.raises(SchemaError) as expected:
@@ -114,7 +114,7 @@ def test_a_record_that_does_not_fit_is_named_as_decode_batch_names_it(bad: dict[
     assert "record 40 of the batch" in str(raised.value)
 
 
-def test_an_arrow_schema_may_be_asked_for() -> None:
+def test_arrow_schema_may_be_asked_for() -> None:
     """A column of one value that may be null is one where the record has it."""
     wanted = pa.schema(
         [pa.field("n", pa.int32()), pa.field("s", pa.large_string()), pa.field("t", pa.timestamp("ms"), nullable=False)]
@@ -130,7 +130,7 @@ def test_an_arrow_schema_may_be_asked_for() -> None:
         to_batch([encode_example({"n": [1, 2], "t": 0})], wanted)
 
 
-def test_times_dictionaries_and_tensors_are_written_as_what_they_hold() -> None:
+def test_times_dictionaries_and_tensors_are_written_by_content() -> None:
     table = pa.table(
         {
             "when": pa.array([0, 10**9], pa.timestamp("ns", "UTC")),
@@ -180,7 +180,7 @@ def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
         (pa.array([1e300]), FixedLen((), "float64"), "float32"),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str) -> None:
+def test_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str) -> None:
     with pytest.raises(SchemaError, match=fault) as raised:
         to_records(pa.table({"x": column}), Schema({"x": entry}))
     assert "'x'" in str(raised.value)
@@ -198,7 +198,7 @@ def test_a_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str
     ],
     ids=["list", "steps of lists", "steps", "fixed-size list", "struct"],
 )  # fmt: skip
-def test_a_null_within_a_row_is_told_by_the_row_it_is_in(column: Any, entry: Any) -> None:
+def test_null_inside_list_is_reported_by_row(column: Any, entry: Any) -> None:
     schema = Schema({"x": entry})
     batch = pa.record_batch({"x": column})
     for part, row in ((batch, 2), (batch.slice(1), 1), (pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]), 2)):
@@ -206,13 +206,13 @@ def test_a_null_within_a_row_is_told_by_the_row_it_is_in(column: Any, entry: Any
             to_records(part, schema)
 
 
-def test_a_column_that_is_missing_is_named() -> None:
+def test_column_that_is_missing_is_named() -> None:
     with pytest.raises(SchemaError, match="no column 'b'"):
         to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": FixedLen((), "int64")}))
     assert len(to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": VarLen("int64")}))) == 1
 
 
-def test_doubles_are_rounded_unless_one_asks_or_keeps_their_bytes() -> None:
+def test_doubles_are_narrowed_unless_disabled_or_raw() -> None:
     table = pa.table({"x": [0.1]})
     (record,) = to_records(table)
     assert schema_of(table.schema).decode(record)["x"] == np.float32(0.1)
@@ -255,21 +255,21 @@ def test_any_table_comes_back(made: tuple[Any, Schema]) -> None:
     assert to_batch(to_records(table, schema), schema).to_pylist() == table.to_pylist()
 
 
-def test_what_is_no_batch_and_no_schema_is_refused() -> None:
+def test_wrong_batch_and_schema_types_are_refused() -> None:
     with pytest.raises(TypeError, match="RecordBatch or Table"):
         to_records([{"a": 1}])
     with pytest.raises(SchemaError, match="not a dict"):
         to_batch([], {"a": 1})
 
 
-def test_a_sparse_without_values_is_empty() -> None:
+def test_sparse_without_values_is_empty() -> None:
     schema = Schema({"s": Sparse("float32", (3,), ("i",), "v")})
     batch = to_batch([encode_example({}), encode_example({"i": 1, "v": 2.0})], schema)
     assert batch.to_pylist() == [{"s": {"indices": [], "values": []}}, {"s": {"indices": [[1]], "values": [2.0]}}]
     assert to_batch(to_records(batch), schema).equals(batch)
 
 
-def test_a_tensor_of_text_comes_back() -> None:
+def test_tensor_of_text_comes_back() -> None:
     schema = Schema({"t": Tensor("str")})
     records = [encode_example({"t": ["a", "b"], "t_shape": [2, 1]}), encode_example({"t": ["c"]})]
     batch = to_batch(records, schema)
@@ -278,7 +278,7 @@ def test_a_tensor_of_text_comes_back() -> None:
 
 
 @pytest.mark.parametrize("dense", [VarLen("bytes"), FixedLen((2,), "bytes")])
-def test_a_feature_of_bytes_may_be_read_by_two_entries(dense: VarLen | FixedLen) -> None:
+def test_bytes_feature_serves_two_entries(dense: VarLen | FixedLen) -> None:
     schema = Schema({"val": dense, "sparse": Sparse("bytes", (5,), ("at",), "val")})
     records = [encode_example({"val": [b"x", b"yy"], "at": [1, 3]}), encode_example({"val": [b"", b"z"], "at": [0, 4]})]
     batch = to_batch(records, schema)

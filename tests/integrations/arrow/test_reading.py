@@ -44,7 +44,7 @@ async def sizes(path: Path | str, **options: Any) -> list[int]:
         return [batch.num_rows async for batch in reader]
 
 
-async def test_a_data_set_is_read_in_its_order_by_the_schema_of_its_manifest(tmp_path: Path) -> None:
+async def test_data_set_is_read_in_order_by_manifest_schema(tmp_path: Path) -> None:
     await write(tmp_path / "d")
     async with open_batches(tmp_path / "d") as reader:
         assert reader.schema.names == ["n", "text"]
@@ -68,7 +68,7 @@ async def test_batches_have_at_most_the_bytes_asked_for(tmp_path: Path) -> None:
     assert await sizes(tmp_path / "d", batch_bytes=10 * size, batch_rows=4) == [4] * 250
 
 
-async def test_a_file_is_read_by_a_schema_that_is_given(tmp_path: Path) -> None:
+async def test_file_is_read_by_given_schema(tmp_path: Path) -> None:
     async with open_writer(tmp_path / "f.tfrecord") as writer:
         await writer.write_many(map(record, range(10)))
     assert await numbers(tmp_path / "f.tfrecord", schema=SCHEMA) == list(range(10))
@@ -86,7 +86,7 @@ async def test_workers_share_the_records_evenly(tmp_path: Path, compression: str
     assert {len(share) for share in shares} == {142, 143}
 
 
-async def test_workers_share_files_that_nobody_counted_whole(tmp_path: Path) -> None:
+async def test_workers_share_uncounted_files_whole(tmp_path: Path) -> None:
     for name in "abc":
         async with open_writer(tmp_path / f"{name}.tfrecord") as writer:
             await writer.write(record(ord(name)))
@@ -94,13 +94,13 @@ async def test_workers_share_files_that_nobody_counted_whole(tmp_path: Path) -> 
     assert shares == [[97, 99], [98]]
 
 
-async def test_a_part_of_a_split_is_read(tmp_path: Path) -> None:
+async def test_part_of_split_is_read(tmp_path: Path) -> None:
     await write(tmp_path / "train")
     assert await numbers(tmp_path, split="train[295:305]") == list(range(295, 305))
     assert await numbers(tmp_path, split="train[50%:]", worker=(1, 2)) == list(range(750, 1000))
 
 
-async def test_a_store_that_is_open_is_read(tmp_path: Path) -> None:
+async def test_store_that_is_open_is_read(tmp_path: Path) -> None:
     async with open_storage(f"memory://{tmp_path.name}") as store:
         await write("a/d", storage=store)
         assert await numbers("a/d", storage=store, worker=(1, 2)) == list(range(500, 1000))
@@ -113,7 +113,7 @@ async def test_columns_are_those_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"batch_rows": 0}, {"batch_bytes": 0}, {"worker": (2, 2)}, {"columns": ["x"]}])
-async def test_what_makes_no_sense_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_senseless_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     await write(tmp_path / "d", count=1)
     with pytest.raises(ValueError, match=r"batch_|worker|column"):
         await numbers(tmp_path / "d", **options)
@@ -133,7 +133,7 @@ async def test_every_record_before_damage_is_given(tmp_path: Path) -> None:
     assert found == list(range(99))
 
 
-async def test_a_shard_that_is_shorter_than_its_manifest_says_is_an_error(tmp_path: Path) -> None:
+async def test_shard_shorter_than_manifest_is_an_error(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=200, num_shards=1, max_shard_records=None)
     (shard,) = tmp_path.glob("d-*.tfrecord")
     frame = len(record(150)) + 16
@@ -144,7 +144,7 @@ async def test_a_shard_that_is_shorter_than_its_manifest_says_is_an_error(tmp_pa
         await numbers(tmp_path / "d")
 
 
-async def test_a_cancelled_read_loses_no_batch(tmp_path: Path) -> None:
+async def test_cancelled_read_loses_no_batch(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=20)
     found: list[int] = []
     async with open_batches(tmp_path / "d", batch_rows=3) as reader:
@@ -160,7 +160,7 @@ async def test_a_cancelled_read_loses_no_batch(tmp_path: Path) -> None:
     assert found == list(range(20))
 
 
-async def test_it_is_closed_wherever_it_is_cancelled(tmp_path: Path) -> None:
+async def test_cancelled_reader_is_always_closed(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=20)
 
     async def use() -> None:
@@ -190,7 +190,7 @@ async def test_parts_cover_all_records_once_whatever_their_size(tmp_path: Path) 
     await anyio.to_thread.run_sync(check, "e")
 
 
-async def test_indexes_are_read_side_by_side_where_shards_are_cut() -> None:
+async def test_indexes_are_read_concurrently_for_cut_shards() -> None:
     class Watched(MemoryStorage):
         reading = most = 0
 
@@ -212,7 +212,7 @@ async def test_indexes_are_read_side_by_side_where_shards_are_cut() -> None:
         assert [n async for batch in reader for n in batch.column("n").to_pylist()] == list(range(1000))
 
 
-async def test_the_shards_of_a_split_are_cut_into_parts_too(tmp_path: Path) -> None:
+async def test_shards_of_split_are_cut_into_parts(tmp_path: Path) -> None:
     await write(tmp_path / "train", num_shards=2, max_shard_records=None)
 
     def check(split: str, expected: range) -> None:
@@ -227,7 +227,7 @@ async def test_the_shards_of_a_split_are_cut_into_parts_too(tmp_path: Path) -> N
     await anyio.to_thread.run_sync(check, "train[100:900]", range(100, 900))
 
 
-async def test_a_reader_of_batches_needs_no_loop_and_is_closed_when_dropped(tmp_path: Path) -> None:
+async def test_blocking_reader_needs_no_loop_and_closes_once_dropped(tmp_path: Path) -> None:
     await write(tmp_path / "d")
 
     def use() -> None:
@@ -242,7 +242,7 @@ async def test_a_reader_of_batches_needs_no_loop_and_is_closed_when_dropped(tmp_
     await anyio.to_thread.run_sync(use)
 
 
-async def test_a_table_of_a_file_without_a_schema_is_inferred_of_all_its_records(tmp_path: Path) -> None:
+async def test_table_schema_is_inferred_from_all_records(tmp_path: Path) -> None:
     async with open_writer(tmp_path / "f.tfrecord") as writer:
         await writer.write_many([encode_example({"a": 1}), encode_example({"a": [1, 2], "b": "x"})])
 

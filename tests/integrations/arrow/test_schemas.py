@@ -28,7 +28,7 @@ EVERY_ENTRY = Schema(
 )
 
 
-def test_each_entry_has_its_column() -> None:
+def test_every_entry_maps_to_its_column() -> None:
     arrow = arrow_schema(EVERY_ENTRY)
     assert {field.name: str(field.type) for field in arrow} == {
         "id": "int64",
@@ -45,7 +45,7 @@ def test_each_entry_has_its_column() -> None:
     assert [field.name for field in arrow if field.nullable] == ["tags"]
 
 
-def test_a_sequence_is_a_list_of_its_steps() -> None:
+def test_sequence_is_list_of_its_steps() -> None:
     schema = Schema({"frames": Sequence(FixedLen((2,), "int64")), "words": Sequence(VarLen("bytes"))})
     assert [str(kind) for kind in arrow_schema(schema).types] == [
         "list<item: fixed_size_list<item: int64>[2]>",
@@ -53,12 +53,12 @@ def test_a_sequence_is_a_list_of_its_steps() -> None:
     ]
 
 
-def test_the_schema_comes_back_from_the_metadata() -> None:
+def test_schema_comes_back_from_metadata() -> None:
     assert schema_of(arrow_schema(EVERY_ENTRY)) == EVERY_ENTRY
     assert schema_of(pickle.loads(pickle.dumps(arrow_schema(EVERY_ENTRY)))) == EVERY_ENTRY
 
 
-def test_it_comes_back_of_the_columns_that_are_left() -> None:
+def test_schema_is_recovered_from_remaining_columns() -> None:
     arrow = arrow_schema(EVERY_ENTRY)
     some = pa.schema([arrow.field("tags"), arrow.field("flag")], metadata=arrow.metadata)
     found = schema_of(some)
@@ -99,7 +99,7 @@ def test_large_asks_for_offsets_of_64_bits() -> None:
     ],
     ids=str,
 )
-def test_each_type_has_its_entry(kind: Any, entry: Any) -> None:
+def test_every_arrow_type_maps_to_its_entry(kind: Any, entry: Any) -> None:
     assert schema_of(pa.schema({"x": kind})).features == {"x": entry}
 
 
@@ -114,12 +114,12 @@ def test_each_type_has_its_entry(kind: Any, entry: Any) -> None:
     ],
     ids=str,
 )
-def test_a_type_that_no_feature_holds_is_refused_by_its_column(kind: Any) -> None:
+def test_unsupported_type_is_refused_by_column(kind: Any) -> None:
     with pytest.raises(SchemaError, match="column 'x' is"):
         schema_of(pa.schema({"x": kind}))
 
 
-def test_a_column_of_one_value_with_nulls_is_a_var_len() -> None:
+def test_scalar_column_with_nulls_becomes_var_len() -> None:
     arrow = pa.schema({"a": pa.int64(), "b": pa.string()})
     assert schema_of(arrow, nulls=["b"]).features == {"a": FixedLen((), "int64"), "b": VarLen("str")}
 

@@ -29,7 +29,7 @@ TABLE = pa.table(
 )
 
 
-async def test_a_table_comes_back_with_its_types(tmp_path: Path) -> None:
+async def test_table_comes_back_with_its_types(tmp_path: Path) -> None:
     def use() -> None:
         assert write_batches(tmp_path / "d", TABLE) == 2
         assert read_batches(tmp_path / "d").read_all().replace_schema_metadata().equals(TABLE)
@@ -41,7 +41,7 @@ async def test_a_table_comes_back_with_its_types(tmp_path: Path) -> None:
     assert Schema.from_json(manifest.schema or {}).features["maybe"] == VarLen("int16")
 
 
-async def test_a_writer_takes_batches_and_tables_and_keys(tmp_path: Path) -> None:
+async def test_writer_takes_batches_and_tables_and_keys(tmp_path: Path) -> None:
     table = pa.table({"url": ["a", "b", "c"], "n": [1, 2, 3]})
     async with open_batch_writer(tmp_path / "d", table.schema, key="url") as writer:
         assert await writer.write(table.slice(0, 2)) == 2
@@ -51,7 +51,7 @@ async def test_a_writer_takes_batches_and_tables_and_keys(tmp_path: Path) -> Non
         assert writer.schema.decode(await dataset.get_by_key("b")) == {"url": "b", "n": 2}
 
 
-async def test_a_null_where_none_may_be_is_told_with_what_to_do(tmp_path: Path) -> None:
+async def test_forbidden_null_is_reported_with_remedy(tmp_path: Path) -> None:
     arrow = pa.schema({"n": pa.int64()})
     with pytest.raises(
         SchemaError, match="column 'n': row 1 is null, which only a VarLen or a FixedLen with a default may be;"
@@ -73,7 +73,7 @@ async def test_a_null_where_none_may_be_is_told_with_what_to_do(tmp_path: Path) 
     ],
     ids=["a column", "a value", "a key"],
 )
-async def test_a_row_is_told_as_counted_in_what_was_given(tmp_path: Path, last: dict[str, Any], fault: str) -> None:
+async def test_row_number_counts_from_start_of_input(tmp_path: Path, last: dict[str, Any], fault: str) -> None:
     """Which is written in pieces, and comes in chunks."""
     arrow = pa.schema({"url": pa.string(), "n": pa.uint64(), "body": pa.binary()})
     rows = [{"url": "x", "n": 1, "body": bytes(1000)}] * 2005
@@ -85,7 +85,7 @@ async def test_a_row_is_told_as_counted_in_what_was_given(tmp_path: Path, last: 
             await writer.write(chunks)
 
 
-async def test_a_large_batch_is_written_piece_by_piece(tmp_path: Path) -> None:
+async def test_large_batch_is_written_piece_by_piece(tmp_path: Path) -> None:
     body = [bytes([n % 256]) * 10_000 for n in range(500)]
     async with open_batch_writer(tmp_path / "d", pa.schema({"body": pa.binary()}), memory_limit=4 << 20) as writer:
         assert await writer.write(pa.table({"body": body})) == 500
@@ -107,7 +107,7 @@ async def test_any_iterable_of_batches_is_written(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(use)
 
 
-async def test_a_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
+async def test_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such column"):
         async with open_batch_writer(tmp_path / "d", pa.schema({"n": pa.int64()}), key="x"):
             pass
@@ -129,7 +129,7 @@ async def test_a_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
     ],
     ids=["text", "bytes", "number", "another type", "too long"],
 )
-async def test_what_a_manifest_says_wrongly_of_types_counts_for_nothing(tmp_path: Path, told: Any) -> None:
+async def test_wrong_arrow_schema_in_manifest_is_ignored(tmp_path: Path, told: Any) -> None:
     schema = Schema({"n": FixedLen((), "int64")})
     async with open_sharded_writer(tmp_path / "d", schema=schema, metadata={"ARROW:schema": told}) as writer:
         await writer.write_many([b"\n\x0c\n\n\n\x01n\x12\x05\x1a\x03\n\x01\x05"])
@@ -138,7 +138,7 @@ async def test_what_a_manifest_says_wrongly_of_types_counts_for_nothing(tmp_path
         assert [batch.to_pydict() async for batch in reader] == [{"n": [5]}]
 
 
-async def test_batches_of_one_schema_are_equal_to_those_made_at_once(tmp_path: Path) -> None:
+async def test_batches_written_then_read_equal_direct_conversion(tmp_path: Path) -> None:
     schema = Schema({"n": FixedLen((), "int64"), "words": VarLen("str")})
     table = pa.table({"n": range(100), "words": [["a"] * (n % 3) for n in range(100)]})
     async with open_batch_writer(tmp_path / "d", schema) as writer:

@@ -13,13 +13,13 @@ from asyncrec.errors import StorageError
 from asyncrec.storage.http import trusting
 
 
-def test_the_machines_own_are_trusted_where_none_are_named() -> None:
+def test_default_context_trusts_system_authorities() -> None:
     context = trusting(None, named_by="ca_file", what="opening x")
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize("content", [None, "no certificate", ""])
-def test_a_file_that_is_missing_or_none_is_told_with_who_named_it(tmp_path: Path, content: str | None) -> None:
+def test_bad_certificate_file_error_names_operation(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "authorities.pem"
     if content is not None:
         path.write_text(content)
@@ -27,11 +27,11 @@ def test_a_file_that_is_missing_or_none_is_told_with_who_named_it(tmp_path: Path
         trusting(str(path), named_by="CA_VARIABLE", what="opening x")
 
 
-def test_a_context_is_a_clients_own_unless_it_is_to_be_shared() -> None:
+def test_context_is_private_unless_shared() -> None:
     assert trusting(None, named_by="ca_file", what="opening x") is not trusting(None, named_by="ca_file", what="x")
 
 
-def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
+def test_certificate_file_is_reread_only_after_change(tmp_path: Path) -> None:
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
     contexts = [trusting(str(path), named_by="ca_file", what="opening x", shared=True) for _ in range(2)]
@@ -43,7 +43,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
     assert len(contexts[0].get_ca_certs()) > 1
 
 
-def test_what_is_named_is_not_taken_for_the_machines_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_contexts_of_different_origins_are_distinct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what a file or a variable names is taken for what another does."""
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)

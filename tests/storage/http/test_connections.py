@@ -18,14 +18,14 @@ class ClientError(OSError):
     host, port = "store.example", 443
 
 
-def test_a_refused_connection_names_its_address() -> None:
+def test_refused_connection_names_its_address() -> None:
     fault = connection_fault(ClientError(111, "secret"), "az://crawl/x: writing")
     assert str(fault) == "az://crawl/x: writing: ClientError (store.example:443, errno 111)"
     assert isinstance(fault, TransientStorageError)
     assert not fault.lasting
 
 
-def test_a_proxy_that_asks_for_a_password_is_no_passing_fault() -> None:
+def test_proxy_authentication_error_is_not_transient() -> None:
     class ProxyError(OSError):
         status = 407
 
@@ -37,7 +37,7 @@ def test_a_proxy_that_asks_for_a_password_is_no_passing_fault() -> None:
 
 
 @pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
-def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
+def test_unknown_host_is_lasting_fault_unlike_silent_resolver(number: int, lasting: bool) -> None:
     """A name server that does not answer may do so later."""
     error = ClientError()
     error.__cause__ = socket.gaierror(number, "secret")
@@ -48,14 +48,14 @@ def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
     assert "secret" not in str(fault)
 
 
-def test_a_ring_of_causes_ends() -> None:
+def test_ring_of_causes_ends() -> None:
     first, second = OSError(), OSError()
     first.__cause__, second.__cause__ = second, first
     assert isinstance(connection_fault(first, "what"), TransientStorageError)
 
 
 @pytest.mark.anyio
-async def test_what_lasts_is_tried_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lasting_fault_is_retried_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = 0
 
     async def fail() -> None:

@@ -22,21 +22,21 @@ def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "soon", "-1", "1e9", "٣", "9" * 400, "Mon, 32 Foo 2026", YEAR])
-def test_what_says_nothing_about_when_to_come_back_is_nothing(value: str | None) -> None:
+def test_invalid_retry_after_header_is_ignored(value: str | None) -> None:
     assert parse_retry_after(value) is None
 
 
-def test_a_date_without_a_time_zone_is_in_utc() -> None:
+def test_date_without_time_zone_is_in_utc() -> None:
     assert parse_http_date("Sat, 21 Nov 2026 06:38:50") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
     assert parse_http_date("Sat, 21 Nov 2026 07:38:50 +0100") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("value", [None, "", "soon", "Mon, 32 Foo 2026", YEAR, f"Thu, 01 Jan 1970 00:00:00 +{10**17}"])
-def test_what_is_not_a_date_is_nothing(value: str | None) -> None:
+def test_invalid_http_date_is_ignored(value: str | None) -> None:
     assert parse_http_date(value) is None
 
 
-def test_a_content_range_says_which_bytes_of_how_many() -> None:
+def test_content_range_says_which_bytes_of_how_many() -> None:
     assert parse_content_range("bytes 0-0/1") == (0, 1, 1)
     assert parse_content_range(" bytes 7-9/* ") == (7, 10, None)
 
@@ -45,6 +45,6 @@ BAD = (None, "", "bytes */5", "bytes 5-/6", "5-6/7", "bytes 1-2/-3", "bytes 1-2/
 
 
 @pytest.mark.parametrize("header", BAD)
-def test_an_answer_that_does_not_say_its_range_is_refused(header: str | None) -> None:
+def test_invalid_content_range_header_is_refused(header: str | None) -> None:
     with pytest.raises(ValueError, match="the response has no valid Content-Range header"):
         parse_content_range(header)

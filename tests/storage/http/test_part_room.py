@@ -21,7 +21,7 @@ def address(view: memoryview) -> int:
     return id(view.obj)
 
 
-def test_a_buffer_that_came_back_is_used_again_while_others_are_out() -> None:
+def test_returned_buffer_is_reused_while_others_are_out() -> None:
     buffers = PartBuffers(MIB)
     first, second = buffers.take(MIB), buffers.take(10)
     assert (len(first), len(second)) == (MIB, 10)
@@ -29,21 +29,21 @@ def test_a_buffer_that_came_back_is_used_again_while_others_are_out() -> None:
     assert address(buffers.take(MIB)) == address(second)
 
 
-def test_one_that_a_connection_may_still_send_from_is_not() -> None:
+def test_possibly_still_sending_buffer_is_not_reused() -> None:
     buffers = PartBuffers(MIB)
     out, broken = buffers.take(MIB), buffers.take(MIB)
     buffers.give(broken, reusable=False)
     assert address(buffers.take(MIB)) not in (address(broken), address(out))
 
 
-def test_none_is_kept_when_none_is_out() -> None:
+def test_last_returned_buffer_is_not_kept() -> None:
     buffers = PartBuffers(MIB)
     view = buffers.take(MIB)
     buffers.give(view, reusable=True)
     assert address(buffers.take(MIB)) != address(view)
 
 
-def test_a_part_that_has_grown_has_memory_of_its_own() -> None:
+def test_oversized_buffer_is_not_reused() -> None:
     buffers = PartBuffers(MIB)
     small, large = buffers.take(MIB), buffers.take(3 * MIB)
     assert len(large) == 3 * MIB
@@ -52,7 +52,7 @@ def test_a_part_that_has_grown_has_memory_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 2 * MIB])
-async def test_a_part_is_what_was_copied_into_it(size: int) -> None:
+async def test_part_is_what_was_copied_into_it(size: int) -> None:
     rest = memoryview(bytes(range(256)) * (size // 256 + 1))[: size - 3]
     part = PartBuffers(size).take(size)
     checksum = await fill_part(part, [b"one", b"", bytearray(rest[:1]), rest[1:]], crc32c(b"before"))
@@ -61,7 +61,7 @@ async def test_a_part_is_what_was_copied_into_it(size: int) -> None:
     assert await fill_part(part, [part], None) is None
 
 
-async def test_the_event_loop_goes_on_while_a_part_is_copied() -> None:
+async def test_event_loop_runs_during_copy_of_part() -> None:
     """Whoever copies lets go of the interpreter; here nobody would take it from him."""
     turns, copied = 0, False
     data, part = bytes(16 * MIB), PartBuffers(16 * MIB).take(16 * MIB)
@@ -95,7 +95,7 @@ async def test_the_event_loop_goes_on_while_a_part_is_copied() -> None:
     assert pieces.turns_meanwhile
 
 
-def test_taking_memory_touches_none_of_it() -> None:
+def test_taking_part_buffers_touches_no_memory() -> None:
     """Else the event loop, on which it is taken, would be held by the kernel's clearing of it."""
     # In a process of its own, where nothing else takes memory or gives it back. What it holds is asked, and not the
     # most that it ever held: Linux counts there what the process that started it held.

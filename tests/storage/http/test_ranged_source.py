@@ -82,17 +82,17 @@ class Answer:
         self.closed += 1
 
 
-async def test_it_is_a_source_as_the_kit_wants_it() -> None:
+async def test_ranged_source_passes_source_kit() -> None:
     await check_source(Source, DATA)
 
 
-async def test_it_is_one_too_where_it_streams() -> None:
+async def test_streaming_ranged_source_passes_source_kit() -> None:
     slots = StreamSlots(1)
     await check_source(partial(Source, slots=slots), DATA)
     assert slots.left == 1
 
 
-async def test_a_reader_that_keeps_up_gets_one_answer_from_the_start() -> None:
+async def test_continuous_reader_gets_one_response_from_start() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots, end=90_000) as source:
         assert await receive_all(source, max_bytes=10_000) == DATA[:90_000]
@@ -101,13 +101,13 @@ async def test_a_reader_that_keeps_up_gets_one_answer_from_the_start() -> None:
         assert slots.left == 1
 
 
-async def test_a_reader_that_asks_for_little_gets_ranges() -> None:
+async def test_reader_that_asks_for_little_gets_ranges() -> None:
     async with Source(slots=StreamSlots(1)) as source:
         assert await receive_all(source, max_bytes=300) == DATA
         assert not source.answers
 
 
-async def test_what_is_asked_for_at_once_is_one_range() -> None:
+async def test_short_object_is_read_by_one_range() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots, end=9_000) as source:
         assert await receive_all(source, max_bytes=10_000) == DATA[:9_000]
@@ -115,7 +115,7 @@ async def test_what_is_asked_for_at_once_is_one_range() -> None:
         assert not source.answers
 
 
-async def test_a_reader_that_rested_gets_an_answer_after_a_quarter_of_a_window(
+async def test_rested_reader_gets_stream_after_quarter_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Source(slots=StreamSlots(1)) as source:
@@ -149,12 +149,12 @@ class Known(Source):
         return await super().look()
 
 
-async def test_a_source_whose_first_answer_says_what_it_is_fits_the_kit() -> None:
+async def test_self_describing_source_passes_source_kit() -> None:
     for slots in (StreamSlots(1), StreamSlots(0)):
         await check_source(partial(Known, slots=slots), DATA)
 
 
-async def test_an_object_of_unknown_length_is_one_answer() -> None:
+async def test_object_of_unknown_length_is_one_answer() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots) as source:
         assert slots.left == 0, "it is under way"
@@ -165,21 +165,21 @@ async def test_an_object_of_unknown_length_is_one_answer() -> None:
     assert slots.left == 1
 
 
-async def test_a_small_range_of_an_unknown_object_holds_nothing() -> None:
+async def test_small_range_of_unknown_object_holds_nothing() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots, start=50, end=300) as source:
         assert (slots.left, source.answers[0].closed, source.buffered) == (1, 1, 250)
         assert await receive_all(source) == DATA[50:300]
 
 
-async def test_without_a_slot_an_unknown_object_begins_with_a_small_range() -> None:
+async def test_unknown_object_without_slot_starts_with_small_range() -> None:
     async with Known() as source:
         assert [(each.start, each.end, each.closed) for each in source.answers] == [(0, 312, 1)]
         assert await receive_all(source, max_bytes=50_000) == DATA
         assert source.asked[0] == (312, 10_312)
 
 
-async def test_a_first_answer_that_fails_keeps_no_slot() -> None:
+async def test_first_answer_that_fails_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.breaks_at = 0
@@ -194,7 +194,7 @@ async def test_a_first_answer_that_fails_keeps_no_slot() -> None:
     assert (slots.left, source.answers[0].closed) == (1, 1)
 
 
-async def test_a_source_looks_where_its_answer_says_too_little() -> None:
+async def test_source_looks_where_its_answer_says_too_little() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.said = False
@@ -203,7 +203,7 @@ async def test_a_source_looks_where_its_answer_says_too_little() -> None:
         assert await receive_all(source, max_bytes=10_000) == DATA
 
 
-async def test_a_known_version_is_not_asked_for_on_entering() -> None:
+async def test_known_version_is_not_asked_for_on_entering() -> None:
     async with Known(info=INFO, slots=StreamSlots(1)) as source:
         assert source.info == INFO
         assert not source.answers
@@ -211,7 +211,7 @@ async def test_a_known_version_is_not_asked_for_on_entering() -> None:
         assert len(source.answers) == 1, "by one answer"
 
 
-async def test_where_no_slot_is_left_it_goes_on_with_ranges() -> None:
+async def test_source_without_free_slot_continues_by_ranges() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as first, Source(slots=slots) as second:
         await first.receive(10_000)
@@ -223,7 +223,7 @@ async def test_where_no_slot_is_left_it_goes_on_with_ranges() -> None:
     assert slots.left == 1
 
 
-async def test_an_answer_that_breaks_is_gone_on_with_by_a_range_and_then_by_another_answer() -> None:
+async def test_broken_stream_continues_by_range_then_another_stream() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         source.breaks_at = 40_000
@@ -235,7 +235,7 @@ async def test_an_answer_that_breaks_is_gone_on_with_by_a_range_and_then_by_anot
         assert slots.left == 1
 
 
-async def test_a_stream_that_is_refused_is_told_and_keeps_no_slot() -> None:
+async def test_refused_stream_raises_and_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         source.refusal = ObjectChangedError("replaced")
@@ -247,7 +247,7 @@ async def test_a_stream_that_is_refused_is_told_and_keeps_no_slot() -> None:
         assert slots.left == 1
 
 
-async def test_a_reader_that_rested_is_given_a_range_and_its_connection_goes_back(
+async def test_rested_reader_gets_range_and_returns_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slots = StreamSlots(1)
@@ -264,7 +264,7 @@ async def test_a_reader_that_rested_is_given_a_range_and_its_connection_goes_bac
         assert slots.left == 1
 
 
-async def test_cancelled_in_an_answer_it_gives_the_same_bytes_again() -> None:
+async def test_source_cancelled_in_stream_gives_same_bytes_again() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         read = b""
@@ -280,7 +280,7 @@ async def test_cancelled_in_an_answer_it_gives_the_same_bytes_again() -> None:
         assert read + await receive_all(source, max_bytes=10_000) == DATA
 
 
-async def test_it_asks_for_what_is_wanted_and_for_a_window_at_most() -> None:
+async def test_source_requests_at_most_a_window() -> None:
     async with Source(start=10, end=25_000) as source:
         assert await source.receive(3_500) == DATA[10:3_510]
         assert await source.receive(100) == DATA[3_510:3_610]
@@ -289,7 +289,7 @@ async def test_it_asks_for_what_is_wanted_and_for_a_window_at_most() -> None:
         assert source.asked == [(10, 3_510), (3_510, 3_610), (3_610, 13_610), (13_610, 23_610), (23_610, 25_000)]
 
 
-async def test_what_came_of_an_answer_that_broke_off_is_given_out() -> None:
+async def test_bytes_of_truncated_response_are_returned() -> None:
     async with Source(short=1) as source:
         assert len(await source.receive(1_000)) == 999
         source.short = 0
@@ -297,7 +297,7 @@ async def test_what_came_of_an_answer_that_broke_off_is_given_out() -> None:
 
 
 @pytest.mark.parametrize("short", [1_000, -1, -90_001])
-async def test_an_answer_of_nothing_or_of_more_than_was_asked_for_is_transient_and_the_position_stays(
+async def test_misfit_response_is_transient_and_keeps_position(
     short: int,
 ) -> None:
     async with Source(end=10_000, short=short) as source:
@@ -307,7 +307,7 @@ async def test_an_answer_of_nothing_or_of_more_than_was_asked_for_is_transient_a
         assert await source.receive(1_000) == DATA[:1_000]
 
 
-async def test_small_pieces_are_put_together_and_large_ones_are_not_copied() -> None:
+async def test_small_pieces_are_joined_but_large_uncopied() -> None:
     large = [bytes(100 << 10), bytes(200 << 10)]
     small = [bytes([n % 7]) * 10_000 for n in range(60)]
 

@@ -27,7 +27,7 @@ async def close(client: Client) -> None:
     client.open = False
 
 
-async def test_those_that_agree_share_one_and_the_last_closes_it() -> None:
+async def test_equal_users_share_client_and_last_closes_client() -> None:
     clients = SharedClients("test-share", make, close)
     async with clients.use("a") as first:
         async with clients.use("a") as second, clients.use("b") as other:
@@ -40,7 +40,7 @@ async def test_those_that_agree_share_one_and_the_last_closes_it() -> None:
         assert anew is not first
 
 
-async def test_many_that_come_at_once_wait_for_the_one_that_is_being_made() -> None:
+async def test_concurrent_users_wait_for_one_client_creation() -> None:
     clients = SharedClients("test-at-once", make, close)
     seen: set[Client] = set()
 

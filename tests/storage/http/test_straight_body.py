@@ -123,7 +123,7 @@ async def test_many_bodies_at_once_come_whole(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("breaks_at", [0, 10, BLOCK, BLOCK + 10])
-async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(serving: Serving, breaks_at: int) -> None:
+async def test_truncated_body_yields_received_bytes_then_error(serving: Serving, breaks_at: int) -> None:
     async with serving() as (server, session):
         server.breaks_at = breaks_at
         response, read = await begun(server, session, 2 << 20)
@@ -138,7 +138,7 @@ async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(servin
         assert await rest(read) == content(1000)
 
 
-async def test_a_body_that_is_left_closes_its_connection(serving: Serving) -> None:
+async def test_body_that_is_left_closes_its_connection(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{8 << 20}")
         body = StraightBody.of(response, 8 << 20)
@@ -151,7 +151,7 @@ async def test_a_body_that_is_left_closes_its_connection(serving: Serving) -> No
         assert server.connections == 2
 
 
-async def test_a_cancelled_read_loses_nothing(serving: Serving) -> None:
+async def test_cancelled_read_loses_nothing(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{3 << 20}")
         body = StraightBody.of(response, 3 << 20)
@@ -168,7 +168,7 @@ async def test_a_cancelled_read_loses_nothing(serving: Serving) -> None:
         assert b"".join(blocks) == content(3 << 20)
 
 
-async def test_a_reader_that_rests_lets_the_sender_wait(serving: Serving) -> None:
+async def test_reader_that_rests_lets_sender_wait(serving: Serving) -> None:
     size = 64 << 20
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{size}")
@@ -180,7 +180,7 @@ async def test_a_reader_that_rests_lets_the_sender_wait(serving: Serving) -> Non
         assert await rest(body.read) == content(size)
 
 
-async def test_a_body_on_another_event_loop_is_left_to_aiohttp() -> None:
+async def test_body_on_foreign_event_loop_stays_with_aiohttp() -> None:
     """Transports of uvloop, say, have not been shown to change protocols in the middle of a body."""
 
     class Elsewhere:
@@ -193,14 +193,14 @@ async def test_a_body_on_another_event_loop_is_left_to_aiohttp() -> None:
     assert StraightBody.of(Answer(), 5) is None
 
 
-async def test_a_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
+async def test_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
     async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
         assert StraightBody.of(response, 1000) is None
         assert await response.read() == content(1 << 20)
 
 
 @pytest.mark.parametrize("size", [1, 10_000, BLOCK + 1, 700_000, (3 << 20) + 7])
-async def test_a_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
+async def test_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
     async with serving() as (server, session):
         server.at_once = True
         for _ in range(3):
@@ -211,7 +211,7 @@ async def test_a_body_that_comes_with_its_head_comes_whole(serving: Serving, siz
 
 @pytest.mark.parametrize("headers", ["", "Connection: close\r\n"])
 @pytest.mark.parametrize("size", [700_000, 1 << 20, (1 << 20) + 300_000, (2 << 20) - 1, 2 << 20, (4 << 20) + 99])
-async def test_a_connection_that_ends_with_its_body_loses_none_of_it(serving: Serving, size: int, headers: str) -> None:
+async def test_connection_ending_with_body_loses_no_bytes(serving: Serving, size: int, headers: str) -> None:
     async with serving() as (server, session):
         server.ends, server.headers = True, headers
         _, read = await begun(server, session, size)
@@ -227,7 +227,7 @@ async def test_a_connection_that_ends_with_its_body_loses_none_of_it(serving: Se
 
 @pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", bytes(1_000_000)])
 @pytest.mark.parametrize("size", [2 * BLOCK, (3 << 20) + 7])
-async def test_what_comes_after_a_body_is_not_the_next_answer(serving: Serving, size: int, extra: bytes) -> None:
+async def test_bytes_after_body_do_not_become_next_response(serving: Serving, size: int, extra: bytes) -> None:
     async with serving() as (server, session):
         server.extra = extra
         _, read = await begun(server, session, size)
@@ -238,7 +238,7 @@ async def test_what_comes_after_a_body_is_not_the_next_answer(serving: Serving, 
         assert server.connections == 2
 
 
-async def test_a_body_that_is_left_ends_its_connection_at_the_server_too(serving: Serving) -> None:
+async def test_abandoned_body_closes_connection_at_server(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{64 << 20}")
         body = StraightBody.of(response, 64 << 20)

@@ -11,8 +11,8 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +21,7 @@ from row import Row
 
 import asyncrec
 from asyncrec.errors import StorageError
+from asyncrec.storage import ByteSink
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
@@ -103,13 +104,14 @@ def terminated(seed: int, rounds: int) -> Row:
 
 
 class _Forgetting(MemoryStorage):
-    """Keeps no shard longer than it is asked for, so that only the writer's memory grows, if any."""
+    """Deletes each shard as soon as it is published, so that the memory in use is the writer's alone."""
 
-    def _publish(self, key: str, data: bytes, checksum: int, *, exclusive: bool) -> Any:
-        info = super()._publish(key, data, checksum, exclusive=exclusive)
+    @contextlib.asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
         if key.endswith(".tfrecord"):
-            self._objects.pop(key)
-        return info
+            await self.delete(key)
 
 
 def _resident() -> int:

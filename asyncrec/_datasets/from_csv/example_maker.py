@@ -58,7 +58,7 @@ async def make(
     """Return the records of one example. If cancelled, this ends when the current method ends.
 
     Raises:
-        DatasetError: a method raised the cause. The message names the method and the example.
+        DatasetError: a method raised an exception, which is the cause. The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None

@@ -210,7 +210,7 @@ class _Writing(NamedTuple):
 
 
 class _Making(NamedTuple):
-    """The way to make records from examples: their class, the arguments of its methods, and how many at once."""
+    """The parameters for making records: the class of the examples, its methods' arguments, and how many at once."""
 
     kind: type[DeclaredExample]
     kwargs: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """Read the size of a PNG or JPEG, and the number of values of a pixel, from the first bytes of its file.
 
-The shape is that of the image as a NumPy array of Pillow: ``[height, width]`` for grey and for palettes, otherwise with
-a third axis. All functions block.
+The shape is that of the NumPy array of an image that Pillow has opened: ``[height, width]`` for grey and for palettes,
+otherwise with a third axis. All functions block.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class DatasetWriter:
     async def create_records(self) -> None:
         """Run the generator, and write the split: `cache_records`, then `flush`.
 
-        The temporary folder is empty afterwards, even after an error or a cancellation.
+        The writer leaves no files in the temporary folder, even after an error or a cancellation.
 
         Raises:
             DuplicateKeyError, SchemaError, DatasetError, StorageError: see `cache_records` and `flush_records`.

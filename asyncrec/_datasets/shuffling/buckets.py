@@ -87,7 +87,7 @@ class BucketFiles:
         os.unlink(self._path(name))
 
     def close(self) -> None:
-        """Remove all files. Idempotent."""
+        """Remove all files. A second call does nothing."""
         if self._remover is not None:
             self._remover()
         if self._lock is not None:

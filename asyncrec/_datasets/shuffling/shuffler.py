@@ -166,7 +166,7 @@ class HashShuffler:
         self._known = None
         self.files.close()
 
-    # -- what windows ask ---------------------------------------------------------------------------------------------
+    # -- for the windows ----------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
         """Note that the records with these hashes were moved from memory to disk."""
@@ -193,7 +193,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """Return the record with this hash, from its bucket file."""
+        """Return the record with this hash from its bucket file; `None` if there is none."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item

@@ -120,10 +120,10 @@ class ClassBalancedSampler:
             "per_class": per_class,
             "class_feature": class_feature,
         }
-        # Identifies the classes that `class_fn` returns (the snapshot identifies those of a feature). Until the sampler
-        # is entered, it is the digest of the loaded state.
+        # The digest of the classes that `class_fn` returned (the snapshot identifies those of a feature). Until the
+        # sampler is entered, it is the digest in the loaded state.
         self._classes_digest: str | None = None
-        self._position = 0  # of all workers, in batches
+        self._position = 0  # the position of all workers, in batches
         self._given = 0
         self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
         self._column = _NO_COLUMN  # held until the order is made

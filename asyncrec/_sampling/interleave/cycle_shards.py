@@ -35,7 +35,7 @@ _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
 # about 64 MiB, with a pool as well as without.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
-# One read of a local file.
+# The size of one read of a local file.
 _CHUNK = 256 << 10
 # An eighth of the 1,024 files that a process may usually have open. Sources in a store hold no connection for long.
 _MOST_OPEN = 128

@@ -80,7 +80,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """Return each input's batch after ``count`` records of these rounds, and the index in that batch, by place."""
+        """Return, by place, the current batch of each input after ``count`` records, and the index in that batch."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):

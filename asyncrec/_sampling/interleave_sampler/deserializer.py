@@ -31,9 +31,9 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """A user's function, and the way in which it is applied to records.
+    """A user's function, with the way in which it is applied to records.
 
-    The first call, which is inline, shows from its result whether the function is a coroutine function.
+    The function is called inline for the first record. The result shows whether it is a coroutine function.
 
     Args:
         parallelism: if above 1, a sync function runs in this many threads, or this many calls of an async function run

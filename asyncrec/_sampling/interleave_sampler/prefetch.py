@@ -16,7 +16,7 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# The time to make batches before the consumer can take them. A task switch costs a hundredth of this.
+# How long batches are made before the consumer can take any of them. A task switch costs a hundredth of this.
 _SECONDS_TOGETHER = 0.002
 
 # The most batches made since a snapshot. The limit keeps a damaged state from reading forever.
@@ -123,7 +123,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close the builder, unless a task makes the batches: the task closes it."""
+        """Close the builder, unless there is a task, which closes it."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 
@@ -138,7 +138,7 @@ class Prefetcher:
     async def _make(self) -> None:
         """Make batches until the end.
 
-        Take a snapshot only after making as many records as take the same time, so that snapshots cost at most half.
+        Take a snapshot only after making as many records as take the same time, so that snapshots take little time.
         """
         builder = self._builder
         try:

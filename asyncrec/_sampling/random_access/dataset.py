@@ -39,7 +39,7 @@ from asyncrec.storage._cached import CachedStorage
 
 T = TypeVar("T")
 
-# Indexes read at once.
+# How many indexes are read at once.
 _TASKS = 32
 
 

@@ -138,7 +138,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
 
 
 def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIndex, str]:
-    """Parse an index, and return it with the result of `_misfit`. For a worker thread if ``text`` is long.
+    """Parse an index, and return it with the result of `_misfit`. If ``text`` is long, call this in a worker thread.
 
     Raises:
         ValueError: ``text`` is not an index, or not the index in the manifest.

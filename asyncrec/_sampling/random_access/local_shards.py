@@ -141,7 +141,9 @@ class LocalShards:
 
 
 class LocalReads:
-    """A read of many records of local shards, in steps that block: run each in a worker thread if blocking matters.
+    """A read of many records of local shards, in steps that block.
+
+    Each step runs in a worker thread, unless the caller may block.
 
     Args:
         found: receives the records; those of a part begin at its ``first``.

@@ -131,7 +131,7 @@ class NewestVersions:
                 return await self._choose(aged)
 
     async def _find_same(self, same: RowTable) -> None:
-        """Find the keys that occur more than once, with their records."""
+        """Add the keys that occur more than once to ``same``, with their records."""
         async with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
             async with aclosing(self._keys.all()) as parts:
                 async for keys in parts:
@@ -141,7 +141,7 @@ class NewestVersions:
             await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
 
     async def _find_ages(self, same: RowTable, aged: RowTable, damage: DamageByShard | None) -> None:
-        """Read the records with these keys, a step at a time, in their order."""
+        """Read the records in ``same``, a step at a time, in their order, and add their ages to ``aged``."""
         adding = anyio.Lock()
 
         async def read(rows: Rows) -> None:
@@ -238,7 +238,10 @@ def _repeated(rows: Rows) -> Rows:
 
 
 def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether each row is like the one before or after it, from ``same``: whether each is like the next."""
+    """Return, for each row, whether it is like a neighbour.
+
+    ``same`` holds, for each row but the last, whether it is like the next row.
+    """
     found = np.zeros(len(rows), np.bool_)
     found[:-1] |= same
     found[1:] |= same

@@ -1,8 +1,8 @@
-"""`Description` learns what all examples of a split hold, by feature: as a `Schema`, and as datum's table of types and
+"""`Description` describes the features of all examples of a split, as a `Schema` and as datum's table of types and
 shapes.
 
-Every example counts, not the last: types that are stored alike become one, lengths that differ become VarLen, and a
-contradiction is an error that names the feature and two examples. Pure.
+Every example counts, not only the last. Types that are stored alike are merged, features of different lengths become
+VarLen, and a contradiction raises an error that names the feature and two examples.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from asyncrec.example._schema import Entry, FixedLen, Schema, Tensor, VarLen
 from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE, parse_example
 
 FeatureTable = dict[str, dict[str, Any]]
-"""datum's: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
+"""datum's table: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
 
 Shape = tuple[int | None, ...]
-_Kind = tuple[str | None, Shape]  # the type, None if there is no value, and the shape
+_Kind = tuple[str | None, Shape]  # the type (None if there is no value) and the shape
 
 _TYPES = {INT64: "int", FLOAT: "float", BYTES: "string"}
 _PLAIN = {INT64: "int64", FLOAT: "float32", BYTES: "bytes"}
@@ -35,7 +35,8 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# Kinds of examples seen, so that one like those before costs a look-up; if lengths differ, they are many.
+# How many kinds of examples are remembered, so that an example of a known kind costs only a look-up. There are many
+# kinds if lengths differ.
 _REMEMBERED = 4096
 
 
@@ -44,16 +45,16 @@ class _Feature:
     dtype: str | None
     shape: Shape
     example: int
-    """One that has it."""
+    """An example that has the feature."""
     lacking: int | None
-    """One that does not."""
+    """An example that lacks the feature."""
 
 
 class Description:
-    """Sees every example of a split, in any order; see the module.
+    """A description of all examples of a split, which are added in any order; see the module.
 
     Args:
-        sparse_features: whose shapes differ from example to example.
+        sparse_features: the features whose shapes differ from example to example.
     """
 
     def __init__(self, sparse_features: Sequence[str] = ()) -> None:
@@ -65,20 +66,20 @@ class Description:
         self._images: Mapping[str, list[int]] = {}
 
     def see(self, features: Mapping[str, Any], example: int) -> None:
-        """Describe one example, as `encode_example` took it.
+        """Add one example, as it was passed to `encode_example`.
 
         Raises:
-            SchemaError: it contradicts an earlier one.
+            SchemaError: the example contradicts an earlier example.
         """
         self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
 
     def see_record(self, record: bytes, features: Mapping[str, Any], example: int) -> None:
-        """Describe a record that another serializer made of ``features``, which tell the shapes of what they share.
+        """Add a record that another serializer made from ``features``, from which shapes are taken if they match.
 
-        Once a record is not an Example, there is nothing to describe.
+        Once a record is not an Example, the split has no description.
 
         Raises:
-            SchemaError: it contradicts an earlier one.
+            SchemaError: the record contradicts an earlier record.
         """
         if self._opaque:
             return
@@ -98,17 +99,17 @@ class Description:
         self._see(tuple(kinds), example)
 
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
-        """Describe features that hold one image each, as the bytes of its file, by their pixels, height first.
+        """Set the shapes in pixels, height first, of features that each hold the bytes of one image file.
 
-        datum's table has these shapes in place of the stored scalar, and datum decodes by them.
+        datum's table has these shapes instead of the shape of the stored scalar, and datum decodes by them.
         """
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """Return the schema that decodes all of them; `None` if there are records that are not Examples.
+        """Return the schema that decodes all examples; `None` if a record is not an Example.
 
         Raises:
-            SchemaError: there is no such schema; it names the feature.
+            SchemaError: there is no such schema; the message names the feature.
         """
         if self._opaque:
             return None
@@ -205,12 +206,12 @@ class Description:
 
 
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
-    """Return the schema that datum's table stands for, for a dataset that has no other.
+    """Return the schema that datum's table describes, for a data set without another schema.
 
-    datum stores a dense string as one value, whatever shape it notes (an image's).
+    datum stores a dense string as one value, whatever its shape in the table (that of an image).
 
     Raises:
-        SchemaError: it is not such a table.
+        SchemaError: the table cannot be read.
     """
     entries: dict[str, Entry] = {}
     try:
@@ -229,7 +230,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
 
 
 def _kind(value: Any) -> _Kind:
-    """Return the type and shape of a value that `encode_example` took."""
+    """Return the type and shape of a value that `encode_example` accepts."""
     known = _SCALARS.get(type(value))
     if known is not None:
         return known
@@ -258,7 +259,7 @@ def _dtype_of(array: Any) -> str | None:
 def _count(kind: int, payload: bytes | list[bytes]) -> int:
     if isinstance(payload, list):
         return len(payload)
-    # Packed varints end each with the one byte whose highest bit is clear.
+    # Each packed varint ends with its only byte whose highest bit is clear.
     return len(payload) // 4 if kind == FLOAT else int((np.frombuffer(payload, np.uint8) < 0x80).sum())
 
 

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-# The eye sees no more, and drawing costs what a hundred examples do.
+# The eye cannot see faster updates, and drawing the bar takes as long as a hundred examples.
 _SECONDS_BETWEEN = 0.1
 
 
 class Progress:
-    """A context in which a bar is shown.
+    """A context manager that shows a progress bar.
 
     Args:
-        show: `True` needs rich, and raises ImportError without it; `None` shows one if stderr is a terminal.
-        total: `None` if it is not known.
+        what: the label of the bar.
+        total: the number of items; `None` if it is not known.
+        show: whether to show the bar. `True` raises ImportError if rich is not installed. `None` shows the bar if
+            stderr is a terminal.
     """
 
     def __init__(self, what: str, total: int | None, *, show: bool | None) -> None:
@@ -64,7 +66,7 @@ class Progress:
             self._bar.update(self._task, completed=self._count)
 
     def counted(self, batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-        """Yield the same batches, counted as they pass."""
+        """Yield the same batches, and advance the bar by the items of each batch."""
         for batch in batches:
             yield batch
             self.advance(len(batch))

@@ -1,10 +1,10 @@
-"""Write datum's two JSON files beside the shards. They are derived from the manifests, and are never the truth.
+"""Write datum's two JSON files beside the shards. They are derived from the manifests, which remain authoritative.
 
-``shard_info.json``: ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json``: the features of all
-splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both are for a whole folder, and several writers may
-write splits into it at once. So they are made anew from the manifests, one for each split, and checked again after
-they are written: the last writer has read every manifest that was committed before. Splits without a manifest, which
-datum itself wrote, are kept.
+``shard_info.json`` holds ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json`` holds the features
+of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, into which
+several writers may write splits at once. So each writer makes both files from the manifests of all splits, and checks
+both again after writing. The last writer has then read every manifest that was committed before. Splits without a
+manifest, which datum itself wrote, are kept.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ TABLE = "datum_to_type_and_shape_mapping.json"
 
 # A million shards have about 50 MB of names.
 _MAX_BYTES = 256 << 20
-# Each further one means that another writer wrote in between.
+# A further attempt is needed only if another writer wrote in between.
 _ATTEMPTS = 10
 
 _log = logging.getLogger("asyncrec.datasets")
 
 
 async def read_shard_info(folder: Storage) -> ShardInfo:
-    """Return what the file says, or an empty dictionary if there is no file.
+    """Return the content of ``shard_info.json``, or an empty dictionary if there is no file.
 
     Raises:
-        ManifestError: it holds something else, or names a path outside the folder.
+        ManifestError: the file holds something else, or names a path outside the folder.
     """
     content = await _read(folder, SHARD_INFO)
     for files in content.values():
@@ -50,7 +50,7 @@ async def read_shard_info(folder: Storage) -> ShardInfo:
 
 
 async def read_table(folder: Storage) -> FeatureTable:
-    """Return what the file says, or an empty dictionary if there is no file."""
+    """Return the table of features in the file, or an empty dictionary if there is no file."""
     return await _read(folder, TABLE)
 
 
@@ -61,9 +61,10 @@ async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
 
 
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
-    """Bring both files up to date, with ``shard_info`` for splits without a manifest.
+    """Update both files, with ``shard_info`` for splits without a manifest.
 
-    ``split`` was just written: if its features contradict another's, its own are in the table.
+    ``split`` is the split that was just written. If its features contradict those of another split, the table has the
+    features of ``split``.
     """
     for _ in range(_ATTEMPTS):
         manifests = await manifests_of_splits(folder)
@@ -89,7 +90,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Return one table for all: a size that differs is -1, and not dense. Of two types, the last counts."""
+    """Merge tables into one. A size that differs is -1, and its feature is not dense. If types differ, use the last."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():
@@ -116,7 +117,7 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
 
 
 async def _put(folder: Storage, key: str, content: Mapping[str, Any]) -> bool:
-    """Write the file if its content is new; return whether it was."""
+    """Write the file if its content has changed; return whether it had."""
     data = json.dumps(content).encode()
     try:
         if await folder.get(key, max_bytes=_MAX_BYTES) == data:

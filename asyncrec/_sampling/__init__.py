@@ -4,8 +4,8 @@ The public names are those of `asyncrec`. A package or module imports only from 
 
 state_values        the values of a saved state, each of its type
 stream_state        the envelope of every saved state
-damage              what was skipped, by shard
-shard_versions      whether a shard is still the one that was read
+damage              the ranges that were skipped, by shard
+shard_versions      checks whether a shard is still the one that was read
 interleave          many shards as one stream, in tf.data's order
 interleave_sampler  `asyncrec.InterleaveSampler`: batches of examples from such a stream
 epochs              the order of an epoch over numbered records, and `asyncrec.ShuffledStream`

@@ -1,4 +1,4 @@
-"""`DamageByShard` lists what a stream over many shards skipped: each range with the path of its shard."""
+"""`DamageByShard` lists the ranges that a stream over many shards skipped, each with the path of its shard."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 from asyncrec._framing.damage import Damage
 
-# As for one file: with more damage than this, intact copies of the shards help, and a longer list does not.
+# As for one file: beyond this many ranges, the remedy is intact copies of the shards rather than a longer list.
 _LISTED = 1000
 
 
 class ShardDamage(NamedTuple):
-    """A range of the shard at ``path`` that was lost, or is in doubt."""
+    """A range of the shard at ``path`` that was lost or is in doubt."""
 
     path: str
     damage: Damage
 
 
 class DamageByShard:
-    """The damaged ranges of all shards. Each is listed once, however often it is met, as in every pass."""
+    """The damaged ranges of all shards. Each range is listed once, even if every pass finds it again."""
 
     def __init__(self) -> None:
         self._met: dict[tuple[str, int, int], Damage] = {}
@@ -28,10 +28,10 @@ class DamageByShard:
         for damage in found:
             member = -1 if damage.member_offset is None else damage.member_offset
             known = self._met.get((path, member, damage.offset))
-            # It may have grown since: ranges that touch are one.
+            # The range may have grown since it was first found, because ranges that touch are merged.
             if (known is None and len(self._met) < _LISTED) or (known is not None and known.length < damage.length):
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """Return the first 1,000 ranges, by path and then in the order in which they were met."""
+        """Return the first 1,000 ranges, sorted by path and then in the order in which they were found."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

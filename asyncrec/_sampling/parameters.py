@@ -1,4 +1,4 @@
-"""Check the parameters of streams and samplers: numbers, seeds, a worker's share. Pure.
+"""Check the parameters of streams and samplers: numbers, seeds, and a worker's share.
 
 Every message names the parameter, the value passed, and the values allowed.
 """
@@ -15,11 +15,11 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """Return the number. ``other`` is what else the parameter may be, for the message: ``"-1 for ever"``.
+    """Return ``value`` as an int. ``other`` describes other allowed values, for the message: ``"-1 for ever"``.
 
     Raises:
-        TypeError: it is not a whole number.
-        ValueError: it is less than ``least``.
+        TypeError: the value is not a whole number.
+        ValueError: the value is less than ``least``.
     """
     wanted = f"at least {least}" + (f", or {other}" if other else "")
     try:
@@ -32,10 +32,10 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
 
 
 def worker_of(worker: Any) -> tuple[int, int]:
-    """Return the number of a worker, and how many there are.
+    """Return the number of a worker, and the number of workers.
 
     Raises:
-        TypeError: it is not a pair of whole numbers.
+        TypeError: ``worker`` is not a pair of whole numbers.
         ValueError: there is no such worker.
     """
     try:
@@ -48,11 +48,11 @@ def worker_of(worker: Any) -> tuple[int, int]:
 
 
 def check_seed(seed: Any, *, workers: int = 1) -> int | None:
-    """Return the seed, a plain int, or `None` if one is to be chosen. A stream of several workers must not choose.
+    """Return the seed as a plain int, or `None` if the caller must choose a seed.
 
     Raises:
-        TypeError: it is neither.
-        ValueError: it is `None`, and each of the workers would choose another.
+        TypeError: the seed is neither an integer nor `None`.
+        ValueError: the seed is `None`, but several workers would each choose another seed.
     """
     if seed is None:
         if workers > 1:
@@ -67,7 +67,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Refuse the seed of a state if another seed was passed.
+    """Check that the seed passed, if any, is the seed of the state.
 
     Raises:
         ValueError: another seed was passed.
@@ -84,10 +84,10 @@ def new_seed() -> int:
 
 
 def check_function(function: Any, name: str, what: str) -> None:
-    """Refuse what cannot be called: ``what`` says what has to be passed.
+    """Check that a parameter can be called. ``what`` describes the function to pass, for the message.
 
     Raises:
-        TypeError: it is not a function.
+        TypeError: the parameter cannot be called.
     """
     if not callable(function):
         raise ArgumentTypeError(f"{name}={function!r:.80}: must be {what}")

@@ -1,7 +1,8 @@
-"""`RecordSet` is some of the records of a data set, one bit for each record there is. Pure.
+"""`RecordSet` is a part of the records of a data set, as one bit for each record of the data set. It does no I/O.
 
-A stream over a part of the records counts them by their places in the part: `ranks` and `numbers` go there and back. A
-count for each 512 records makes both a look at 64 bytes; so the records of ten million take 1.4 MB.
+A stream over a part of the records counts them by their places in the part. `ranks` and `numbers` convert from numbers
+to places and back. A count for each 512 records limits a conversion to 64 bytes. The set takes 1.4 MB for a data set of
+ten million records.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ Numbers = NDArray[np.int64]
 
 _GROUP_BYTES = 64
 _GROUP_BITS = 8 * _GROUP_BYTES
-# Worked on at once: 64 bytes each, four times over.
+# How many numbers are converted at once; each takes 64 bytes of memory, a few times over.
 _STEP = 8192
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _COUNTS = _BITS.sum(axis=1, dtype=np.uint8)
-# Which bit of a byte is the first of those that are set, the second and so on.
+# For each byte, the place of its first set bit, of the second, and so on.
 _PLACES = np.argsort(1 - _BITS, axis=1, kind="stable")
 
 
 class RecordSet:
-    """Some of ``size`` records.
+    """A set of some of ``size`` records.
 
     Args:
-        size: how many records there are.
-        bits: uint8, a bit for each, the lowest of a byte first.
+        size: how many records the data set has.
+        bits: uint8, a bit for each record, the lowest bit of a byte first.
     """
 
     def __init__(self, size: int, bits: NDArray[np.uint8]) -> None:
@@ -46,23 +47,23 @@ class RecordSet:
         return int(self._before[-1])
 
     def has(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Whether each of these records is in the set."""
+        """Return whether each of these records is in the set."""
         found: NDArray[np.bool_] = (self._bits.ravel()[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 1
         return found
 
     def between(self, first: int, last: int) -> Numbers:
-        """Those of the records ``[first, last)``, ascending."""
+        """Return the numbers in ``[first, last)`` that are in the set, ascending."""
         begin = first >> 3
         bits = np.unpackbits(self._bits.ravel()[begin : (last + 7) >> 3], bitorder="little")
         numbers = np.flatnonzero(bits) + 8 * begin
         return numbers[(numbers >= first) & (numbers < last)]
 
     def ranks(self, numbers: Numbers) -> Numbers:
-        """How many of the set are before each of these numbers, which are from 0 to ``size``."""
+        """Return how many records of the set are before each of these numbers, which are from 0 to ``size``."""
         return _in_steps(self._ranks, numbers)
 
     def numbers(self, ranks: Numbers) -> Numbers:
-        """Which records have these places in the set, from 0 to its length - 1."""
+        """Return the records with these places in the set, from 0 to its length - 1."""
         return _in_steps(self._numbers, ranks)
 
     def _ranks(self, numbers: Numbers) -> Numbers:
@@ -88,12 +89,12 @@ class RecordSet:
 
 
 def all_bits(size: int) -> NDArray[np.uint8]:
-    """The bits of a set of all records, to `clear` some of."""
+    """Return the bits of a set of all records, of which `clear` removes some."""
     return np.full(-(-size // 8), 255, np.uint8)
 
 
 def clear(bits: NDArray[np.uint8], numbers: Numbers) -> None:
-    """Take these records out of a set."""
+    """Remove these records from a set."""
     np.bitwise_and.at(bits, numbers >> 3, np.invert(np.left_shift(1, numbers & 7)).astype(np.uint8))
 
 

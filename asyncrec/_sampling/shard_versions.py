@@ -1,7 +1,7 @@
-"""The versions of the shards that a state has positions in: in another version, a position means another record.
+"""The versions of the shards in which a state has positions. In another version, a position means another record.
 
 A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
-change: their entries have the version that was found.
+change, so their entries hold the version that was found.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     """Return whether two packed versions are of the same object.
 
-    A checksum decides if the store keeps one. An etag that changed may be another file's with the same content,
-    since a local one holds its inode: a copy that kept its time of modification, to the microsecond, is the same.
+    If the store keeps checksums, the checksum decides. A local etag contains the inode, so it also changes if a copy
+    with the same content replaces the file. Such a copy counts as the same object if it kept the time of modification,
+    to the microsecond.
     """
     size, crc32c, etag, modified = then
     if size != now[0] or (None not in (crc32c, now[1]) and crc32c != now[1]):
@@ -48,10 +49,10 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Raise if a shard has another version than in ``versions``, from `stream_state.versions_in`, as far as is known.
+    """Compare the shards whose present version is known with ``versions``, from `stream_state.versions_in`.
 
     Raises:
-        DatasetError: a shard was replaced; the message says which.
+        DatasetError: a shard was replaced; the message names it.
     """
     for shard, *version in versions:
         found = now(shard)
@@ -83,7 +84,7 @@ class FileVersions:
         path: the path of a shard by its number, for messages.
 
     Attributes:
-        packed: ``[shard, *packed_version]`` of each; empty if a manifest lists them.
+        packed: ``[shard, *packed_version]`` of each shard; empty if a manifest lists the shards.
     """
 
     def __init__(self, shards: ShardList, path: Callable[[int], str]) -> None:
@@ -99,11 +100,11 @@ class FileVersions:
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 
     def check_state(self, state: Mapping[str, Any], kind: str, identity: Mapping[str, Any]) -> None:
-        """Refuse the state of a stream over other records than these, or in another order.
+        """Check that a state belongs to a stream over these records, in the same order.
 
         Raises:
-            DatasetError: no manifest lists the shards, and one of them was replaced since.
-            ValueError, TypeError: as `check_ordered`.
+            DatasetError: no manifest lists the shards, and a shard was replaced since the state was taken.
+            ValueError, TypeError: as for `check_ordered`.
         """
         values = StateValues(state)
         versions = versions_in(values) if self.packed else []

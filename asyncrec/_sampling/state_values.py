@@ -1,4 +1,4 @@
-"""`StateValues` reads a state's values, each of its type and in its range: no other code looks into the JSON."""
+"""`StateValues` reads a state's values, and checks their types and ranges. No other code reads the JSON of a state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ _MOST = (1 << 62) - 1
 
 
 class StateValues:
-    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never returns.
+    """The values of a state, or of a part of a state.
+
+    Every method raises ValueError for a value that `state_dict` never returns.
 
     Raises:
-        TypeError: it is not a mapping.
+        TypeError: the state is not a mapping.
     """
 
     def __init__(self, state: Any) -> None:
@@ -27,7 +29,7 @@ class StateValues:
         return name in self._state
 
     def part(self, name: str) -> StateValues:
-        """Return a state within this one."""
+        """Return a state that this state contains."""
         found = self._state.get(name)
         if not isinstance(found, Mapping):
             raise self._error(name, "an object")
@@ -42,18 +44,18 @@ class StateValues:
         raise self._error(name, "a whole number" + ("" if least is None else f" from {least}{to}"))
 
     def flag(self, name: str) -> bool:
-        """Return true or false."""
+        """Return a boolean value."""
         found = self._state.get(name)
         if not isinstance(found, bool):
             raise self._error(name, "true or false")
         return found
 
     def wholes(self, name: str, *, below: int | None = None) -> list[int]:
-        """Return a list of whole numbers, at least 0."""
+        """Return a list of whole numbers, each at least 0 and less than ``below``."""
         return [number for (number,) in self._rows(name, [[each] for each in self._list(name)], (below,))]
 
     def optional_wholes(self, name: str, *, below: int) -> list[int | None]:
-        """Return a list of whole numbers or `None`."""
+        """Return a list whose items are `None`, or whole numbers from 0 to ``below - 1``."""
         found = self._list(name)
         self._rows(name, [[each] for each in found if each is not None], (below,))
         return found
@@ -70,7 +72,7 @@ class StateValues:
         return found
 
     def plain(self, name: str) -> Any:
-        """Return any value, to be compared, or `None`."""
+        """Return an unchecked value for a comparison; `None` if it is missing."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

@@ -1,9 +1,10 @@
-"""Put every stream's state into an envelope: version, kind, and what the state is of. All of it is JSON.
+"""Put every stream's state into an envelope: its version, its kind, and the identity of its stream. All of it is JSON.
 
-There are two. The envelope of a stream over shards (`enveloped`, `checked`) has the shards' names in their order, their
-versions (`asyncrec._sampling.shard_versions`), and every parameter that decides what is left. The one of a stream over
-numbered records (`ordered_state`, `check_ordered`) has what its order depends on, the id of the snapshot included, and
-a number in that order; if no manifest lists the shards, also their versions.
+There are two envelopes. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by their
+names in order, and has their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
+remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) has the values that
+determine its order, such as the id of the snapshot, and a position in that order. If no manifest lists the shards, it
+also has their versions.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 VERSION = 3
-# Of a stream over numbered records.
+# The version of the state of a stream over numbered records.
 _ORDERED = 2
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# What there is to do if the snapshot is another one.
+# The remedy if the state is of another snapshot.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"
@@ -30,7 +31,7 @@ _OTHER_FILES = (
     "; no manifest lists these files, so they are identified by their names, sizes and record counts: restore "
     "the earlier files, or start again without the state"
 )
-# Parameters whose argument has another name than they have in a state, which stays what it was.
+# Parameters whose argument was renamed. A state keeps the old name.
 _ARGUMENTS = {"shard": "worker"}
 
 
@@ -40,7 +41,7 @@ def fingerprint(names: Iterable[str]) -> str:
 
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
+    """Return the state of a stream over shards; ``inputs`` is the `fingerprint` of their names."""
     return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
@@ -52,11 +53,11 @@ def checked(
     *,
     difference: Callable[[Sequence[ShardVersion]], str] | None = None,
 ) -> StateValues:
-    """Return the values of a state. ``difference`` returns how the shards differ from those whose versions it has.
+    """Return the values of a state. ``difference`` describes how the shards differ from the versions in the state.
 
     Raises:
-        ValueError: it has another version, kind of stream, list of shards or parameters; the message says which.
-        TypeError: it is not a mapping.
+        ValueError: the state has another version, kind of stream, list of shards or parameters; the message says which.
+        TypeError: the state is not a mapping.
     """
     values = StateValues(state)
     _check_kind(values, kind, VERSION)
@@ -80,19 +81,19 @@ def checked(
 def ordered_state(
     kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
 ) -> dict[str, Any]:
-    """Return the state of a stream over numbered records: what its order depends on, and its place in the order.
+    """Return the state of a stream over numbered records: the identity of its order, and its place in the order.
 
-    ``versions`` are those of the shards that no manifest lists; there may be none.
+    ``versions`` are the versions of the shards that no manifest lists. It may be empty.
     """
     state = {"version": _ORDERED, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
 def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
-    """Refuse the state of another order. ``listed``: a manifest says what the data set is.
+    """Check that a state belongs to this order. ``listed`` is whether a manifest lists the shards, for the message.
 
     Raises:
-        ValueError: it has another version, another kind of stream, or another order; the message says which.
+        ValueError: the state has another version, another kind of stream, or another order; the message says which.
     """
     _check_kind(state, kind, _ORDERED)
     for name, value in identity.items():
@@ -118,7 +119,7 @@ def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVer
     """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; none if the state has none.
 
     Raises:
-        ValueError: they are not versions.
+        ValueError: a value is not a version.
     """
     return (
         values.each("versions", lambda each: _is_one(each, shards), "versions of shards")

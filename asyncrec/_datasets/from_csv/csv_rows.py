@@ -1,8 +1,7 @@
-"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never drops a row
-silently. Pure.
+"""`CsvRows` holds the rows of a CSV file, as Python's csv module reads them, with their lines. Damage raises an error.
 
-The text is held once, with the places where rows begin and end, and a row is parsed on demand: lists of strings would
-take some ten times the memory.
+The text is held once, with the positions at which rows begin and end. A row is parsed on demand, because lists of
+strings would take about ten times the memory.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _SHOWN_ROW = 200
 
 
 class CsvRows:
-    """The rows of ``content``; lines without anything are not rows. There is no header: every row counts.
+    """The rows of ``content``. Empty lines are not rows. There is no header, so every row counts.
 
     ``path`` is the file's name in errors.
 
     Raises:
-        DatasetError: the content is not of this encoding, a quote is not closed, or there is no row.
+        DatasetError: the content does not have this encoding, a quote is not closed, or there is no row.
         LookupError: there is no such encoding.
     """
 
@@ -60,11 +59,11 @@ class CsvRows:
         return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
 
     def line(self, row: int) -> int:
-        """Return the line, from 1, where a row begins."""
+        """Return the number of the line, from 1, at which a row begins."""
         return self._lines[row]
 
     def where(self, row: int) -> str:
-        """Return file, line (from 1; where the row begins) and row, for an error."""
+        """Return the file, the line (from 1) at which a row begins, and the row, for an error."""
         return f"{self._path}, line {self.line(row)}, row {repr(self[row])[:_SHOWN_ROW]}"
 
     def _each_line(self) -> Iterator[str]:
@@ -74,7 +73,11 @@ class CsvRows:
 
 
 def csv_line(row: object) -> str:
-    """Return a row as a line of CSV, which reads back as the same strings. Raises TypeError without a list of cells."""
+    """Return a row as a line of CSV, which reads back as the same strings.
+
+    Raises:
+        TypeError: the row is not a list of at least one cell.
+    """
     if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
         raise ArgumentTypeError(f"a row must be a list of at least one cell, not {row!r:.80}")
     written: list[str] = []
@@ -91,7 +94,7 @@ class _Into:
 
 def _decode(content: bytes, path: str, encoding: str) -> str:
     if codecs.lookup(encoding).name == "utf-8":
-        content = content.removeprefix(codecs.BOM_UTF8)  # Excel's: it would become part of the first cell
+        content = content.removeprefix(codecs.BOM_UTF8)  # Excel writes it, and it would become part of the first cell
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
-"""`make` turns what describes an example into its records, by the methods of its class.
+"""`make` turns the description of an example into its records, by the methods of the example's class.
 
-For each example: ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each part.
-All of that runs in one hop to a worker thread. If a method returns an awaitable, the event loop awaits it, and a thread
-goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
+For each example, it calls ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each
+part. All of these calls run in one hop to a worker thread. If a method returns an awaitable, the event loop awaits it,
+and a thread then continues. Loading is mostly waiting for a disk, so several threads overlap it with encoding.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _Steps = Generator[Any, Any, "Made"]
 
 
 class Origin(Protocol):
-    """What an example is made of."""
+    """The origin of an example, such as a row of a CSV file."""
 
     def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """Return the example, not loaded."""
+        """Return the example, not yet loaded."""
 
     def row(self) -> list[str] | None:
-        """Return the CSV row that describes it, if there is one."""
+        """Return the CSV row that describes the example, if there is one."""
 
     def where(self) -> str:
         """Return the example's place, for an error."""
@@ -40,7 +40,7 @@ class Origin(Protocol):
 
 @dataclass(slots=True)
 class Made:
-    """The outcome for one example: its records and its line for ``examples.csv``; or why it was left out."""
+    """The outcome for one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -55,10 +55,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """Return the records of one example. If this is cancelled, it ends when the current method ends.
+    """Return the records of one example. If cancelled, this ends when the current method ends.
 
     Raises:
-        DatasetError: a method raised; chained. The message says which method, and which example.
+        DatasetError: a method raised an exception, which is the cause. The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None
@@ -83,7 +83,7 @@ def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool,
 
 
 def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
-    """Process an example; yield what has to be awaited."""
+    """Process an example. Yield each awaitable, and receive its result."""
     made = Made()
     doing = "from_csv_row"
     try:
@@ -93,11 +93,11 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
         yield from _settled(example.load(**kwargs))
         doing = "to_csv_row"
         row = origin.row()
-        # Without a to_csv_row of its own, a class has the row it was made of: enough to make it again.
+        # If the class has no to_csv_row of its own, write the row from which the example was made.
         if row is None or kind.to_csv_row is not DeclaredExample.to_csv_row:
             row = yield from _settled(example.to_csv_row())
         made.csv = csv_line(row)
-        made.csv.encode(encoding)  # raises here, where it can be told whose it is
+        made.csv.encode(encoding)  # raise any error here, where the message can name the example
         doing = "split"
         parts = yield from _settled(example.split(**kwargs))
         used: list[DeclaredExample] = []
@@ -106,7 +106,7 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
             doing = "encode"
             made.records.append(part.encode())
             if part is example or isinstance(parts, list | tuple):
-                used.append(part)  # the parts to come may be made of it, or be the same once more
+                used.append(part)  # later parts may be made from this part, or be the same object
             else:
                 doing = "release"
                 yield from _settled(part.release())

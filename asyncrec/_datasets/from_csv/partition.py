@@ -1,6 +1,6 @@
-"""`deal` says which example goes to which split: by ratios, shuffled by a seed, stratified. Pure.
+"""`deal` assigns examples to splits: by ratios, shuffled by a seed, and stratified. It does no I/O.
 
-The same seed and the same number of rows, of the same strata, give the same splits, on every machine and every Python.
+The same seed, number of rows and strata produce the same splits, on every machine and with every version of Python.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from collections.abc import Hashable, Mapping, Sequence
 from asyncrec.errors import ArgumentValueError
 
 NAMES = ("train", "eval", "test")
-# What the sum of ratios may differ from 1: far more than the rounding of three floats, far less than a mistake.
+# How far the sum of ratios may differ from 1: much more than the rounding of three floats, much less than a mistake.
 _ROUNDING = 1e-6
 
 
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
-    """Return the splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
+    """Return the splits and their shares. One or two ratios are for train and eval, three for train, eval and test.
 
-    Of three, that of eval or of test may be 0: this split is not made. Raises ValueError unless all others are greater
-    than 0, and the sum is 1, apart from rounding.
+    If one number is passed, it is the share of train, and eval gets the rest. Of three ratios, that of eval or test may
+    be 0, and that split is not made.
+
+    Raises:
+        ValueError: another ratio is not greater than 0, or the sum is not 1, apart from rounding.
     """
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
     made = {name: ratio for name, ratio in zip(NAMES, given, strict=False) if ratio != 0 or len(given) == 2}
@@ -36,10 +39,10 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
 
 
 def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:
-    """Return the rows of each split, in shuffled order; every row is in one. ``strata[i]`` is that of row ``i``.
+    """Return the rows of each split, in shuffled order. Every row is in one split; ``strata[i]`` is its stratum.
 
-    All rows of one stratum are dealt before the next one's, each to the split that lacks most: so each split has its
-    share of every stratum and of the whole, to within two rows, however small the strata.
+    The rows of one stratum are dealt before those of the next, each row to the split that is furthest below its share.
+    So each split has its share of every stratum and of all rows, to within two rows, however small the strata are.
     """
     order = list(range(len(strata)))
     random.Random(seed).shuffle(order)

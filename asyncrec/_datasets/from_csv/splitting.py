@@ -1,8 +1,8 @@
-"""`open_splits` writes several splits as one: shards and ``examples.csv`` in a folder each, all committed at the end.
+"""`open_splits` writes several splits together: folders with shards and ``examples.csv``, all committed at the end.
 
-Existing splits are replaced, and only by the last step: they do not change before everything has been handed to the
-store. Then the splits are committed one by one. A store that fails between two of those commits leaves some splits new
-and some old, each intact, and the error's note says which are new.
+Existing splits are replaced only by the last step: they do not change before all data has been sent to the store. Then
+the splits are committed one by one. If the store fails between two of these commits, some splits are new and some old,
+each intact, and a note on the error names the new splits.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 EXAMPLES_CSV = "examples.csv"
-# Of records that wait for the store; a split at a time is written, so it is the job's. More would not make it faster:
-# small shards are slow by the store's answers, not by its bandwidth. It holds some parts of any cloud's upload.
+# The most bytes of records that wait for the store. Because splits are written one at a time, this is the limit of the
+# whole job. A higher limit would not be faster, because small shards wait for the store's answers rather than for its
+# bandwidth. It holds several parts of an upload to any cloud.
 _MEMORY_LIMIT = 64 << 20
-# Rows of examples.csv are handed to the store in blocks of this many characters.
+# Rows of examples.csv are sent to the store in blocks of this many characters.
 _CSV_BLOCK = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """One split that is to be written.
+    """The plan of one split.
 
     Attributes:
-        folder: a key; ``""`` is the storage's root.
-        name: of the data set in it.
-        schema: of its records, if there is one.
-        metadata: for its manifest.
-        key_feature: of the schema, which holds the keys of the records, if they have any.
+        folder: the key of the split's folder; ``""`` is the storage's root.
+        name: the name of the data set in the folder.
+        schema: the schema of the records, if there is one.
+        metadata: the metadata for the manifest.
+        key_feature: the feature of the schema that holds the keys of the records, if they have keys.
     """
 
     folder: str
@@ -53,11 +54,11 @@ class SplitPlan:
 
 
 class SplitWriter:
-    """A split being written: its records, and its rows of ``examples.csv``, gathered in blocks.
+    """A writer of one split: of its records, and of the rows of its ``examples.csv``, which are gathered in blocks.
 
     Attributes:
-        examples, records: taken so far.
-        manifest: that of the split, once all splits are committed.
+        examples, records: how many examples and records were written so far.
+        manifest: the manifest of the split, once all splits are committed.
     """
 
     manifest: Manifest
@@ -67,12 +68,12 @@ class SplitWriter:
         self.records = 0
         self._writer = writer
         self._csv = csv
-        self._encoder = codecs.getincrementalencoder(encoding)()  # one, so that UTF-16 has its mark once
+        self._encoder = codecs.getincrementalencoder(encoding)()  # a single one, so that UTF-16 has one byte order mark
         self._lines: list[str] = []
         self._size = 0
 
     async def take(self, records: Sequence[bytes], line: str) -> None:
-        """Take the records of one example, and its line of CSV."""
+        """Write the records of one example, and its line of CSV."""
         await self._writer.write_many(records)
         self.examples += 1
         self.records += len(records)
@@ -82,7 +83,7 @@ class SplitWriter:
             await self._hand_on()
 
     async def send(self) -> None:
-        """Hand everything to the store, so that a full disk shows before anything is committed."""
+        """Send all data to the store, so that a full disk raises an error before any split is committed."""
         await self._hand_on(final=True)
         if self._csv is not None:
             await self._csv.finish()
@@ -106,13 +107,13 @@ async def open_splits(
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:
-    """Yield a writer for each plan, in their order. On a clean exit all splits are committed, otherwise none.
+    """Yield a writer for each plan, in the same order. On a clean exit, commit all splits; otherwise, commit none.
 
-    ``path`` is the store's name in the manifests. Without ``csv`` there is no ``examples.csv``, and an existing one
-    stays.
+    ``path`` is the store's name in the manifests. Without ``csv``, no ``examples.csv`` is written, and an existing file
+    is kept.
 
     Raises:
-        StorageError: a store failed. Nothing is changed, unless a note says otherwise.
+        StorageError: a store failed. No split has changed, unless a note says otherwise.
     """
     committed: list[str] = []
     try:
@@ -150,7 +151,7 @@ async def open_splits(
 async def _open_split(
     store: Storage, plan: SplitPlan, encoding: str | None, committed: list[str], **options: Any
 ) -> AsyncIterator[SplitWriter]:
-    """On a clean exit, commit the split and then publish its ``examples.csv``."""
+    """Open the writer of a split. On a clean exit, commit the split, and then publish its ``examples.csv``."""
     async with AsyncExitStack() as stack:
         csv = None
         if encoding is not None:

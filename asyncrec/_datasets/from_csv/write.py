@@ -1,10 +1,10 @@
 """Write rows of a CSV file, or examples in a dict, as train, eval and test splits: TFRecorder's factory.
 
     save_directory_path/train/train-<writer>-000000.tfrecord ...    and _manifest/, _index/ beside them
-    save_directory_path/train/examples.csv                          a row for each example in it
+    save_directory_path/train/examples.csv                          a row for each example in the split
     save_directory_path/eval/...  save_directory_path/test/...
 
-All are committed when everything is written, and replace existing splits (`asyncrec._datasets.from_csv.splitting`).
+All splits are committed when all are written, and replace existing splits (`asyncrec._datasets.from_csv.splitting`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from asyncrec.storage._url import redact, scheme_of
 
 _log = logging.getLogger("asyncrec.datasets")
 
-# TFRecorder's. Small files suit its toy sets; for training from an object store 100 MB and more are usual.
+# TFRecorder's limit. It suits toy data sets; for training from an object store, 100 MB and more are usual.
 _MAX_SHARD_BYTES = 1_000_000
-# Loading is mostly waiting; eight threads keep a disk busy, and hold eight examples in memory.
+# Loading is mostly waiting. Eight threads keep a disk busy, and hold eight examples in memory.
 _CONCURRENCY = 8
 Path = str | PathLike[str]
 
@@ -52,9 +52,9 @@ class WrittenSplits:
 
     Attributes:
         examples: for each split, the number of rows in its ``examples.csv``.
-        records: for each split, the number of records; more than examples if ``split`` made several of one.
-        ignored: examples that were skipped by `IgnoreExample`, or because ``split`` returned none; each is logged with
-            its reason.
+        records: for each split, the number of records; more than its examples if ``split`` returned several parts.
+        ignored: the number of examples skipped by `IgnoreExample`, or because ``split`` returned none; each is logged
+            with the reason.
         manifests: the manifest of each split.
     """
 
@@ -81,41 +81,41 @@ async def write_splits_from_csv(
     storage_options: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> WrittenSplits:
-    """Make an example of every row of a CSV file, and write them as train, eval and test splits.
+    """Make an example from every row of a CSV file, and write the examples as train, eval and test splits.
 
     Each split is a data set in a folder of its own, ``<save_directory_path>/train`` and so on, with a file
-    ``examples.csv`` that lists its examples. All splits are committed when everything is written, and replace those
-    that were there.
+    ``examples.csv`` that lists its examples. All splits are committed when all are written, and replace existing
+    splits.
 
-    For each row ``from_csv_row``, ``load``, ``to_csv_row`` and ``split`` are called, then ``encode`` and ``release`` of
-    each part; each gets ``kwargs`` if it accepts any. Async methods are awaited. All others run in worker threads,
-    ``concurrency`` examples at a time, so what they share must be safe for threads. The order of the records depends
-    only on ``seed``. An example is released as soon as its record is made.
+    For each row, ``from_csv_row``, ``load``, ``to_csv_row`` and ``split`` are called, then ``encode`` and ``release``
+    of each part. ``from_csv_row``, ``load`` and ``split`` get ``kwargs``. Async methods are awaited. All other methods
+    run in worker threads, ``concurrency`` examples at a time, so objects that they share must be thread-safe. The order
+    of the records depends only on ``seed``. An example is released as soon as its record is made.
 
     Args:
         save_directory_path: a folder, or a URL of any installed backend.
         example_class: a `DeclaredExample`.
         examples_list_filepath: the CSV file, local or a URL, without a header. It is held in memory.
         ratios: the share of the rows for train, with the rest for eval (0.8 by default); or two ratios; or three, for
-            train, eval and test. Of three, that of eval or of test may be 0, and this split is not made.
-        seed: the seed of the shuffle. The same rows and seed give the same splits in the same order.
-        stratify_by: a column, counted from 0, or a function of the row: each split gets its share of every value.
-        max_shard_bytes: the size of a shard's file; 1 MB, as in TFRecorder. Only a single larger record exceeds it, or,
-            with compression, what 1 MiB of records compresses to.
+            train, eval and test. Of three ratios, that of eval or test may be 0, and that split is not made.
+        seed: the seed of the shuffle. The same rows and seed produce the same splits in the same order.
+        stratify_by: a column, counted from 0, or a function of the row. Each split gets its share of every value.
+        max_shard_bytes: the largest size of a shard's file; 1 MB by default, as in TFRecorder. Only a single larger
+            record exceeds it, or, with compression, the compressed size of 1 MiB of records.
         compression: the compression of the shards.
         concurrency: how many examples are processed, and so in memory, at once.
         encoding: the encoding of the CSV file and of ``examples.csv``.
-        progress: show a progress bar; `None` shows one on a terminal if rich is installed.
-        storage: an open `Storage`; it is used, and not closed. Both paths are then keys in it.
+        progress: whether to show a progress bar; `None` shows a bar on a terminal if rich is installed.
+        storage: an open `Storage`, which is used but not closed. Both paths are then keys in it.
         storage_options: options for the backend, if this call opens the storage; also for the CSV file, if its scheme
             is the same.
-        kwargs: for the methods of ``example_class``.
+        kwargs: arguments for the methods of ``example_class``.
 
     Raises:
-        DatasetError: a method raised (chained; the message names the file, the line and the row); or the file has
-            another encoding or no rows, or a split has no rows; or a split of an earlier run would stay beside these.
-        StorageError: a store failed. Nothing was changed, unless a note says otherwise.
-        ValueError: ratios that do not sum to 1, or another option that is out of range.
+        DatasetError: a method raised (the message names the file, the line and the row); or the file has another
+            encoding or no rows; or a split has no rows; or a split of an earlier run would remain beside these.
+        StorageError: a store failed. No split has changed, unless a note says otherwise.
+        ValueError: the ratios do not sum to 1, or another option is out of range.
         TypeError: ``example_class`` declares no field.
     """
     weights = weights_of(ratios)
@@ -167,11 +167,13 @@ async def write_folds(
 ) -> WrittenSplits:
     """Write existing examples, not yet loaded, as splits with any names, such as folds: ``{"fold_0": [...], ...}``.
 
-    Each split keeps the order given. Otherwise this works as `write_splits_from_csv`; the class needs a ``to_csv_row``.
+    Each split keeps the order of its examples. Otherwise, this works like `write_splits_from_csv`. The class needs a
+    ``to_csv_row``.
 
     Raises:
-        DatasetError: as there; if a method raises, the message names the fold and the example's number in it.
-        ValueError: no folds, or a name that no folder can have.
+        DatasetError: as for `write_splits_from_csv`; if a method raises, the message names the fold and the example's
+            number in the fold.
+        ValueError: there are no folds, or a name is not valid for a folder.
         TypeError: the examples are of different classes, or their class declares no field.
     """
     kinds = {type(example) for examples in folds.values() for example in examples}
@@ -197,7 +199,7 @@ async def write_folds(
 
 
 class _Writing(NamedTuple):
-    """The place to which splits are written, and the options."""
+    """The folder to which splits are written, and the options for writing."""
 
     path: Path
     max_shard_bytes: Size
@@ -208,7 +210,7 @@ class _Writing(NamedTuple):
 
 
 class _Making(NamedTuple):
-    """How records are made of examples: their class, the arguments of its methods, and how many at once."""
+    """The parameters for making records: the class of the examples, its methods' arguments, and how many at once."""
 
     kind: type[DeclaredExample]
     kwargs: Mapping[str, Any]
@@ -322,7 +324,7 @@ async def _write(
 
 
 async def _refuse_others(folder: Storage, names: set[str]) -> None:
-    """Raise if another split exists: an earlier test split holds examples that this one may train on."""
+    """Raise DatasetError if another split exists, because its examples may be in a train split that is now written."""
     for name in sorted(names):
         manifest = await load_manifest(folder_at(folder, name), name, path=name)
         if manifest is not None and manifest.shards:

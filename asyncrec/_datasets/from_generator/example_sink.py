@@ -1,6 +1,6 @@
-"""`ExampleSink` takes each example on its way from the generator into the shuffle: it checks, describes and stores it.
+"""`ExampleSink` checks and describes each example that a generator yields, and adds it to the shuffle.
 
-Called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Receiver`.
+Its methods are called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Receiver`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from asyncrec.errors import ArgumentTypeError
 
 
 class ExampleSink:
-    """The receiver of the examples of one split, each as it comes.
+    """The receiver of the examples of one split, in the order in which they are yielded.
 
     Args:
-        sparse_features: the features that get their shapes beside them.
-        flattens: whether features are prepared for an Example; otherwise the serializer gets them as they are.
-        own_serializer: whether it is the user's: then what records hold is read from them.
-        max_record_bytes: a longer record is refused.
+        sparse_features: the features whose shapes are stored beside them.
+        flattens: whether features are prepared for an Example; otherwise, the serializer gets them unchanged.
+        own_serializer: whether the serializer is the user's. The features are then read from the records.
+        max_record_bytes: a longer record raises an error.
 
     Attributes:
         taken: how many examples were taken so far.
@@ -58,7 +58,11 @@ class ExampleSink:
         return self._shuffler.size
 
     def prepare(self, item: Example) -> Example:
-        """Return the prepared features. Raises TypeError unless it is a pair of a key and a dict; see `prepare`."""
+        """Return the key and the prepared features; see `prepare`.
+
+        Raises:
+            TypeError: the item is not a pair of a key and a dict.
+        """
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
             raise ArgumentTypeError(
                 f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must yield "
@@ -72,8 +76,13 @@ class ExampleSink:
         return key, prepare(features) if self._flattens else features
 
     def take(self, example: Example, record: bytes) -> None:
-        """Take a record. Raises TypeError if it is not bytes, ValueError if it is too long, and SchemaError,
-        DuplicateKeyError."""
+        """Add a record.
+
+        Raises:
+            TypeError: the record is not bytes.
+            ValueError: the record is too long.
+            SchemaError, DuplicateKeyError: as for `Description` and `HashShuffler`.
+        """
         key, features = example
         if not isinstance(record, bytes):
             if not isinstance(record, bytearray | memoryview):
@@ -91,5 +100,5 @@ class ExampleSink:
         self._progress.advance()
 
     def finish(self) -> None:
-        """Finish: the shapes of images are those of the last example's, as in datum. Reads their headers."""
+        """Describe the images by those of the last example, as datum does. This reads the headers of their files."""
         self._description.see_images(image_shapes(flatten(self._last)))

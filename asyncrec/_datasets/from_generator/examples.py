@@ -1,12 +1,12 @@
-"""Prepare what a generator yields for an Example: flatten nested dicts, make arrays of nested lists, read files.
+"""Prepare the features that a generator yields for an Example: flatten dicts, convert nested lists, and read files.
 
     {"image": Path("cat.png"), "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}
 
-A path is a `pathlib.Path`, which the generator's program made. Text is always text: datum opens a text that ends in
-.png, and in a data set of other people's texts, it would open the files that they name.
+A path is a `pathlib.Path`, which only the generator's program can make. Text is never a path. (datum opens the file at
+any text that ends in .png, so a data set of other people's texts would make it open files that they choose.)
 
-Reading files blocks: for worker threads.
+Reading files blocks, so call these functions in worker threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the features of one example, by name; see the module.
+    """Return the prepared features of one example, by name; see the module.
 
     Raises:
         SchemaError: two features have one name, or a nested list is ragged.
@@ -38,7 +38,7 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
     """Return the features without nesting: ``b`` in the dict ``a`` becomes ``a/b``.
 
     Raises:
-        SchemaError: two features then have one name.
+        SchemaError: two features would have the same name.
         TypeError: a name is not a str.
     """
     flat: dict[str, Any] = {}
@@ -60,12 +60,12 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_shapes(datum: Mapping[str, Any], sparse_features: tuple[str, ...]) -> dict[str, Any]:
-    """Return the features with ``<name>_shape`` for each sparse one of two axes or more, to restore its shape.
+    """Return the features, and ``<name>_shape`` for each sparse feature of two axes or more, to restore its shape.
 
-    A name may lead into nested dicts, as in ``flatten``: ``a/b``; its shape is then ``a/b_shape``.
+    A name may refer to a nested dict, as in ``flatten``: ``a/b``. Its shape is then ``a/b_shape``.
 
     Raises:
-        SchemaError: a nested list is ragged, so that it has no shape.
+        SchemaError: a nested list is ragged, so it has no shape.
     """
     flat = flatten(datum) if any("/" in name for name in sparse_features) else datum
     shapes = {}
@@ -78,7 +78,7 @@ def with_shapes(datum: Mapping[str, Any], sparse_features: tuple[str, ...]) -> d
 
 
 def _is_dict(value: object) -> bool:
-    # The types first: to ask an abstract class takes longer than all else here.
+    # Check the common types first, because an instance check with an abstract class is slow.
     return type(value) not in _NO_DICTS and isinstance(value, Mapping)
 
 
@@ -95,7 +95,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _as_array(name: str, value: Any) -> Any:
-    """Return a nested list as an array; other values unchanged."""
+    """Convert a nested list to an array; return other values unchanged."""
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], list | tuple | np.ndarray):
         return value
     try:
@@ -106,8 +106,8 @@ def _as_array(name: str, value: Any) -> Any:
             "pass a flat list"
         ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
-        return array.astype(np.float32)  # Python floats: 64 bits are not a choice (as everywhere in encoding)
-    if array.dtype.kind in "SU":  # NumPy would cut trailing zero bytes off
+        return array.astype(np.float32)  # Python floats become float32, as everywhere in encoding
+    if array.dtype.kind in "SU":  # NumPy would strip trailing zero bytes
         return _objects(value, array.shape)
     return array
 

@@ -1,6 +1,7 @@
-"""Read the size of a PNG or JPEG, and how many values a pixel has, from the first bytes of its file.
+"""Read the size of a PNG or JPEG, and the number of values of a pixel, from the first bytes of its file.
 
-As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes, else with a third axis. Blocks.
+The shape is that of the NumPy array of an image that Pillow has opened: ``[height, width]`` for grey and for palettes,
+otherwise with a third axis. All functions block.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MOST_SEGMENTS = 10_000
 
 
 def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the shape of each feature that is a path, as in `_datasets.from_generator.examples`, to an image."""
+    """Return the shape of each feature that is the path of an image, as in `_datasets.from_generator.examples`."""
     shapes = {}
     for name, value in features.items():
         if not isinstance(value, PathLike):
@@ -37,7 +38,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """Return the shape of an image; `None` if it is neither, or ends before its size."""
+    """Return the shape of an image; `None` if it is neither a PNG nor a JPEG, or ends before its size."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

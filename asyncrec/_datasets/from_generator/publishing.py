@@ -1,4 +1,4 @@
-"""`SplitTarget` knows the place of a split, and publishes the records of a shuffler there, all or nothing."""
+"""`SplitTarget` publishes the records of a shuffler as a split, all or nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SplitTarget:
     """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
 
     Raises:
-        ValueError: ``split`` is not the name of one, or ``num_shards`` is less than 1 or far too large.
+        ValueError: ``split`` is not a valid name, or ``num_shards`` is less than 1 or far too large.
     """
 
     path: str | os.PathLike[str]
@@ -55,14 +55,14 @@ class SplitTarget:
         parse_compression(self.compression)
 
     def __str__(self) -> str:
-        """As errors show it."""
+        """Return the path of the split as errors show it."""
         return redact(self._dataset)
 
     async def publish(self, shuffler: HashShuffler, description: Description) -> ShardInfo:
-        """Make the shuffler's records the split: ``{split: {file name: records}}``.
+        """Publish the shuffler's records as the split, and return ``{split: {file name: records}}``.
 
         Raises:
-            DuplicateKeyError: a key came twice, which only sorting shows.
+            DuplicateKeyError: a key occurred twice, which only sorting has shown.
             StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         await in_thread(shuffler.settle)
@@ -73,7 +73,7 @@ class SplitTarget:
             return await self._write(folder, name, shuffler, description)
 
     async def save(self, shard_info: ShardInfo) -> ShardInfo:
-        """Put these counts into ``shard_info.json``, and return all of it; see `DatasetWriter.save_shard_info`."""
+        """Put these counts into ``shard_info.json``, and return its content; see `DatasetWriter.save_shard_info`."""
         async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (folder, _):
             await update(folder, shard_info)
             return await read_shard_info(folder)
@@ -87,7 +87,7 @@ class SplitTarget:
         schema = description.schema()
         manifest = await load_manifest(folder, name, path=str(self))
         listed = set(manifest.shards.paths()) if manifest else set()
-        # datum's own, in no manifest: what is deleted in the end must be a shard of this split, whatever the file says.
+        # Files of datum that no manifest lists. Only shards of this split may be deleted later, whatever the file says.
         its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
         stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self.num_shards or shard_count(shuffler.size, shuffler.records)
@@ -108,7 +108,7 @@ class SplitTarget:
         except Exception as error:
             error.add_note(f"{self} was written and committed to its manifest, but {SHARD_INFO} was not updated")
             raise
-        with anyio.move_on_after(CLEAN_UP_SECONDS):  # it is not listed any more: nothing depends on it
+        with anyio.move_on_after(CLEAN_UP_SECONDS):  # no manifest lists these files, so nothing depends on them
             for key in stale:
                 if key in listed or key in shard_info[name]:
                     continue
@@ -131,9 +131,9 @@ _ROUND = 1024
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
-    """Return the number of shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
+    """Return the number of shards for ``records`` records with ``payload_bytes`` bytes in all; at least 1.
 
-    No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
+    On average, a shard has at most 1 GiB, if there are enough records, and at least 64 MiB, unless there is only one.
     """
     if payload_bytes < 0 or records < 0:
         raise ArgumentValueError(

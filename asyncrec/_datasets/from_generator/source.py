@@ -1,9 +1,9 @@
-"""`run` calls a user's generator and serializer without holding the event loop.
+"""`run` calls a user's generator and serializer without blocking the event loop.
 
-A synchronous generator runs in one worker thread from its first example to its last, so that what belongs to a thread
-(a database's connection, a lock) stays in it, and its examples are serialized there: nothing hops per example. An
-asynchronous one runs in the caller's task, and its examples go to a thread in batches, unless the serializer is
-asynchronous too.
+A synchronous generator runs in one worker thread from its first example to its last, so objects that belong to a thread
+(a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without a hop for
+each example. An asynchronous generator runs in the caller's task. Its examples are handed to a thread in batches; an
+asynchronous serializer runs in the caller's task, too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) costs little.
+# How many examples of an asynchronous generator wait for a hop: enough to make the hop (0.1 ms) cheap.
 _BATCH = 256
-# And the bytes of their records, estimated from the records before them.
+# The limit on the bytes of their records, which are estimated from earlier records.
 _BATCH_BYTES = 1 << 20
 
 
@@ -38,10 +38,10 @@ class Receiver(Protocol):
         """The bytes of all records taken."""
 
     def prepare(self, item: Example) -> Example:
-        """Return the example, checked, as the serializer wants it."""
+        """Check an example, and return it in the form that the serializer needs."""
 
     def take(self, example: Example, record: bytes) -> None:
-        """Keep it."""
+        """Store an example's record."""
 
 
 async def run(
@@ -52,8 +52,8 @@ async def run(
 ) -> None:
     """Pass every example of ``generator(**kwargs)`` to ``sink``.
 
-    ``generator`` may be a function or any callable, synchronous or not, that returns an iterable or an asynchronous
-    one. If cancelled, it ends after the current example: a synchronous generator is not interrupted while it makes one.
+    ``generator`` may be any callable, synchronous or not, that returns an iterable or an async iterable. If cancelled,
+    this ends after the current example, because a synchronous generator cannot be interrupted.
     """
     if _is_async(generator):
         examples = generator(**kwargs)
@@ -85,7 +85,7 @@ async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, si
                 sink.take(example, _serialised(serializer, example))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
-                close()  # in its own thread, and now, so that its `finally` blocks run
+                close()  # run its `finally` blocks now, in its own thread
 
     async def work_in_thread() -> None:
         try:
@@ -140,7 +140,7 @@ async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, s
 
 
 def _serialised(serializer: Serializer, example: Example) -> bytes:
-    """In a worker thread."""
+    """Serialize an example in a worker thread."""
     record = serializer(example[1])
     if inspect.isawaitable(record):
         record = from_thread.run(_resolve, record)
@@ -152,10 +152,10 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Return whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
+    """Return whether ``func`` or its ``__call__`` is an async function or generator, so that a call never blocks."""
     while isinstance(func, partial):
         func = func.func
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
-        for each in (func, getattr(func, "__call__", None))  # noqa: B004  # it is looked at, not called
+        for each in (func, getattr(func, "__call__", None))  # noqa: B004  # it is inspected, not called
     )

@@ -30,39 +30,41 @@ class DatasetWriter:
         writer = asyncrec.DatasetWriter(generator, None, "data/cats", "train", 1000)
         await writer.create_records()
 
-    Records are written in the order of the hashes of their keys: the same order and the same bytes, in whatever order
-    the generator yields them, and whatever the number of shards. The shards are called
+    Records are written in the order of the hashes of their keys. So their order and bytes do not depend on the order in
+    which the generator yields them, or on the number of shards. The shards are called
     ``{split}-{i:05d}-of-{k:05d}.tfrecord``, and each has an index. The folder also holds a manifest with the schema of
     all examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
     ``datum_to_type_and_shape_mapping.json`` for all splits of the folder.
 
-    A split that is written again is replaced when the new one is complete; a failure before that leaves the old one
-    intact. Nothing of a split that fails is visible.
+    If a split is written again, the new split replaces the old split when it is complete. A failure before that leaves
+    the old split intact, and no part of the new split becomes visible.
 
     Args:
-        generator: called with ``gen_kwargs`` and ``split``; it yields pairs ``(key, features)``, and may be an async
-            generator. A synchronous one runs in one worker thread. A key is a str, bytes or a number, and no two
-            examples have the same; ``features`` is a dict, which may hold dicts.
+        generator: called with ``gen_kwargs`` and ``split``. It yields pairs ``(key, features)``, and may be an async
+            generator. A synchronous generator runs in one worker thread. A key is a str, bytes or a number, and every
+            example has a different key. ``features`` is a dict, which may hold dicts.
         serializer: a function from the features to bytes; may be async. `None` makes an Example of the flattened
             features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces a `pathlib.Path` by the bytes of that file.
-            `asyncrec.encode_example` makes an Example of the features unchanged.
-        path: the folder, local or a URL of any backend; ``""`` is the current one. With ``storage``, a prefix in it.
+            `asyncrec.encode_example` makes an Example of the unchanged features.
+        path: the folder, a local path or a URL of any backend; ``""`` is the current folder. With ``storage``, a prefix
+            in it.
         split: the name of the split.
-        total_examples: for the progress bar; `None` if it is not known.
-        sparse_features: arrays whose shapes differ; the shape of each with two or more dimensions is stored as
-            ``<name>_shape``.
+        total_examples: the number of examples, for the progress bar; `None` if it is not known.
+        sparse_features: the names of arrays whose shapes differ. The shape of an array with two or more dimensions is
+            stored as ``<name>_shape``.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        num_shards: the number of shards; by default it follows from the size, with 64 MiB to 1 GiB for each.
-        on_duplicate: what happens when a key comes twice: an error, or the ``"first"`` or ``"last"`` example with it is
-            kept (then the order in which they come matters).
-        memory_limit: how many bytes of records are held in memory; more are written to disk. 64 MiB.
-        temporary_folder: the folder for that; the system's by default. It needs room for all records.
-        max_record_bytes: a longer record is refused; 256 MiB, as for `asyncrec.open_sharded_writer`.
-        progress: show a progress bar; `None` shows one if rich is installed and stderr is a terminal.
-        storage: an open `Storage`; it is used, and not closed. ``path`` is then a prefix in it, and may be empty.
+        num_shards: the number of shards; by default, it follows from the size, with 64 MiB to 1 GiB for each shard.
+        on_duplicate: the reaction to a key that occurs twice: ``"raise"`` (the default) raises an error; ``"first"`` or
+            ``"last"`` keeps the first or the last example with the key, so the order of the examples matters.
+        memory_limit: how many bytes of records are held in memory, 64 MiB by default; more are written to disk.
+        temporary_folder: the folder for these records; by default, the system's folder for temporary files. It needs
+            room for all records.
+        max_record_bytes: a longer record raises an error; 256 MiB by default, as for `asyncrec.open_sharded_writer`.
+        progress: whether to show a progress bar; `None` shows a bar if rich is installed and stderr is a terminal.
+        storage: an open `Storage`, which is used but not closed. ``path`` is then a prefix in it, and may be empty.
         storage_options: options for the backend, if the writer opens the storage.
-        gen_kwargs: for the generator. If a keyword has the name of an option above, pass ``functools.partial(generator,
-            compression=...)`` instead.
+        gen_kwargs: keyword arguments for the generator. If a keyword has the name of an option above, pass
+            ``functools.partial(generator, compression=...)`` instead.
 
     Raises:
         ValueError: an option, or the name of the split, is not valid.
@@ -112,33 +114,33 @@ class DatasetWriter:
 
     @property
     def current_examples(self) -> int:
-        """How many examples were taken from the generator so far."""
+        """The number of examples taken from the generator so far."""
         return 0 if self._sink is None else self._sink.taken
 
     async def create_records(self) -> None:
         """Run the generator, and write the split: `cache_records`, then `flush`.
 
-        Whatever happens, nothing is left in the temporary folder.
+        The writer leaves no files in the temporary folder, even after an error or a cancellation.
 
         Raises:
             DuplicateKeyError, SchemaError, DatasetError, StorageError: see `cache_records` and `flush_records`.
-            Exception: whatever the generator or the serializer raises, with a note that names the example.
+            Exception: the generator or the serializer raised it; a note gives the number of examples taken before.
         """
         await self.cache_records()
         await self.flush()
 
     async def cache_records(self) -> None:
-        """Run the generator, and hold its records in memory, or beyond ``memory_limit`` in the temporary folder.
+        """Run the generator, and hold its records in memory or, beyond ``memory_limit``, in the temporary folder.
 
-        A second call starts again. After an exception or a cancellation, nothing is held.
+        A second call starts again. After an error or a cancellation, no records are held.
 
         Raises:
-            DuplicateKeyError: a key came twice. If this cannot be seen here, `flush_records` raises it.
-            SchemaError: a value that no feature can hold, or examples that contradict each other.
+            DuplicateKeyError: a key occurred twice. A duplicate that is not found here is found by `flush_records`.
+            SchemaError: no feature can hold a value, or examples contradict each other.
             DatasetError: the generator yielded no example.
             ValueError: a record is longer than ``max_record_bytes``.
-            TypeError: it yielded something other than pairs of a key and a dict, or the serializer did not return
-                bytes.
+            TypeError: the generator yielded something other than a pair of a key and a dict, or the serializer did not
+                return bytes.
             StorageError: the temporary folder is full.
         """
         await self._drop()
@@ -176,14 +178,14 @@ class DatasetWriter:
         await self.flush_records()
 
     async def flush_records(self) -> tuple[ShardInfo, int]:
-        """Write the records that `cache_records` held, make them the split, and release them.
+        """Write the records that `cache_records` held, publish them as the split, and release them.
 
         Returns:
             ``{split: {file name: records}}``, and the bytes of all records.
 
         Raises:
             RuntimeError: no records are held; call `cache_records` first.
-            DuplicateKeyError: a key came twice, which only sorting has shown.
+            DuplicateKeyError: a key occurred twice, which only sorting has shown.
             StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         shuffler = self._shuffler
@@ -198,13 +200,13 @@ class DatasetWriter:
     async def save_shard_info(self, shard_info: ShardInfo) -> None:
         """Put the counts of splits that have no manifest, such as datum's own, into ``shard_info.json``.
 
-        They replace the counts that the file has of these splits; those of other splits are kept. A split with a
-        manifest keeps the manifest's counts, whatever ``shard_info`` says; `flush_records` has written those.
+        They replace the file's counts of these splits; the counts of other splits are kept. A split with a manifest
+        keeps the counts of its manifest, which `flush_records` has written, whatever ``shard_info`` says.
         """
         await self._target.save(shard_info)
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the features, with ``<name>_shape`` for each sparse feature of two axes or more, as a new mapping."""
+        """Return a new dict of the features, with ``<name>_shape`` for each sparse feature of two axes or more."""
         return with_shapes(datum, self._sparse)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Read splits back, by asyncrec's description of them or by datum's."""
+"""Read splits back, by their description from asyncrec or datum."""

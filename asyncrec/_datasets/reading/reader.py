@@ -32,7 +32,7 @@ from asyncrec.storage._url import join, redact
 class Slice:
     """Some records of one shard: ``take`` records after the first ``skip``.
 
-    ``bytes`` is their share of the shard's bytes; 0 if the shard's count is unknown.
+    ``bytes`` is their share of the shard's bytes; 0 if the size of the shard is not known.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an instruction stands for: the records, the schema that decodes them, and datum's table of them."""
+    """The records that a split instruction selects, the schema that decodes them, and datum's table of features."""
 
     slices: list[Slice]
     schema: Schema | None
@@ -54,14 +54,14 @@ class Found:
 
 
 class SplitReader:
-    """The records of parts of splits, opened by `open_split`. It is read once, by one task; ``len`` is their number.
+    """A reader of the records of parts of splits, opened by `open_split`. It is read once, by one task.
 
-    ``async for features in reader`` yields the decoded features of each record; ``reader.batches()`` yields lists of
-    records as they are stored.
+    ``len(reader)`` is the number of records. ``async for features in reader`` yields the decoded features of each
+    record; ``reader.batches()`` yields lists of records as they are stored.
 
     Attributes:
-        split: what is read.
-        schema: the schema of the records; `None` if nothing says it.
+        split: the parts that are read.
+        schema: the schema of the records; `None` if the data set has no schema.
     """
 
     def __init__(self, split: Split, schema: Schema | None, records: int, received: Handover[list[bytes]]) -> None:
@@ -114,27 +114,27 @@ async def open_split(
 ) -> AsyncIterator[SplitReader]:
     """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
 
-    Records come in the order in which they are stored, and are read ahead. Their number and their schema are known from
-    the manifest, or from the files that datum wrote. A part that begins within a shard is found through the index of
-    the shard, if it has one.
+    Records are yielded in the order in which they are stored, and are read ahead. Their number and their schema are
+    known from the manifest, or from the files that datum wrote. If a part begins within a shard, its beginning is found
+    through the index of the shard, if it has an index.
 
     Args:
         path: the folder of the splits; with ``storage``, a prefix in it.
         split: see `parse_split`. If the schemas of the splits differ, they are merged if possible.
-        storage: an open `Storage`; it is used, and not closed.
+        storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ValueError: ``split`` cannot be parsed, there is no such split (the message lists those that exist), or a bound
-            is outside it.
+        ValueError: ``split`` cannot be parsed, there is no such split (the message lists the existing splits), or a
+            bound is outside the split.
         SchemaError: the schemas of the splits contradict each other.
-        CorruptRecordError, TruncatedError, StorageError: while reading, after every record before was returned.
-        DatasetError: while reading, a shard has fewer records than the data set says.
+        CorruptRecordError, TruncatedError, StorageError: while reading, after the records before the error.
+        DatasetError: while reading, a shard has fewer records than the data set lists.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
     async with open_folder(path, storage, storage_options) as folder:
         found = await _find(folder, wanted, display_path=redact(os.fspath(path)))
-        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
+        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one batch ahead: a few hundred KiB
         reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
         async with TaskScope() as scope:
             scope.start_soon(_feed, folder, found.slices, batches)
@@ -148,10 +148,10 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """Find what `open_split` would read, for callers that read it by other means.
+    """Find the records that `open_split` would read, for callers that read them by other means.
 
     Raises:
-        ValueError, SchemaError, StorageError: as `open_split` on entering.
+        ValueError, SchemaError, StorageError: as for `open_split` on entering.
     """
     wanted = parse_split(split)
     async with open_folder(path, None, storage_options) as folder:
@@ -227,12 +227,12 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
 
 
 async def _names(folder: Storage) -> set[str]:
-    """List all existing splits, for an error."""
+    """Return the names of all existing splits, for an error."""
     return {*await dataset_names(folder)} | (await read_shard_info(folder)).keys()
 
 
 def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
-    """Return the records ``[start, stop)`` of shards that follow each other."""
+    """Return the records ``[start, stop)`` of consecutive shards."""
     cut = []
     before = 0
     for shard in shards:
@@ -245,7 +245,7 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
 
 
 async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
-    """Run in a task of its own, which closes what it opens, wherever the reader's caller is."""
+    """Read the slices into ``batches``. Run this in its own task, which closes its files wherever the caller is."""
     try:
         for each in slices:
             await _feed_slice(folder, each, batches)
@@ -258,7 +258,7 @@ async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[byt
 async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes]]) -> None:
     offset, skip = 0, each.skip
     if skip and each.index is not None and each.compression != "ZLIB":
-        with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over
+        with suppress(ObjectNotFoundError):  # without an index, the records before are read and skipped
             index = await in_thread(parse_index, await folder.get(each.index))
             if len(index) > skip:
                 offset, skip = index.beginning(skip)

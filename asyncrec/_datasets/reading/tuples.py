@@ -34,8 +34,8 @@ async def get_tfrecord_filepaths(
 ) -> list[str]:
     """Return the paths of the TFRecord files in a folder, in the order of their names.
 
-    These are the shards that its manifests list, or if there is no manifest the data files ``*.tfrec*``. Folders below
-    are not searched. With ``storage``, they are keys in it.
+    These are the shards that the folder's manifests list, or, if there is no manifest, the data files ``*.tfrec*``.
+    Subfolders are not searched. With ``storage``, the paths are keys in it.
 
     Raises:
         ObjectNotFoundError: the folder has no such file.
@@ -60,10 +60,10 @@ async def get_tfrecord_filepaths(
 
 
 class TupleReader:
-    """Made by `generate_dataset`: iterates over tuples. A single pass; used by one task.
+    """A reader of examples as tuples, made by `generate_dataset`. It is read once, by one task.
 
     Attributes:
-        names: the names of the features, in the order in which they are in each tuple.
+        names: the names of the features, in their order in each tuple.
     """
 
     def __init__(self, names: Sequence[str], received: Handover[list[tuple[Any, ...]]]) -> None:
@@ -97,21 +97,21 @@ async def generate_dataset(
 ) -> AsyncIterator[TupleReader]:
     """Read examples: ``async with generate_dataset(paths) as dataset: async for label, data in dataset: ...``.
 
-    Each example is a tuple of its fields, in the order of declaration; files come in the order given. Examples are
-    decoded in a worker thread while you work on the last ones.
+    Each example is a tuple of its fields, in the order of declaration. Files are read in the order of ``filepaths``.
+    Examples are decoded in a worker thread while you process the previous examples.
 
     Args:
-        filepaths: one path or several, such as `get_tfrecord_filepaths` returns.
-        example_class: the class with these fields; by default the schema in the manifest of the folder is used.
+        filepaths: one path, or a list of paths such as `get_tfrecord_filepaths` returns.
+        example_class: the class that declares the fields; by default, the schema in the manifest of the folder is used.
         max_record_bytes: as for `open_reader`.
-        storage: an open `Storage`, used and not closed; paths are then keys in it.
-        storage_options: for the backend, when it is opened here.
+        storage: an open `Storage`, which is used but not closed. Paths are then keys in it.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        DatasetError: on opening: no class was given and no schema is stored; or no files.
-        SchemaError: on opening: the files' schemas differ. While reading: a record does not hold the fields; path and
-            record are named.
-        DecodeError, CorruptRecordError, TruncatedError, StorageError: while reading, after every tuple before it.
+        DatasetError: on opening, no class was passed and no schema is stored, or there are no files.
+        SchemaError: on opening, the schemas of the files differ; while reading, a record does not hold the fields. The
+            message then names the path and the record.
+        DecodeError, CorruptRecordError, TruncatedError, StorageError: while reading, after all tuples before the error.
     """
     paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
     if not paths:
@@ -121,12 +121,12 @@ async def generate_dataset(
     else:
         schema = await stored_schema(paths, storage, storage_options)
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
-    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: some hundred KiB
+    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: a few hundred KiB
     reader = TupleReader(names, batches)
     opening = {"max_record_bytes": max_record_bytes, "storage": storage, "storage_options": storage_options}
 
     async def feed() -> None:
-        """Run in a task of its own, which closes what it opens, wherever the reader's caller is."""
+        """Read the files into ``batches``. Run this in its own task, which closes the files wherever the caller is."""
         try:
             for path in paths:
                 await _feed_file(path, decode, batches, opening)
@@ -161,7 +161,7 @@ async def _feed_file(
 def _decoded(
     records: list[bytes], decode: _Decode, where: str, before: int
 ) -> tuple[list[tuple[Any, ...]], Exception | None]:
-    """Return the tuples of the records, up to one that does not decode, and its error."""
+    """Return the tuples of the records up to the first that cannot be decoded, and its error."""
     tuples: list[tuple[Any, ...]] = []
     for record in records:
         try:
@@ -172,11 +172,11 @@ def _decoded(
 
 
 async def stored_schema(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
-    """Return the one schema of all files, from the manifests of their folders.
+    """Return the common schema of all files, from the manifests of their folders.
 
     Raises:
-        DatasetError: a manifest has no schema.
-        SchemaError: they differ.
+        DatasetError: no manifest lists a file with a schema.
+        SchemaError: the schemas differ.
     """
     listed: dict[str, dict[str, Manifest]] = {}
     found: Schema | None = None

@@ -1,9 +1,10 @@
-"""`BucketFiles` are the files of a shuffle: records with their hashes are appended to buckets and read back, checked.
+"""`BucketFiles` holds the files of a shuffle: records with their hashes are appended to buckets, read back and checked.
 
-They are TFRecord frames, so that data that the disk garbled is found and not passed on. They are in a folder of their
-own, which is made when needed, readable by this user alone, and removed with the object, or with the process. What a
-killed process left is removed by the next process that shuffles in the same place: a locked file says which folders
-have a living owner. One file is open at a time, and only while it is written or read. Everything here blocks.
+Records are stored as TFRecord frames, so data that the disk corrupted is detected rather than returned. The files are
+in a folder of their own, which is made when needed, readable only by this user, and removed with the object or at the
+exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder: a
+locked file shows which folders have a living owner. One file is open at a time, and only while it is written or read.
+All methods block.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from asyncrec.storage._local.opening import open_own
 _READ_BYTES = 1 << 20
 _PREFIX = "asyncrec-shuffle-"
 _LOCK = ".lock"
-# The hash, the record's number, how many bytes of its key's text follow; then the record.
+# The hash, the number of the record, and the length in bytes of its key's text. The text and the record follow.
 _HEAD = Struct("<16sQH")
 
 Item = tuple[int, str, bytes]
-"""A record's number, its key as it is shown (at most 16 KiB of it), and the record."""
+"""A record's number, its key as errors show it (at most 16 KiB), and the record."""
 
 
 class BucketFiles:
     """The files of one shuffle, one for each bucket.
 
     Args:
-        parent: the folder in which it is made; by default, the system's folder for temporary files.
+        parent: the folder in which their folder is made; by default, the system's folder for temporary files.
 
     Attributes:
-        written_bytes: to all files together.
+        written_bytes: how many bytes were written to all files.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
@@ -51,7 +52,7 @@ class BucketFiles:
         self._lock: FileLock | None = None
 
     def write(self, name: str, records: list[bytes]) -> None:
-        """Append to a file.
+        """Append records to a file.
 
         Raises:
             StorageError: the disk is full, or the folder cannot be made.
@@ -63,13 +64,13 @@ class BucketFiles:
                     self.written_bytes += len(buffer)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Yield what was written to a file, in order.
+        """Yield the records of a file, in the order in which they were written.
 
         Raises:
-            CorruptRecordError, TruncatedError: it differs from what was written.
+            CorruptRecordError, TruncatedError: the file differs from the data that was written.
         """
         path = self._path(name)
-        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # a record that was held fits into memory
+        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # each record was in memory before, so it fits
         try:
             with open(path, "rb") as file:
                 while block := file.read(_READ_BYTES):
@@ -86,7 +87,7 @@ class BucketFiles:
         os.unlink(self._path(name))
 
     def close(self) -> None:
-        """Remove all of them. Idempotent."""
+        """Remove all files. A second call does nothing."""
         if self._remover is not None:
             self._remover()
         if self._lock is not None:
@@ -117,7 +118,7 @@ class BucketFiles:
 
 def _remove_dead(parent: str) -> None:
     """Remove the folders of processes that were killed."""
-    with suppress(OSError):  # another user's, or just being removed by another
+    with suppress(OSError):  # it belongs to another user, or another process is removing it
         for name in os.listdir(parent):
             if not name.startswith(_PREFIX):
                 continue
@@ -129,14 +130,14 @@ def _remove_dead(parent: str) -> None:
 
 
 def pack(digest: bytes, item: Item) -> bytes:
-    """Return a record as it is stored in a bucket."""
+    """Return the bytes that a bucket stores for a record."""
     number, key_text, record = item
     key = key_text.encode("utf-8", "surrogatepass")
     return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
 
 
 def unpack(data: bytes) -> tuple[bytes, Item]:
-    """Return the opposite of ``pack``."""
+    """Return the hash and the item that ``pack`` packed."""
     digest, number, length = _HEAD.unpack_from(data)
     start = _HEAD.size + length
     return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])

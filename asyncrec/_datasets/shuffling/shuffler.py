@@ -1,15 +1,15 @@
-"""`HashShuffler` orders records by the hashes of their keys: a shuffle that does not depend on the order in which they
-came.
+"""`HashShuffler` orders records by the hashes of their keys: a shuffle that does not depend on their original order.
 
-The hash is ``md5(salt + key)``, 128 bits, the key as text or bytes: datum's and TFDS's scheme, so records come in the
-order that datum gives them. The salt is the split's name, so that equal keys stand at different places in two splits.
+The hash is ``md5(salt + key)``, 128 bits, with the key as text or bytes. This is the scheme of datum and TFDS, so
+records have the same order as in datum. The salt is the split's name, so equal keys have different places in two
+splits.
 
-Records are held in memory up to a limit. Beyond it, everything held goes to bucket files, by the first byte of the
-hash, one file open at a time. In the end, one bucket after another is read back and sorted. A bucket that exceeds the
-limit itself is split again by the next byte, and so on: any amount is sorted within the limit, with at most three files
-open.
+Records are held in memory up to a limit. Beyond it, all held records are written to bucket files, by the first byte of
+the hash, one file open at a time. Finally, the buckets are read back and sorted, one after the other. A bucket that
+itself exceeds the limit is split again by the next byte, and so on. So any amount of data is sorted within the limit,
+with at most three files open.
 
-Everything here blocks: it is meant for worker threads, one at a time.
+All methods block: use them in worker threads, one thread at a time.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyE
 
 OnDuplicate = Literal["raise", "first", "last"]
 
-# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small compared with what training takes.
+# Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory of
+# training.
 MEMORY_LIMIT = 64 << 20
-# What CPython takes for a held record besides its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
-# tracemalloc; the rest is for the dict's growing.
+# The memory of a held record in CPython, without its bytes and its key's bytes: dict entry, tuple, hash and number.
+# tracemalloc shows about 280 bytes; the rest allows for the growth of the dict.
 _OVERHEAD = 340
-# Hashes of spilled records kept to tell a duplicate at once: 16 MiB. Beyond, duplicates show while sorting.
+# How many hashes of spilled records are kept to detect a duplicate at once, in 16 MiB. Other duplicates are detected
+# while sorting.
 _KNOWN_KEYS = 1 << 20
-# Records handed on together: one hop to a thread, and one chunk of most stores.
+# Records returned together: one hop to a thread, and one chunk of most stores.
 _BATCH_BYTES = 1 << 20
 _BATCH_RECORDS = 1024
 _SHOWN_KEY = 200
-_SORTED = "sorted"  # no bucket's name, which are hexadecimal
+_SORTED = "sorted"  # not the name of a bucket, because these are hexadecimal
 
 
 class HashShuffler:
-    """Takes records by key, returns them in the order of the keys' hashes; see the module.
+    """A sorter that accepts records with keys, and returns them in the order of the keys' hashes; see the module.
 
     Args:
         salt: a part of every hash.
-        memory_limit: how many bytes are held, bookkeeping included.
-        temporary_folder: the folder for bucket files, in a folder of their own, made when needed and readable by this
-            user alone; by default the system's folder for temporary files. It needs room for all records.
-        on_duplicate: what happens if a key came before: DuplicateKeyError, or the first or the last record added is
-            kept.
+        memory_limit: how many bytes are held, including bookkeeping.
+        temporary_folder: the parent of the folder for bucket files, which is made when needed and readable only by this
+            user; by default, the system's folder for temporary files. It needs room for all records.
+        on_duplicate: the reaction to a key that was added before: ``"raise"`` raises DuplicateKeyError; ``"first"`` or
+            ``"last"`` keeps the first or the last record.
 
     Attributes:
-        added: how many records came.
-        records, size: how many records have to be written, and their bytes together; exact after `settle`.
-        most_held_bytes: the most that was held at once; beyond the limit by at most one record.
+        added: how many records were added.
+        records, size: how many records will be returned, and their bytes together; exact after `settle`.
+        most_held_bytes: the most bytes that were held at once; above the limit by at most one record.
     """
 
     def __init__(
@@ -82,11 +84,11 @@ class HashShuffler:
         self._draining = False
 
     def add(self, key: object, record: bytes) -> None:
-        """Take one record.
+        """Add one record.
 
         Raises:
-            DuplicateKeyError: with ``on_duplicate="raise"``, the key came before and is among those known without
-                reading: all in memory, and the first million spilled.
+            DuplicateKeyError: with ``on_duplicate="raise"``, the key was added before, and is one of the known keys:
+                all keys in memory, and the first million spilled keys.
             TypeError: the key's text would differ in the next run.
         """
         digest = self.digest(key)
@@ -119,19 +121,19 @@ class HashShuffler:
 
     @property
     def spilled_bytes(self) -> int:
-        """How many bytes were written to bucket files."""
+        """The number of bytes written to bucket files."""
         return self.files.written_bytes
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes are held now, while records are added."""
+        """The number of bytes held now, while records are added."""
         return self._window.bytes
 
     def settle(self) -> None:
-        """End the adding of records; makes `records` and `size` exact.
+        """End the adding of records, and make `records` and `size` exact.
 
-        Only if duplicates are dropped and records were spilled, this takes a pass over all of them, and writes the
-        remaining ones once more, in order.
+        If duplicates are dropped and records were spilled, this reads all records, and writes the remaining records
+        once more, in order.
         """
         if self._on_duplicate == "raise" or self._sorted is not None:
             return
@@ -148,10 +150,10 @@ class HashShuffler:
         self._sorted = _SORTED
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Return all records in order, once, in lists of about a MiB. After `settle`.
+        """Yield all records in order, once, in lists of about a MiB. Call this after `settle`.
 
         Raises:
-            DuplicateKeyError: with ``on_duplicate="raise"``, for a duplicate that adding could not see.
+            DuplicateKeyError: with ``on_duplicate="raise"``, there is a duplicate that `add` could not detect.
         """
         self._begin_draining()
         if self._sorted is not None:
@@ -164,10 +166,10 @@ class HashShuffler:
         self._known = None
         self.files.close()
 
-    # -- what windows ask ---------------------------------------------------------------------------------------------
+    # -- for the windows ----------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
-        """Note that these went from memory to disk."""
+        """Note that the records with these hashes were moved from memory to disk."""
         if self._draining or self._on_duplicate != "raise":
             return
         if self._known is None:
@@ -177,11 +179,11 @@ class HashShuffler:
 
     def over_limit(self, window: _Window) -> bool:
         self.most_held_bytes = max(self.most_held_bytes, window.bytes)
-        # A single record, however large, is not spilled: there is nothing to sort it with.
+        # A single record, however large, is not spilled, because there is nothing to sort.
         return window.bytes > self._limit and len(window.held) > 1
 
     def resolve(self, before: Item, item: Item) -> Item:
-        """Return the one of two records with one key that stays."""
+        """Return the record to keep of two records with one key, or raise DuplicateKeyError."""
         if self._on_duplicate == "raise":
             raise _duplicate(before, item)
         return max(before, item) if self._on_duplicate == "last" else min(before, item)
@@ -191,7 +193,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """Return the record with this hash, from its bucket file."""
+        """Return the record with this hash from its bucket file; `None` if there is none."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
@@ -199,9 +201,9 @@ class HashShuffler:
 
 
 class _Window:
-    """The held records whose hashes begin alike, and the bucket files of those that are not held.
+    """The held records whose hashes begin alike, and the bucket files of such records that are not held.
 
-    ``prefix`` is the beginning of their hashes, in hexadecimal.
+    ``prefix`` is the common beginning of their hashes, in hexadecimal.
     """
 
     def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
@@ -225,7 +227,7 @@ class _Window:
         return f"{self._prefix}{digest[len(self._prefix) // 2]:02x}"
 
     def drain(self) -> Iterator[bytes]:
-        """Yield the records in order; afterwards nothing is left."""
+        """Remove and yield all records in order."""
         if not self.spilled:
             for _, digests in self._grouped():
                 for digest in sorted(digests):
@@ -247,7 +249,10 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """Return what is held, by bucket, in order. Sorting all at once would hold up the event loop's thread."""
+        """Return the held hashes by bucket, in the order of buckets.
+
+        Sorting all hashes at once would make the event loop wait for the interpreter lock.
+        """
         groups: dict[int, list[bytes]] = {}
         position = len(self._prefix) // 2
         for digest in self.held:
@@ -287,12 +292,12 @@ _HALVES = Struct("<QQ").unpack
 class Fingerprints:
     """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes; more are not kept.
 
-    False positives have a probability of 2^-60: look the hash up if that matters.
+    False positives have a probability of 2^-60. If that matters, look up the hash itself.
     """
 
     def __init__(self, capacity: int) -> None:
-        slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half of them stay empty: a search is short
-        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero is empty; memory is taken as it fills
+        slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half the slots stay empty, for short searches
+        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero is an empty slot; memory fills gradually
         self._mask = slots - 1
         self._room = capacity
 

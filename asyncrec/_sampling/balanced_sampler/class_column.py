@@ -1,11 +1,10 @@
-"""`ClassColumn` holds the class of every record of a data set; it is read once, and stored beside the index if that is
-allowed.
+"""`ClassColumn` holds the class of every record of a data set. It is read once, and stored if the store is writable.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash is
 of the snapshot, the feature, and the versions of files that no manifest lists, so another snapshot has another object.
-The object may be deleted at any time, and is then made anew. Another user of the store may have replaced it. So it is
-unpacked only if it says that it has as many codes as there are records, and an object that is not a column of this data
-set is made anew.
+The object may be deleted at any time; it is then made again. Because another user of the store may have replaced the
+object, it is unpacked only up to the size of a column for this data set. An object that is not a column of this data
+set is made again.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# Shards read through at once. They are decoded by threads that mostly hold the interpreter, so more of these gain
-# nothing. Of a store twice as many shards hide its delay; what comes of more leaves the processor's cache meanwhile.
+# Shards read at a time. They are decoded by threads that mostly hold the interpreter lock, so more threads gain
+# nothing. Twice as many shards hide a store's latency. With more, data leaves the processor's cache before decoding.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
-# Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
+# The most bytes of labels in a stored column: hundreds of thousands of names. A column with more is not stored.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (
@@ -64,20 +63,20 @@ class ClassColumn:
     labels: tuple[Any, ...]
 
     def of(self, numbers: NDArray[np.int64]) -> ClassColumn:
-        """The classes of these records, without those that none of them has."""
+        """Return the classes of these records, without the labels that none of them has."""
         used, codes = np.unique(self.codes[numbers], return_inverse=True)
         return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
 
     def digest(self) -> str:
-        """A digest of each record's class, by its number among the sorted labels: blake2b, 16 bytes, in hexadecimal."""
+        """Return a digest of the codes of all records: blake2b, 16 bytes, in hexadecimal."""
         return hashlib.blake2b(self.codes.astype("<i4").tobytes(), digest_size=16).hexdigest()
 
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
-    """Return the classes of all records, by a feature that has one value, or by a function, which runs in a thread.
+    """Return the classes of all records, from a feature with one value, or from a function, which runs in a thread.
 
-    The column of a feature is stored if the store may be written to. That of a function is not, since the function may
-    have changed by the next time.
+    The column of a feature is stored if the store is writable. The column of a function is not stored, because the
+    function may have changed by the next call.
 
     Raises:
         SchemaError: a record lacks the feature, has more than one value of it, or its class does not equal itself.
@@ -157,10 +156,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     def code(records: Sequence[bytes]) -> NDArray[np.int32]:
         labels = classes_of(records)
         found: list[int] = []
-        with coding:  # two threads never give two labels one code
+        with coding:  # so that two threads never assign one code to two labels
             for label in labels:
                 if label not in codes:
-                    if label != label:  # not a number: each would be a class of its own, and none of them sorts
+                    if label != label:  # a NaN would be a class of its own, and cannot be sorted
                         raise _UnequalClass(len(found), label)
                     codes[label] = len(codes)
                 found.append(codes[label])
@@ -179,7 +178,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         ) as reader:
             async with TaskScope() as scope:
                 scope.start_soon(read_all, shard, reader)
-                await dataset.files.check(shard, reader.info)  # a store may have to be asked
+                await dataset.files.check(shard, reader.info)  # may send a request to a store
         count = sum(map(len, parts[shard]))
         if count != entry.records:
             raise DatasetError(f"{reader.path} has {count:,} records, but the manifest says {entry.records:,}")
@@ -206,10 +205,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     tasks = _SHARDS_AT_ONCE_REMOTE if dataset.files.remote else _SHARDS_AT_ONCE
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=tasks)
     coded = [part for shard in sorted(parts) for part in parts[shard]]
-    # In an order of their own, whatever the order of reading was.
+    # Sort the labels, so that their order does not depend on the order of reading.
     try:
         labels = sorted(codes)
-    except TypeError:  # of several types
+    except TypeError:  # labels of several types
         labels = sorted(codes, key=repr)
     renumbered = np.empty(len(codes), np.int32)
     renumbered[[codes[label] for label in labels]] = np.arange(len(labels), dtype=np.int32)
@@ -217,7 +216,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """The function raised for record number ``index`` of its records; the cause is its error."""
+    """The function raised for record number ``index`` of its input; the cause is the function's error."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -250,7 +249,7 @@ def _by_function(function: ClassFn) -> ClassesOf:
 
 def _by_feature(feature: str) -> ClassesOf:
     def classes_of(records: Sequence[bytes]) -> list[Any]:
-        # What the first record has, all must have; else decoding says which does not.
+        # All records must have the feature as the first record has it; decoding reports a record that does not.
         there = decode_example(records[0])
         first = there.get(feature)
         if first is None:
@@ -277,12 +276,16 @@ def _encode(column: ClassColumn) -> bytes:
 
 
 def _most_bytes(records: int) -> int:
-    """Return the most bytes that `_encode` makes of this many codes."""
+    """Return the largest size of an `_encode` result for this many codes, in bytes."""
     return 4 * records + _LABEL_BYTES + 2 * _NPY_HEADER_BYTES + _DIRECTORY_BYTES
 
 
 def _parse(content: bytes, records: int) -> ClassColumn:
-    """Parse a column of ``records`` codes; raises ValueError if `_encode` did not make it."""
+    """Parse a column of ``records`` codes.
+
+    Raises:
+        ValueError: `_encode` did not make this content.
+    """
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
             raise DatasetError("the file is not an archive of two arrays")
@@ -295,7 +298,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
             raise DatasetError("a label must be a number or bytes")
         if len(dict.fromkeys(labels)) != len(labels) or any(label != label for label in labels):
             raise DatasetError("its labels are not distinct")
-    except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
+    except Exception as error:  # a damaged archive may raise any error of zipfile, zlib or NumPy
         raise DatasetError(f"{type(error).__name__}: {error}") from error
     if len(codes) != records:
         raise DatasetError(f"the file has {len(codes):,} classes for {records:,} records")
@@ -306,15 +309,19 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """Return the size of an archive's directory, in bytes: zipfile needs many times that to read the directory."""
-    if content[-42:-38] == b"PK\6\7":  # of one beyond 2 GiB
+    """Return the size of an archive's directory, in bytes; zipfile needs many times that memory to read it."""
+    if content[-42:-38] == b"PK\6\7":  # a Zip64 archive: larger than 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
 
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
-    """Return an array of one dimension, with at most ``most`` values; nothing else is unpacked."""
-    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # a thousandth of what it inflates to
+    """Return a one-dimensional array of ``dtype``.
+
+    Raises:
+        DatasetError: the array has more than ``most`` values, or another type or shape. At most this size is unpacked.
+    """
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # deflated data may inflate a thousandfold
         raise DatasetError(f"{name} is compressed, but must not be")
     limit = most * dtype.itemsize + _NPY_HEADER_BYTES
     with archive.open(name) as file:

@@ -1,6 +1,6 @@
 """`ClassBalancedSampler` makes balanced batches by random access, for classes that are scattered over all shards.
 
-(For shards that each hold one class after another, `InterleaveSampler` reads in order instead.)
+(For shards that hold one class after another, `InterleaveSampler` reads in order instead.)
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _HINTS = {
     "str": "; pass its path to open_dataset",
 }
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
-# Of classes, in a message.
+# The most classes that a message names.
 _NAMED = 10
-# Records read together, so that those that stand near each other share a read; twice as many are held.
+# Records read together, so that neighbouring records share a read. Twice as many are held.
 _READ_RECORDS = 1024
 
 
 class ClassBalancedSampler:
-    """Batches of ``classes_per_batch`` distinct classes, with ``per_class`` records of each; they never end.
+    """An endless iterator of batches with ``classes_per_batch`` distinct classes and ``per_class`` records of each.
 
     ::
 
@@ -52,28 +52,29 @@ class ClassBalancedSampler:
             async for records in sampler:  # 32 records: two of one class, two of the next, ...
                 ...
 
-    Of a data set that was opened with ``newest=``, they are made of the newest version of each key.
+    If the data set was opened with ``newest=``, batches contain only the newest version of each key.
 
-    All classes come equally often, however many records they have, and so do all records within a class. If a class has
-    fewer than ``per_class`` records, some of them come more than once in a batch.
+    All classes appear equally often, however many records they have, and so do all records of a class. If a class has
+    fewer than ``per_class`` records, some of its records appear more than once in a batch.
 
-    It is an async context manager, used by one task. Entering it reads the class of every record, unless an earlier
-    sampler has stored the classes.
+    The sampler is an async context manager, used by one task. Entering it reads the class of every record, unless an
+    earlier sampler has stored the classes.
 
     Args:
         class_feature: the feature that holds the class: one value of int64, float32 or bytes.
-        class_fn: or a function from a record to its class, anything hashable; it is called in worker threads. To resume
-            from a state, it must return the same classes as before.
-        seed: any int. `None` chooses one, which the state holds; not with several workers, which share an order.
-        worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
+        class_fn: alternatively, a function from a record to its class, any hashable value. It is called in worker
+            threads. To resume from a state, it must return the same classes as before.
+        seed: any int. If `None`, the sampler chooses a seed, which the state holds. Several workers share an order, so
+            they need a seed.
+        worker: ``(i, n)``: worker i of n returns the batches whose number is i modulo n.
 
     Attributes:
-        classes: the label of each class, sorted; available once entered.
+        classes: the label of each class, sorted; available once the sampler is entered.
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
         ValueError: ``class_fn`` returns other classes than when the loaded state was taken.
-        SchemaError: a record has no class, or several, or one that does not equal itself (not a number).
+        SchemaError: a record has no class, several classes, or a class that does not equal itself (NaN).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
 
@@ -119,13 +120,14 @@ class ClassBalancedSampler:
             "per_class": per_class,
             "class_feature": class_feature,
         }
-        # Of `class_fn`, whose name says nothing; a feature's are the snapshot's. Of the state until it is entered.
+        # The digest of the classes that `class_fn` returned (the snapshot identifies those of a feature). Until the
+        # sampler is entered, it is the digest in the loaded state.
         self._classes_digest: str | None = None
-        self._position = 0  # of all workers, in batches
+        self._position = 0  # the position of all workers, in batches
         self._given = 0
-        self._records: NDArray[np.int64] | None = None  # those that are drawn from; `None` for all
+        self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
         self._column = _NO_COLUMN  # held until the order is made
-        self._order: BalancedOrder | None = None  # made when a seed that a state may change is known
+        self._order: BalancedOrder | None = None  # made with the first batches: until then a state may set the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
@@ -175,7 +177,7 @@ class ClassBalancedSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches all workers have returned, as JSON. You can load it with any number of workers.
 
-        For files without a manifest it also identifies the version of each, in about 100 bytes.
+        For files without a manifest, it also identifies the version of each file, in about 100 bytes.
         """
         position = self._position + self._given * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
@@ -188,7 +190,7 @@ class ClassBalancedSampler:
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of another version.
-            DatasetError: the files have no manifest, and one was replaced since the state was taken.
+            DatasetError: the files have no manifest, and a file was replaced since the state was taken.
             RuntimeError: a batch was already returned.
         """
         if self._ahead.begun:
@@ -198,7 +200,7 @@ class ClassBalancedSampler:
             identity = {**identity, "seed": seed}
         self._dataset.versions.check_state(state, _KIND, identity)
         position = StateValues(state).whole("position")
-        classes = state.get("classes")  # none from before it was asked
+        classes = state.get("classes")  # absent if the classes are a feature's, or were unknown to the saved sampler
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:
             raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
         self._classes_digest = self._classes_digest or classes
@@ -215,7 +217,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of this worker's batches, as many as are read together."""
+        """Yield arrays with the numbers of this worker's batches; the batches of one array are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:
@@ -240,7 +242,7 @@ class BalancedOrder:
     """The order of class-balanced batches: any batch can be computed from its number.
 
     Args:
-        codes: int (n,): the class of each record, 0 .. classes - 1, each with at least one record.
+        codes: int (n,): the class of each record, 0 .. classes - 1; each class has at least one record.
         classes_per_batch: at most as many as there are classes.
     """
 
@@ -255,11 +257,11 @@ class BalancedOrder:
         self._batches_in_round = len(self._sizes) // classes_per_batch
 
     def batches(self, numbers: Indices) -> Indices:
-        """Return int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
+        """Return the records of these batches, class by class: int64 (len(numbers), classes_per_batch * per_class)."""
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)
-        # Each batch's places in its round's permutation of the classes, and so its classes.
+        # The places of each batch in its round's permutation of the classes determine its classes.
         places = (places[:, None] * wide + np.arange(wide)).ravel()
         round_keys = mix64(rounds.astype(np.uint64) ^ np.uint64(self._rounds_key))
         classes = permuted(places, len(self._sizes), round_keys)

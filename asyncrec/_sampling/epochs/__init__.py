@@ -1,10 +1,10 @@
-"""This room orders an epoch over numbered records, and says which part of it is each worker's.
+"""The order of an epoch over numbered records, and the part of it that each worker reads.
 
 shuffled_stream   `asyncrec.ShuffledStream`
 shuffled_order    the numbers of the records at positions of any epoch
-epoch_order       which record stands at which position, pure
+epoch_order       the record at each position of an epoch; no I/O
 permutation       permutations by key, the same for ever
 windows_ahead     windows of records, read many parts at a time across their borders
-worker_batches    which batches are a worker's
-read_ahead_items  what a stream over numbered records has read ahead; the balanced sampler's too
+worker_batches    the batches of each worker; no I/O
+read_ahead_items  the items that a stream over numbered records, or a balanced sampler, has read ahead
 """

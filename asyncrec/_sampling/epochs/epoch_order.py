@@ -1,14 +1,15 @@
-"""`EpochOrder` says which record stands at which position of an epoch, for a data set whose counts are known. Pure.
+"""`EpochOrder` maps positions of an epoch to records, for a data set whose counts are known. It does no I/O.
 
-Two steps. Records *enter* in one of three ways:
+An order is made in two steps. First, records *enter* in one of three ways:
 
 - ``"block"``: runs of neighbouring records, permuted over the whole set;
 - ``"buffer"``: shards in a seeded order, interleaved as tf.data does (`InterleaveOrder`);
 - ``"global"``: a permutation of all records.
 
-What entered is cut into windows of ``window`` records, and each window is shuffled by itself. (Not for ``"global"``,
-which needs no more.) A window does what a reservoir of the same size does, and is a function of the position: an order
-is resumed anywhere, by any number of workers, from one number. See docs/design/2026-11-21-shuffle-in-windows.md.
+Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled by itself.
+(``"global"`` needs no second step.) A window has the effect of a reservoir of the same size, but it is a function of
+the position. So any number of workers can resume an order at any position, from one number. See
+docs/design/2026-11-21-shuffle-in-windows.md.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ Indices = NDArray[np.int64]
 
 
 class EpochOrder:
-    """The order of one epoch: which record stands at each of the positions 0 .. n - 1.
+    """The order of one epoch: the record at each of the positions 0 .. n - 1.
 
     Args:
         mode: how records enter.
-        starts: int64 (shards + 1,): the number of each shard's first record, and at last n.
-        blocks: int64 (blocks + 1,): where the runs of ``"block"`` begin, and at last n; none spans two shards.
-        window: records shuffled together.
-        key: of this epoch.
-        cycle_length, block_length: of ``"buffer"``, as for `asyncrec.interleave`.
+        starts: int64 (shards + 1,): the number of each shard's first record, and finally n.
+        blocks: int64 (blocks + 1,): the first record of each run of ``"block"``, and finally n. No run spans shards.
+        window: how many records are shuffled together.
+        key: the key of this epoch.
+        cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class EpochOrder:
             self._entering = _Everywhere(self.count, key)
 
     def at(self, start: int, stop: int) -> Indices:
-        """The records at the positions ``[start, stop)``, which lie in one window."""
+        """Return the records at the positions ``[start, stop)``, which must lie in one window; int64."""
         number = start // self.window
         if self._entered[0] != number:
             begin = number * self.window
@@ -74,7 +75,10 @@ class EpochOrder:
         return self._entered[1][start - begin : stop - begin]
 
     def across(self, position: int) -> tuple[int, int] | None:
-        """The first record, and the one behind the last, of the block with a record on either side of a position."""
+        """Return the block that has records on both sides of a position, as its first record and one past its last.
+
+        Return `None` if a block begins at the position, or if records do not enter in blocks.
+        """
         return self._entering.across(position) if isinstance(self._entering, _Blocks) else None
 
 
@@ -110,7 +114,10 @@ class _Blocks:
 
 
 class _Interleaved:
-    """Walked from the front, block by block: a microsecond each, so a jump over a million records takes some 60 ms."""
+    """An interleaved order, computed from the front, block by block.
+
+    A block takes about a microsecond, so a jump over a million records takes about 60 ms.
+    """
 
     def __init__(self, starts: Indices, key: int, cycle_length: int, block_length: int) -> None:
         self._cycle_length = cycle_length
@@ -126,7 +133,7 @@ class _Interleaved:
         )
         self._next = list(self._first)
         self._position = 0
-        self._left: tuple[int, int] = (0, 0)  # of the last run, what the range before did not take
+        self._left: tuple[int, int] = (0, 0)  # the rest of the last run, which the previous range did not use
 
     def between(self, start: int, stop: int) -> Indices:
         if start < self._position:
@@ -149,6 +156,6 @@ class _Interleaved:
         first = self._next[take.source]
         last = min(first + take.count, self._last[take.source])
         self._next[take.source] = last
-        # As a reader finds it: an input is seen to have ended when it gives less than it was asked for.
+        # As for a reader, an input is known to have ended when it returns fewer records than requested.
         self._order.took(last - first, ended=last - first < take.count)
         return first, last

@@ -1,4 +1,4 @@
-"""`ReadAheadItems` holds what a stream reads ahead, and gives it out item by item."""
+"""`ReadAheadItems` holds the items that a stream has read ahead but not yet returned."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Ahead(Protocol[T_co]):
-    """What reads ahead, in tasks of a scope: a `ReadAhead`, or `WindowsAhead`."""
+    """A reader of items ahead of need, in tasks of a scope: a `ReadAhead` or a `WindowsAhead`."""
 
     async def next(self) -> Iterable[T_co] | None:
         """Return the next items; `None` at the end."""
 
     def cancel(self) -> None:
-        """Give up what is being read."""
+        """Cancel the reads in progress."""
 
 
 class ReadAheadItems(Generic[T]):
-    """Items that were read ahead, in order. An async context, used by one task.
+    """Items that were read ahead, in order. An async context manager, used by one task.
 
-    Outside the context, and in the child of a fork, every use is an error.
+    The items must not be used outside the context or in the child of a fork; see `check_open`.
 
     Args:
-        path: of what is read, for messages.
-        what: reads it, for messages: ``"stream"``.
+        path: the path of the data set, for messages.
+        what: the name of the reader, for messages, such as ``"stream"``.
 
     Attributes:
-        items: those that wait to be taken.
+        items: the items that have not yet been returned.
         begun: whether `begin` was called.
     """
 
@@ -52,18 +52,18 @@ class ReadAheadItems(Generic[T]):
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, make later uses raise an error."""
         self._forked = True
         self.items.clear()
 
     def check_new(self) -> None:
-        """Raise RuntimeError where it was entered before."""
+        """Raise RuntimeError if the context was entered before."""
         if self._scope is not None:
             raise RuntimeError(f"a {self._what} can only be entered once; create a new one")
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
-        self._forked = False  # made before a fork, and entered behind it
+        self._forked = False  # it may have been created before a fork and entered after it
         self._scope = TaskScope()
         await self._scope.__aenter__()
         return self
@@ -79,7 +79,7 @@ class ReadAheadItems(Generic[T]):
         await self._scope.__aexit__(exc_type, exc, traceback)
 
     def check_open(self) -> None:
-        """Raise unless items can be had here and now.
+        """Raise an error unless items can be read in this process now.
 
         Raises:
             RuntimeError: this is the child of a fork.
@@ -91,7 +91,7 @@ class ReadAheadItems(Generic[T]):
             raise anyio.ClosedResourceError(f"a {self._what} must be read inside its `async with`")
 
     def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
-        """Take items of what this makes from now on, instead of any before: what was read by that is dropped."""
+        """Read items from the result of ``make`` from now on. Cancel the previous reader, and discard its items."""
         assert self._scope is not None, "entered"
         if self._ahead is not None:
             self._ahead.cancel()
@@ -100,7 +100,7 @@ class ReadAheadItems(Generic[T]):
         self.begun = True
 
     async def wait_for(self, count: int) -> None:
-        """Wait until so many items are there: there have to be so many to come."""
+        """Wait until at least ``count`` items have been read. That many items must remain."""
         assert self._ahead is not None, "begun"
         while len(self.items) < count:
             fetched = await self._ahead.next()

@@ -1,7 +1,6 @@
-"""`ShuffledOrder` gives the numbers of a data set's records in a seeded order, by their positions in an epoch.
+"""`ShuffledOrder` computes the numbers of a data set's records in a seeded order, by position in an epoch.
 
-How many records share a window, and how many a block, follows from their size on average: what is held is bounded in
-bytes.
+The number of records in a window, and in a block, follows from their mean size, so that memory is bounded in bytes.
 """
 
 from __future__ import annotations
@@ -27,20 +26,21 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
+# Two windows of crawled pages (about 10 KiB each) fit in memory beside a model, and the records of a batch come from
+# all over a window.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
-# A block is one request to a store: of 4 MiB, waiting for the first byte costs less than the bytes themselves.
+# A block is one request to a store. At 4 MiB, the wait for the first byte is shorter than the transfer.
 _BLOCK_BYTES = 4 << 20
-# A window has at least this number of blocks: what that does to a batch is in docs/how-to/random-access.md.
+# A window has at least this many blocks. For the effect on a batch, see docs/how-to/random-access.md.
 _BLOCKS_IN_WINDOW = 16
-# What compressed records grow by, roughly: manifests count stored bytes.
+# How many times larger decompressed records are, roughly. Manifests count stored bytes.
 _INFLATION = 4
 _NONE = np.empty(0, np.int64)
 
 
 class NumberedRecords(Protocol):
-    """What a shuffled stream needs of a data set: records by number. `asyncrec.Dataset` is one."""
+    """The interface of a data set that a shuffled stream needs: records by number. `asyncrec.Dataset` implements it."""
 
     folder: Storage
     manifest: Manifest
@@ -64,7 +64,7 @@ class NumberedRecords(Protocol):
 class ShufflePlan(NamedTuple):
     """The parameters of the order; see `asyncrec.Dataset.shuffled`."""
 
-    seed: int | None  # a stream chooses one
+    seed: int | None  # if `None`, the stream chooses a seed
     mode: Mode
     buffer_size: int
     buffer_bytes: int
@@ -74,15 +74,15 @@ class ShufflePlan(NamedTuple):
 
 
 class ShuffledOrder:
-    """Which record stands at which position of each epoch.
+    """The record at each position of each epoch.
 
     Attributes:
-        window: records shuffled together.
-        chosen: which records there are; `None` for all. Of a part, shards, blocks and records are counted within it.
-        identity: what the order depends on, for a state: one of another order is refused.
+        window: how many records are shuffled together.
+        chosen: the records in the order; `None` for all. Shards, blocks and records are counted within this set.
+        identity: the values that the order depends on, for a state. A state with other values is rejected.
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
@@ -118,12 +118,12 @@ class ShuffledOrder:
         self._ordering = threading.Lock()
 
     async def choose(self, damage: DamageByShard | None) -> int:
-        """Find which records there are, and return how many; ``damage`` is as for `Dataset.chosen`."""
+        """Find the records in the order, and return their number; ``damage`` is as for `Dataset.chosen`."""
         self.chosen = await self._dataset.chosen(damage)
         return len(self._dataset) if self.chosen is None else len(self.chosen)
 
     async def prepare(self) -> None:
-        """Find where blocks begin, where that is needed; once."""
+        """Find where blocks begin, if the mode needs blocks and they are not yet known."""
         if self._plan.mode == "block" and self._blocks is None:
             blocks = await self._dataset.runs(self._block_bytes, self.window)
             self._blocks = blocks if self.chosen is None else await in_thread(self.chosen.ranks, blocks)
@@ -131,9 +131,9 @@ class ShuffledOrder:
     def windows(
         self, ranges: Iterator[PositionRange], *, batch_size: int, worker: tuple[int, int]
     ) -> Iterator[Window[Any]]:
-        """What to read for a worker's records at these positions, a window for each range. Each step blocks.
+        """Yield the records that a worker reads, one window for each range of positions. Each step blocks the thread.
 
-        A block that the border of two windows cuts is read once, for both.
+        A block that spans the border of two windows is read once, for both.
         """
         cut: Part[Any] | None = None
         following = next(ranges, None)
@@ -155,7 +155,7 @@ class ShuffledOrder:
             yield Window(wanted, [*self._parts(rest), *parts])
 
     def _across(self, positions: PositionRange, following: PositionRange | None) -> tuple[int, int] | None:
-        """The records of the block, from the first to behind the last, that two neighbouring ranges share."""
+        """Return the block that two neighbouring ranges share, as its first record and one past its last."""
         if following is None or following.counted_from is None or following.epoch != positions.epoch:
             return None
         with self._ordering:
@@ -166,21 +166,21 @@ class ShuffledOrder:
         return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
-        """Numbers, ascending, that are read by one call each: of a store those of one shard, else all of them."""
+        """Split ascending numbers into parts, each read by one call: one part per shard for a store, else one part."""
         if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")
         return [Part(part) for part in np.split(numbers, np.flatnonzero(np.diff(shards)) + 1) if len(part)]
 
     def _records(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
-        """The numbers of a worker's records at these positions."""
+        """Return the numbers of a worker's records at these positions."""
         own = self._places(positions, batch_size, worker)
         return own if self.chosen is None else self.chosen.numbers(own)
 
     def _places(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
-        """The places of a worker's records among the chosen ones.
+        """Return the places of a worker's records among the chosen records.
 
-        One call at a time works, also while another, whose result nobody wants any more, still runs in its thread.
+        A lock serialises calls, because an earlier call, whose result was discarded, may still run in its thread.
         """
         with self._ordering:
             order = self._of_epoch(positions.epoch)

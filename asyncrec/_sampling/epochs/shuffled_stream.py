@@ -1,13 +1,14 @@
-"""`ShuffledStream` gives the records of a data set in a seeded order, dealt to workers by batches, and resumes
-anywhere.
+"""`ShuffledStream` returns the records of a data set in a seeded order, divides its batches among workers, and can
+resume at any position.
 
-There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec._sampling.epochs.epoch_order`),
-and one number that says where in it all workers stand. From there the batches are counted; worker (i, n) takes those
-whose count is i modulo n. After as many batches each, all workers stand at the same number, so it is the whole state:
-another number of workers goes on from it, and together they give what is left, each record once.
+The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). One
+number is the position of all workers in that order. Batches are counted from this position, and worker (i, n) returns
+the batches whose number is i modulo n. After equally many batches, all workers are at the same position, so the
+position is the whole state. Another number of workers can continue from it, and together they return each remaining
+record once.
 
-Windows of the order are read ahead (`WindowsAhead`): two windows of records are held at most. Of several workers each
-reads its own records of a window, nearby ones together.
+Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are held. If there are several
+workers, each reads only its own records of a window, neighbouring records together.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ T = TypeVar("T")
 _path_log = PathLog("asyncrec.sampling")
 
 _KIND = "shuffled"
-# Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked
-# for at once. How many of them are read at a time is `RangeReader`'s to bound.
+# Parts of windows in progress at a time, for a store. All parts of a window are begun together, so that their indexes
+# are requested at once. `RangeReader` limits how many parts are read at a time.
 _TASKS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """What a `ShuffledStream` has returned, and its position.
+    """The number of records that a `ShuffledStream` has returned, and its position.
 
-    ``records`` counts this worker's since the stream was made; ``epoch`` and ``position`` are those of its
+    ``records`` counts this worker's records since the stream was made; ``epoch`` and ``position`` are those of its
     ``state_dict``; ``held`` is how many records are in memory now.
     """
 
@@ -59,7 +60,7 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream, of one size, one by one or in groups. Those taken last can be given back."""
+    """The batches of a stream, of one size, one by one or in groups. The last batches can be given back."""
 
     def __init__(
         self,
@@ -84,13 +85,13 @@ class ShuffledBatches(Batches[list[bytes]]):
         return self._pop()
 
     async def take_group(self, most: int, most_bytes: int) -> list[Any]:
-        """Return the next batch, and those behind it that have been read, as far as they are of the same epoch.
+        """Return the next batch, and the batches of the same epoch after it that have already been read.
 
-        They have at most ``most`` records of ``most_bytes`` together, if they are several. Instead of a batch of one
-        record there is that record, or `None` if it is damaged and is skipped.
+        Several batches have at most ``most`` records, and about ``most_bytes`` bytes, together. If the batch size is
+        one, the list holds records instead of batches, or `None` for a damaged record that is skipped.
 
         Raises:
-            StopAsyncIteration: there is no other batch.
+            StopAsyncIteration: there are no more batches.
         """
         await self._ready(self._size)
         count = min(most, len(self._records)) // self._size
@@ -106,11 +107,11 @@ class ShuffledBatches(Batches[list[bytes]]):
         return taken
 
     def state_before(self, unused: int) -> dict[str, Any]:
-        """Return what ``state_dict`` was before the last ``unused`` batches, which are all of this epoch."""
+        """Return the state before the last ``unused`` batches, which must all be of this epoch."""
         return self._state_at(self._counted.place_before(unused))
 
     def give_back(self, unused: Sequence[Any]) -> None:
-        """Give back the last batches, all of this epoch: what is taken next, of any size, begins with them."""
+        """Give back the last batches, all of this epoch. The next batch, of any size, begins with their records."""
         records = len(_whole(unused)) if self._size == 1 else sum(map(len, unused))
         self._counted.give_back(len(unused), records=records)
 
@@ -122,9 +123,9 @@ def _whole(records: Sequence[T | None]) -> list[T]:
 class ShuffledStream:
     """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. One task uses it.
 
-    ``async for records in stream.batches(n)`` gives lists of ``n`` records (the last of an epoch may be shorter);
-    ``async for record in stream`` gives single records. Each continues where the other stopped. Batches do not span
-    epochs.
+    ``async for records in stream.batches(n)`` yields lists of ``n`` records (the last list of an epoch may be shorter).
+    ``async for record in stream`` yields single records. Each loop continues where the other stopped. Batches do not
+    span epochs.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class ShuffledStream:
         self._skips = on_corrupt == "skip"
         self._damage = DamageByShard()
         self._ahead: ReadAheadItems[bytes | None] = ReadAheadItems(path=dataset.manifest.path, what="stream")
-        self._records = self._ahead.items  # `None`: damaged
+        self._records = self._ahead.items  # `None` is a damaged record
         self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
@@ -196,10 +197,11 @@ class ShuffledStream:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch given out, as JSON of a few hundred bytes.
+        """Return the position after the last batch returned, as JSON of a few hundred bytes.
 
-        It is the same for all workers after equally many batches. It may be loaded with another number of workers, and
-        with another batch size. Of files without a manifest it also says which version each is, in some 100 bytes.
+        The state is the same for all workers after equally many batches. You can load it with another number of
+        workers, and with another batch size. For files without a manifest, it also identifies the version of each
+        file, in about 100 bytes.
         """
         return self._state_at(self._batches.place)
 
@@ -216,12 +218,12 @@ class ShuffledStream:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating. Where ``epoch`` was not given, the state says it.
+        """Continue from this state. Call it before iterating. If ``epoch`` was not passed, the state determines it.
 
         Raises:
             ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of
                 another version.
-            DatasetError: the files have no manifest, and one was replaced since the state was taken.
+            DatasetError: the files have no manifest, and a file was replaced since the state was taken.
             RuntimeError: a record was already returned.
         """
         if self._batches.returned or self._batches.batch_size:
@@ -241,12 +243,12 @@ class ShuffledStream:
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
-        """What decides which records are left, for a state: of another one none is taken."""
+        """Return the values that determine the remaining records. A state with other values is rejected."""
         return {**order.identity, "uneven": self._uneven}
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"``: the first 1,000 records left out so far, including those read ahead."""
+        """With ``on_corrupt="skip"``, the first 1,000 records skipped so far, including records read ahead."""
         return self._damage.listed()
 
     def stats(self) -> StreamStats:
@@ -254,10 +256,10 @@ class ShuffledStream:
         return StreamStats(self._batches.returned, epoch, position, len(self._records))
 
     async def _ready(self, size: int) -> None:
-        """Have this worker's next batch read.
+        """Wait until this worker's next batch has been read.
 
         Raises:
-            StopAsyncIteration: there is no other.
+            StopAsyncIteration: there are no more batches.
         """
         self._ahead.check_open()
         if size != self._batches.batch_size:
@@ -268,7 +270,7 @@ class ShuffledStream:
         await self._ahead.wait_for(batch[1] - batch[0])
 
     def _pop(self) -> list[bytes]:
-        """Take this worker's next batch, which has been read."""
+        """Remove and return this worker's next batch, which must have been read."""
         batch = self._batches.batch()
         assert batch is not None, "it has been read"
         take = self._records.popleft
@@ -279,7 +281,7 @@ class ShuffledStream:
         return records
 
     async def _count_batches(self, size: int) -> None:
-        """Count batches of this size from here."""
+        """Count batches of this size from the current position."""
         await self._order.prepare()
         self._batches.count_batches(size)
         ranges = self._batches.ranges(self._order.window)
@@ -297,7 +299,7 @@ class ShuffledStream:
 
 
 def _tell_cost(path: str, records: int) -> None:
-    """Say what a permutation of single records costs in a store: most are a request of their own."""
+    """Warn that a permutation of single records sends a separate request to the store for most records."""
     _path_log.warning(
         path,
         'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '

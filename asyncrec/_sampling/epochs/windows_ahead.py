@@ -1,10 +1,10 @@
-"""`WindowsAhead` reads windows of records ahead of need, many parts at a time, and gives them out in order.
+"""`WindowsAhead` reads windows of records ahead of need, many parts at a time, and returns them in order.
 
-Read one window after the other, a store's link is idle each time the last parts of a window are on their way, and for
-every record that its consumer works on meanwhile. So parts are taken across the borders of windows: as soon as one is
-read the next begins, of the window behind if this one has no more. What bounds that is what is held: besides the window
-that is being given out one more, read or on its way; while the consumer waits for one, that and the next. Only while it
-waits for the first, nothing else is read.
+If windows were read one after the other, the link to a store would be idle while the last parts of a window arrive, and
+while the consumer works on its records. So parts are read across the borders of windows. As soon as one part is read,
+the next begins, from the following window if the current window has no more parts. The number of windows held limits
+reading. Besides the window that the consumer works on, one more window is held or being read. While the consumer waits
+for a window, that window and the next are read. While it waits for the first window, no other window is read.
 
 A part that two windows share is read once.
 """
@@ -30,22 +30,22 @@ class Part(Generic[T]):
     """Records that are read by one call.
 
     Attributes:
-        numbers: theirs; int64, ascending.
+        numbers: the numbers of the records; int64, ascending.
     """
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
         self.records: list[T] = []
         self.error: Exception | None = None
-        self.done: anyio.Event | None = None  # made when its turn comes, in the loop
+        self.done: anyio.Event | None = None  # created on the event loop when the part is planned
 
 
 class Window(Generic[T]):
-    """Records that are given out together.
+    """Records that are returned together.
 
     Args:
-        wanted: their numbers in the order in which they are given; int64.
-        parts: what holds them, and maybe more, each once.
+        wanted: the numbers of the records, in the order in which they are returned; int64.
+        parts: the parts that hold these records, and possibly others. No two parts share a record.
     """
 
     def __init__(self, wanted: Numbers, parts: list[Part[T]]) -> None:
@@ -59,17 +59,20 @@ class Window(Generic[T]):
         self._places: list[int] = (places - np.append(0, ends)[part]).tolist()
 
     def records(self) -> Iterable[T]:
-        """The records, once all parts are there. They are not gathered first: each pass over so much memory shows."""
+        """Return the records, once all parts have been read.
+
+        The records are not copied into a list first, because another pass over that much memory takes noticeable time.
+        """
         parts = [part.records for part in self.parts]
         return map(getitem, map(parts.__getitem__, self._parts), self._places)
 
 
 class WindowsAhead(Generic[T]):
-    """Reads windows ahead, in tasks of ``scope``.
+    """A reader of windows ahead of need, in tasks of ``scope``.
 
     Args:
-        windows: gives them one after the other; each step blocks, and is made in a thread.
-        read: gives the records with these numbers.
+        windows: yields the windows in order; each step blocks, and runs in a thread.
+        read: returns the records with these numbers.
         tasks: how many parts are read at a time.
     """
 
@@ -85,8 +88,8 @@ class WindowsAhead(Generic[T]):
         self._windows = windows
         self._read = read
         self._tasks = tasks
-        self._planned: deque[Window[T]] = deque()  # those not given out
-        self._parts: deque[Part[T]] = deque()  # those not begun
+        self._planned: deque[Window[T]] = deque()  # windows not yet returned
+        self._parts: deque[Part[T]] = deque()  # parts not yet begun
         self._planning = anyio.Lock()
         self._changed = anyio.Event()
         self._room = anyio.Event()
@@ -96,7 +99,7 @@ class WindowsAhead(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> Iterable[T] | None:
-        """Return the next window's records; `None` at the end. An error is raised here, and by every later call."""
+        """Return the next window's records; `None` at the end. A reading error is raised again by every later call."""
         if not self._working:
             for _ in range(self._tasks):
                 self._working.append(anyio.CancelScope())
@@ -124,7 +127,7 @@ class WindowsAhead(Generic[T]):
         return window.records()
 
     def cancel(self) -> None:
-        """Give up what is being read."""
+        """Cancel the reads in progress."""
         self._ended = True
         for scope in self._working:
             scope.cancel()
@@ -137,16 +140,16 @@ class WindowsAhead(Generic[T]):
                     part.records = await self._read(part.numbers)
                 except Exception as error:
                     part.error = error
-                    self._parts.clear()  # all of them are behind it
+                    self._parts.clear()  # all of these parts come after the failed part
                     self._end()
                 part.done.set()
 
     async def _take(self) -> Part[T] | None:
-        """The next part to read; `None` at the end."""
+        """Wait for the next part to read, and return it; `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
-                # While one is waited for nothing else is held, so that there is room for one more. The first of all
-                # has the link for itself, or it would come as late as the second.
+                # While the consumer waits for a window, it holds no other, so there is room for one more. The very
+                # first window has the link to itself; otherwise, it would arrive as late as the second.
                 while len(self._planned) > (self._awaited and self._given):
                     self._room = anyio.Event()
                     await self._room.wait()

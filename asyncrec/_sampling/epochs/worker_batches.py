@@ -1,12 +1,13 @@
-"""`WorkerBatches` says which positions of an epoch are a worker's next batch. Pure.
+"""`WorkerBatches` computes the positions of a worker's next batch in an epoch. It does no I/O.
 
-From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
-as many batches each, all workers stand at the same position, from where any number of them may go on.
+Batches are counted from the position that all workers share; worker (i, n) gets the batches whose number is i modulo n.
+After equally many batches, all workers are at the same position again, and any number of workers can continue there.
 
-The processes of a training step together need equally many batches, or one waits at the end for another that has
-ended. If these are the workers themselves, each gets as many. If each is a rank with loader processes of its own
-(`WorkerOfRank`), dealing as many to each of those would leave out up to n - 1 batches, and how many an epoch has would
-depend on n. So the ranks get equally many, and of the workers of one rank some get one more than the others.
+The processes that share a training step need equally many batches; otherwise, at the end a process waits for another
+that has already ended. If these processes are the workers, each worker gets equally many batches. If each process is a
+rank with its own loader processes (`WorkerOfRank`), an equal number for every loader process would leave out up to
+n - 1 batches, and the size of an epoch would depend on n. So the ranks get equally many batches, and within a rank some
+workers get one more than the others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from asyncrec.errors import ArgumentValueError
 
 
 class WorkerOfRank(tuple[int, int]):
-    """Worker ``(i, n)``, where i modulo ``ranks`` is its rank: the ranks get equally many batches."""
+    """Worker ``(i, n)``, whose rank is i modulo ``ranks``. The ranks get equally many batches."""
 
     ranks: int
 
@@ -32,7 +33,7 @@ class WorkerOfRank(tuple[int, int]):
 
 @dataclass(frozen=True, slots=True)
 class PositionRange:
-    """Positions ``[first, last)`` of an epoch. The worker reads its own, or all where ``counted_from`` is `None`."""
+    """Positions ``[first, last)`` of an epoch. The worker reads its own, or all if ``counted_from`` is `None`."""
 
     epoch: int
     counted_from: int | None
@@ -49,14 +50,14 @@ class WorkerBatches:
     The other arguments are those of `asyncrec.Dataset.shuffled`.
 
     Attributes:
-        first_epoch, num_repeat: which epochs there are.
+        first_epoch, num_repeat: the first epoch, and the number of epochs.
         batch_size: records in a batch; 0 before the first `count_batches`.
         count: records in an epoch.
-        rounds: how many batches this worker gets of this epoch from where they are counted.
-        returned: how many records were given out, which the stream counts.
+        rounds: how many batches this worker gets from this epoch, from the position where counting began.
+        returned: how many records were returned; the stream maintains this number.
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -75,41 +76,41 @@ class WorkerBatches:
         self._uneven = uneven
         self.first_epoch = self._epoch = epoch
         self.num_repeat = num_repeat
-        self._start = 0  # where the batches are counted from
+        self._start = 0  # the position from which batches are counted
         self.rounds = 0
-        self._done = 0  # of those
+        self._done = 0  # how many of these batches were returned
         self.batch_size = 0
         self.returned = 0
 
     @property
     def place(self) -> tuple[int, int]:
-        """Epoch and position at which all workers stand after as many batches as this one has had."""
+        """The epoch and the position of all workers after as many batches as this worker has returned."""
         return self.place_before(0)
 
     def place_before(self, unused: int) -> tuple[int, int]:
-        """Return what `place` was before the last ``unused`` batches, which are all of this epoch."""
+        """Return the `place` before the last ``unused`` batches, which must all be of this epoch."""
         done = self._done - unused
         if self.batch_size and done and done == self.rounds:
             return self._epoch + 1, 0
         return self._epoch, min(self.count, self._start + done * self._workers * self.batch_size)
 
     def recount(self, count: int) -> None:
-        """Say how many records an epoch has, at most as many as was said. Before the first `count_batches`.
+        """Replace the number of records in an epoch by a number that is not larger. Call before `count_batches`.
 
         Raises:
-            ValueError: the place that was gone to is behind them.
+            ValueError: the position that `go_on` set is beyond the last record.
         """
         self.count = count
         if self._start > count:
             raise self._damaged(self._epoch, self._start, (self.first_epoch, self.num_repeat))
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
-        """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
+        """Begin at this place of ``run``, a first epoch and a number of epochs. Call before `count_batches`.
 
-        Where no epoch was given, the run is taken over.
+        If ``epoch`` was not passed to the constructor, the first epoch becomes that of ``run``.
 
         Raises:
-            ValueError: the run has no such place, or what would come here is not the rest of that run.
+            ValueError: the run has no such place, or the epochs of this object neither continue the run nor follow it.
         """
         here = self.first_epoch, self.num_repeat
         first, end = run[0], _end(run)
@@ -123,7 +124,7 @@ class WorkerBatches:
                 )
             self.first_epoch = first
         elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
-            pass  # that run is over, and this stream is the next one
+            pass  # that run has ended, and this stream is the next run
         elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
                 f"the state is in epoch {epoch}, {_shown(run)}, but this stream has {_shown(here)}; pass the values "
@@ -132,10 +133,10 @@ class WorkerBatches:
         self._epoch, self._start = epoch, position
 
     def count_batches(self, size: int) -> None:
-        """Count batches of this size from here.
+        """Count batches of this size from the current position.
 
         Raises:
-            ValueError: an epoch has too few for all workers.
+            ValueError: an epoch has too few batches for all workers.
         """
         epoch, start = self.place
         self.rounds = self._rounds_from(epoch, start, size)
@@ -143,11 +144,11 @@ class WorkerBatches:
 
     @property
     def left(self) -> int:
-        """How many batches of this epoch are left for this worker."""
+        """The number of batches of this epoch that this worker has not yet returned."""
         return self.rounds - self._done
 
     def batch(self) -> tuple[int, int] | None:
-        """The positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
+        """Return the positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
         while not self.left:
             if not self._has(self._epoch + 1):
                 return None
@@ -156,17 +157,17 @@ class WorkerBatches:
         return self._batch(self._start, self._done)
 
     def took(self, batches: int = 1) -> None:
-        """Note how many batches of this epoch were given out."""
+        """Note that this many batches of this epoch were returned."""
         self._done += batches
 
     def give_back(self, unused: int, *, records: int) -> None:
-        """Note that the last batches, all of this epoch, were not used. `count_batches` has to follow."""
+        """Note that the last ``unused`` batches, all of this epoch, were not used. Call `count_batches` next."""
         self._epoch, self._start = self.place_before(unused)
         self.returned -= records
         self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
-        """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""
+        """Yield the ranges to read from here, in order: a range for each window, and the batch that pads an epoch."""
         epoch, start, batch_size = self._epoch, self._start, self.batch_size
         worker, workers = self._worker, self._workers
         while self._has(epoch):
@@ -191,7 +192,7 @@ class WorkerBatches:
         return self.count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
-        """How many batches of ``size`` this worker gets of an epoch, from a position on."""
+        """Return how many batches of ``size`` this worker gets from an epoch, from position ``start``."""
         if not self._has(epoch):
             return 0
         batches = -(-(self.count - start) // size)
@@ -201,20 +202,20 @@ class WorkerBatches:
                 f"{self.count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
                 'workers; use smaller batches, or uneven="pad", which repeats some records'
             )
-        return -((self._worker - dealt) // self._workers)  # those of its number, up to the last dealt
+        return -((self._worker - dealt) // self._workers)  # this worker's batches among those dealt
 
     def _batch(self, start: int, number: int) -> tuple[int, int]:
-        """The positions of this worker's batch of a round."""
+        """Return the positions of this worker's batch in round ``number``."""
         count = number * self._workers + self._worker
         first = start + count * self.batch_size
-        if first >= self.count:  # padding: from the beginning of the epoch
+        if first >= self.count:  # pad with batches from the beginning of the epoch
             beyond = count - -(-(self.count - start) // self.batch_size)
             first = beyond % -(-self.count // self.batch_size) * self.batch_size
         return first, min(first + self.batch_size, self.count)
 
 
 def _end(run: tuple[int, int]) -> int | None:
-    """The epoch before which a run ends; `None` where it goes on for ever."""
+    """Return the epoch before which a run ends; `None` if the run never ends."""
     return None if run[1] == -1 else sum(run)
 
 

@@ -4,11 +4,11 @@ stream          `asyncrec.interleave` and `asyncrec.InterleaveStream`
 single_pass     one pass over the shards: interleaved, then shuffled in a buffer
 interleaver     reads the shards of a cycle and puts their records in order
 cycle_shards    opens the shards of a cycle, which share one budget of memory
-order           tf.data's order, deterministic or not, pure: which input gives how many records next
+order           tf.data's order, deterministic or not: how many records to take from which input next; no I/O
 rounds          whole rounds of an interleave, laid out by slices
-shard_cursor    where one shard is being read
+shard_cursor    the position in one shard
 shard_feed      how batches of a shard arrive: on demand, or ahead by a pool
 shard_inputs    the shards of a stream, opened as they are needed
-provenance      which record of which shard each record is
+provenance      the shard and position of each record
 shuffle_buffer  `asyncrec.ShuffleBuffer`
 """

@@ -1,13 +1,13 @@
-"""`CycleShards` opens the shards of an interleave's cycle, within the bounds that all of them share.
+"""`CycleShards` opens the shards of an interleave's cycle, within the limits that all of them share.
 
-Every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle of a
-thousand shards costs no more than one of ten.
+Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
+shards needs no more memory than a cycle of ten.
 
-A shard on a disk is read when its records are needed. In a store each of these reads would wait for an answer, one
-shard after the other: 16 shards at 20 ms each are as slow as a modem. So in a store a pool reads: each shard of the
-cycle has a task that keeps one piece of it in memory, by one long answer if the store has a slot for it, otherwise by a
-request for each piece. As soon as the last bytes of a shard have come, the shard that will take its place is opened. So
-as many are being read as the cycle is long, while those before them are used up.
+A shard on a disk is read when its records are needed. In a store, each of these reads would wait for an answer, one
+shard after the other: 16 shards at 20 ms each are as slow as a modem. So a pool reads from a store: each shard of the
+cycle has a task that keeps one piece of it in memory, from one long answer if the store has a slot for it, otherwise by
+a request for each piece. As soon as the last bytes of a shard have arrived, the shard that will take its place is
+opened. So the number of shards being read stays the cycle length, while the records of earlier shards are used up.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from asyncrec._sampling.interleave.shard_cursor import ShardCursor
 from asyncrec._sampling.interleave.shard_feed import PooledFeed, ReadPool, ShardFeed
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 
-# For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
-# compressed ones a member of 4 MiB at a time; in a store pieces of 1 MiB.
+# For the record batches of all shards together. 16 shards then get the 256 KiB blocks that are fastest to read, a 4 MiB
+# member at a time if they are compressed, and pieces of 1 MiB in a store.
 MEMORY_LIMIT = 64 << 20
-# Reads in flight at once in a store, by default: a second wave of the usual 16 shards waits for none of the first.
+# Reads in flight at once in a store, by default: a second wave of the usual 16 shards need not wait for the first.
 READS_AT_ONCE = 32
-# Batches a shard of the cycle may hold at once. On a disk the one being used, and a quarter of it beside one that came
-# early. With a pool also one that waits and one in the source; and while that shard is used up, two of the next one.
+# How many batches a shard of the cycle may hold at once. On a disk: the current batch, and the last quarter of it
+# beside a batch fetched early. With a pool: also a batch that waits and a batch in the source; and while the shard is
+# used up, two batches of its successor.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# A batch has at least this size: below it, a read costs more than its bytes. This bounds a cycle of 1,000 shards to 64
-# MiB, and with a pool, which may be asked for 10,000, one of 1,000 too.
+# A batch has at least this size, because below it a read costs more than its bytes. A cycle of 1,000 shards then needs
+# about 64 MiB, with a pool as well as without.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
-# One read of a local file.
+# The size of one read of a local file.
 _CHUNK = 256 << 10
-# An eighth of the 1,024 open files that a process usually may have. Sources in a store hold no connection for long.
+# An eighth of the 1,024 files that a process may usually have open. Sources in a store hold no connection for long.
 _MOST_OPEN = 128
 
 
@@ -58,15 +59,15 @@ class InterleavePlan(NamedTuple):
 
 
 class CycleShards:
-    """Opens the shards of a cycle: cursors over them, each with its share of the memory.
+    """The shards of a cycle, opened as cursors that each have a share of the memory.
 
     Args:
-        sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
-        scope: where the tasks of a pool run; `None` only without a pool.
+        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
+        scope: the scope in which the tasks of a pool run; `None` only without a pool.
 
     Attributes:
         slots: how many shards the cycle has.
-        pool: the pool of the tasks that read; `None` if each shard is read when its records are needed.
+        pool: the pool of reading tasks; `None` if each shard is read when its records are needed.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """Yield the places that a pool reads: all of the cycle, and those behind it that come as others end. Open each
-        before the next is asked for."""
+        """Yield the places that a pool reads: all places of the cycle, and their successors as far as there is room.
+
+        Open the shard at a place before requesting the next place.
+        """
         if self.pool is not None:
             yield from order.open_inputs()
             for place in order.coming_inputs(self.slots):
@@ -98,7 +101,7 @@ class CycleShards:
                 yield place
 
     def open_cursor(self, place: int, start: Position) -> ShardCursor:
-        """Begin to read the shard at a place, from a position on."""
+        """Begin to read the shard at ``place`` from position ``start``, and return its cursor."""
         shard = self._sequence[place]
         feed: ShardFeed
         feed = reader = self._inputs.reader(

@@ -1,4 +1,4 @@
-"""`Interleaver` makes one pass over shards in interleave order, and knows the position in each of them."""
+"""`Interleaver` makes one pass over shards in interleave order, and tracks the position in each shard."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# Records arranged at once, as references: enough that the work for each shard and batch costs next to nothing.
+# The most records (by reference) arranged at once: enough to make the work for each shard and batch negligible.
 _MOST_ARRANGED = 8192
 
 
 class InterleaverState(NamedTuple):
-    """The order, the position in each open shard by its place, and how many shards were read to their end."""
+    """The order, the position in each open shard by place, and the number of shards that were read to their end."""
 
     order: OrderState
     starts: dict[int, Position]
@@ -31,15 +31,15 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """Interleaves the records of shards; `gather` adds them in order. Used by one task; its readers run in ``scope``.
+    """An interleave of the records of shards, which `gather` returns. Used by one task; its readers run in ``scope``.
 
     Args:
-        sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
+        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
 
     Attributes:
         begun: whether any record was requested.
-        shards: how many were read to their end.
-        seconds_waited: how long reads were waited for.
+        shards: how many shards were read to their end.
+        seconds_waited: the time spent waiting for reads.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Interleaver:
         self._cursors: dict[int, ShardCursor] = {}
         self._rounds: InterleaveRounds | None = None
         self._rounds_index = 0
-        self._blocks_until_rounds = 0  # to take before whole rounds are tried again
+        self._blocks_until_rounds = 0  # blocks to take before whole rounds are tried again
         self._starts: dict[int, Position] = {}
         self.begun = False
         self._error: Exception | None = None
@@ -71,7 +71,7 @@ class Interleaver:
         return self._order.next() is None
 
     async def aclose(self) -> None:
-        """Close what is open. Tasks end with their scope."""
+        """Close all open shards. Tasks end with their scope."""
         if self._shards.pool is not None:
             self._shards.pool.ended = lambda: None
         while self._cursors:
@@ -79,9 +79,10 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that returns the present state later; most are never called. It keeps the batches alive.
+        """Return a function that computes the present state when it is called, because most states are never used.
 
-        The state has that of the order, and the position of each open shard.
+        The function keeps the current batches in memory. The state holds the state of the order, the position in each
+        open shard, and the number of finished shards.
         """
         order = self._order.copy()
         starts = dict(self._starts)
@@ -109,10 +110,10 @@ class Interleaver:
         return state_dict
 
     def parsed(self, values: StateValues) -> InterleaverState:
-        """Return a state of the same inputs, sequence and plan.
+        """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is not.
+            ValueError: the state does not fit these, or is damaged.
         """
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
@@ -121,7 +122,7 @@ class Interleaver:
         return InterleaverState(order, starts, values.whole("shards"))
 
     def load(self, state: InterleaverState) -> None:
-        """Go on from what `parsed` returned."""
+        """Continue from a result of `parsed`."""
         self._order.load(state.order)
         self._starts = dict(state.starts)
         self.shards = state.shards
@@ -129,10 +130,10 @@ class Interleaver:
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
     ) -> None:
-        """Add the next records, up to ``count`` in all; fewer at the end.
+        """Add the next records to ``out`` until it has ``count`` records; fewer at the end.
 
-        ``buffered_only``: no more than are in memory, except for one batch of one shard if ``out`` is empty; with
-        ``or_nothing`` not even that. An error is raised again by every later call. If cancelled, nothing is lost.
+        With ``buffered_only``, add only records in memory; if ``out`` is empty, one batch of one shard may be read, but
+        not with ``or_nothing``. An error is raised again by every later call. If cancelled, no record is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -171,15 +172,15 @@ class Interleaver:
             self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
 
     async def _arrange_rounds(self, *, early: bool) -> None:
-        """Arrange as many whole rounds as are in memory; ``early``: also fetch for the shards that will soon need it.
+        """Arrange as many whole rounds as are in memory. With ``early``, also fetch for shards that are nearly used up.
 
-        If no round is complete, the next one is taken block by block, and only then is this tried again.
+        If no round is complete, take the next round block by block before trying again.
         """
         places = self._order.round()
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # large blocks are cheap one by one, and arranging many shards at once would hold the loop
+        if not rounds:  # large blocks are cheap one by one, and arranging many shards at once would block the loop
             return
         inputs = []
         for place in places:
@@ -203,7 +204,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Get the next batch of a shard; `False` if it has ended, or another shard comes next."""
+        """Get the next batch of a shard. Return `False` if the shard has ended or another shard may be next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:
@@ -232,7 +233,7 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read; with a pool all of the cycle, and what comes after it as it gets room."""
+        """Begin to read these places; with a pool, all places of the cycle and as many successors as there is room."""
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))

@@ -1,9 +1,9 @@
-"""`InterleaveOrder` is exactly tf.data's: it says which input to take next, and learns what came from it. Pure.
+"""`InterleaveOrder` is exactly tf.data's order: it names the next input, and records the result. It does no I/O.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
-from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next
-input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
-version gives the same order unless it is sloppy.)
+from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the
+next input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
+version has the same order unless it is sloppy.)
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from asyncrec.errors import ArgumentValueError
 
 
 class Take(NamedTuple):
-    """The order to take up to ``count`` records from input number ``source`` next."""
+    """An instruction to take up to ``count`` records from input number ``source`` next."""
 
     source: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
 
 
 class OrderState(NamedTuple):
-    """The state of an order: the inputs in its slots, the slot, the records taken of its block, and the next input."""
+    """The state of an order: the inputs in its slots, the current slot, its records taken, and the next input."""
 
     slots: tuple[int | None, ...]
     slot: int
@@ -40,7 +40,7 @@ class OrderState(NamedTuple):
 class InterleaveOrder:
     """tf.data's order: call `next`, take the records, and call `took` with their number and whether the input ended.
 
-    Inputs are numbers 0 .. ``inputs - 1``, opened in that order.
+    Inputs are the numbers 0 .. ``inputs - 1``, opened in that order.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
@@ -50,14 +50,14 @@ class InterleaveOrder:
             )
         self._inputs = inputs
         self._block_length = block_length
-        # More slots than inputs would stay empty: the same order, without the walk over them.
+        # More slots than inputs would stay empty, so omitting them keeps the order and saves the walk over them.
         self._slots: tuple[int | None, ...] = (None,) * max(1, min(cycle_length, inputs))
         self._slot = 0
         self._in_block = 0
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """Return what to take next; `None` if every input has ended."""
+        """Return the next input and how many records to take; `None` if every input has ended."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -70,10 +70,10 @@ class InterleaveOrder:
         return None
 
     def took(self, count: int, *, ended: bool) -> None:
-        """Note that ``count`` records came from the input last named, and with ``ended`` that it has no more.
+        """Note that ``count`` records came from the input that `next` named, and with ``ended`` that it has no more.
 
-        An input that ends exactly with its block is noted as ended only when it is asked again, as in tf.data: it keeps
-        its slot for the rest of this cycle.
+        As in tf.data, an input that ends exactly with its block keeps its slot for the rest of this cycle. It counts as
+        ended only when the next read finds no record.
         """
         self._in_block += count
         if self._in_block >= self._block_length:
@@ -83,9 +83,9 @@ class InterleaveOrder:
             self._advance()
 
     def round(self) -> list[int]:
-        """Return the inputs of a whole round from here, one block of each in turn. The order does not move on.
+        """Return the inputs of a whole round from here, one block of each in turn. The order does not advance.
 
-        A caller that knows that each input has a whole block may take the round, or many, without calling `took`. The
+        A caller that knows that each input has a whole block may take one or more rounds without calling `took`. The
         list is empty inside a block, and if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
@@ -96,12 +96,12 @@ class InterleaveOrder:
 
     @property
     def in_block(self) -> int:
-        """How many records of the current block were taken."""
+        """The number of records taken from the current block."""
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
-        """Return the order as it is now; going on in one does not move the other."""
-        return copy(self)  # no attribute of it is changed in place
+        """Return an independent copy of the order."""
+        return copy(self)  # no attribute is changed in place
 
     def open_inputs(self) -> list[int]:
         """Return the inputs that have a slot now, in the order of the slots."""
@@ -120,15 +120,15 @@ class InterleaveOrder:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
+        """Continue from a state.
 
         Raises:
-            ValueError: it has other inputs, another ``cycle_length`` or another ``block_length``.
+            ValueError: the state has other inputs, another ``cycle_length`` or another ``block_length``.
         """
         self.load(self.parsed(StateValues(state)))
 
     def parsed(self, values: StateValues) -> OrderState:
-        """Return a state of an order over the same number of inputs; raises as `load_state_dict`."""
+        """Parse a state of an order over the same number of inputs. Raises the errors of `load_state_dict`."""
         state = OrderState(
             tuple(values.optional_wholes("slots", below=self._inputs)),
             values.whole("slot"),
@@ -148,7 +148,7 @@ class InterleaveOrder:
         return state
 
     def load(self, state: OrderState) -> None:
-        """Go on from what `parsed` returned."""
+        """Continue from a result of `parsed`."""
         self._slots, self._slot, self._in_block, self._next_input = state
 
     def _put(self, source: int | None) -> None:
@@ -162,11 +162,11 @@ class InterleaveOrder:
 class NondeterministicOrder(InterleaveOrder):
     """An interleave order that waits for no input, like tf.data's with ``deterministic=False``.
 
-    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is skipped.
-    With everything ready at all times it is the same order.
+    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has no records ready is skipped. If
+    all inputs are always ready, the order is the same.
 
     Args:
-        ready: ``ready(source)`` returns whether that input can be read without waiting.
+        ready: ``ready(source)`` returns whether the input ``source`` can be read without waiting.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int, ready: Callable[[int], bool]) -> None:
@@ -174,7 +174,11 @@ class NondeterministicOrder(InterleaveOrder):
         self._ready = ready
 
     def next(self) -> Take | None:
-        """Return what to take next. If nothing is ready, it is an input that is not: wait for any, and ask again."""
+        """Return the next input that is ready, as `InterleaveOrder.next`; `None` if every input has ended.
+
+        If no input is ready, return an input that is not ready. The caller must then wait for any input to become
+        ready, and call `next` again.
+        """
         take = super().next()
         for _ in range(len(self._slots)):
             if take is None or self._ready(take.source):

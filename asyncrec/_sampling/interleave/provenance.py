@@ -1,7 +1,7 @@
-"""A `RecordSource` says where a record of an interleaved stream comes from: which shard, and which position in it.
+"""A `RecordSource` is the origin of a record in an interleaved stream: its shard, and its position in the shard.
 
-It is computed on demand, since most records never need one. Until then a record is known by its `SourcedBatch`;
-`TracedRecords` are records of many shards with the information to trace them.
+A source is computed on demand, because most records never need it. Until then, a record is identified by its
+`SourcedBatch`. `TracedRecords` are records of many shards with the information to trace them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from asyncrec._sampling.state_values import StateValues
 
 
 class RecordSource(NamedTuple):
-    """The source of a record: the number of its shard, and the position there."""
+    """The source of a record: the number of its shard, and its position in the shard."""
 
     shard: int
     position: Position
 
 
 class Traceable(Protocol):
-    """A sequence of records that knows the source of each."""
+    """A sequence of records that can return the source of each record."""
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
         """Return the sources of the records ``begin`` to ``end - 1``."""
@@ -30,10 +30,10 @@ class Traceable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourcedBatch:
-    """Record batches that came together, at least one, with the number of the shard they were read from.
+    """One or more record batches that were read together, with the number of their shard.
 
     Attributes:
-        records: those of all batches.
+        records: the records of all batches.
     """
 
     shard: int
@@ -57,7 +57,7 @@ class SourcedBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``; for ``len(records)``, the position after the last record."""
         for batch in self.batches[:-1]:
             if index < len(batch.records):
                 return batch.position(index)
@@ -67,11 +67,12 @@ class SourcedBatch:
 
 @dataclass(slots=True)
 class TracedRecords:
-    """Records in the order they were read, each of which can be traced to its shard and position.
+    """Records in the order in which they were read, each of which can be traced to its shard and position.
 
     Attributes:
         known: the sources of the first records, if they are known one by one.
-        slices: the sources of the rest: each a sequence, the index of the first record in it, and how many.
+        slices: the sources of the other records. A slice is a sequence, the index of its first record in that sequence,
+            and the number of its records.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -79,7 +80,7 @@ class TracedRecords:
     slices: list[tuple[Traceable, int, int]] = field(default_factory=list)
 
     def add(self, record: bytes, source: RecordSource) -> None:
-        """Append one record. Only while there are no slices."""
+        """Append one record. There must be no slices yet."""
         self.records.append(record)
         self.known.append(source)
 
@@ -95,7 +96,10 @@ class TracedRecords:
         self.slices += other.slices
 
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
-        """Return the first ``count``, and the rest. Without a cut, the first is this object: do not extend it."""
+        """Return the first ``count`` records, and the rest.
+
+        If there is no rest, the first part is this object, and must not be extended.
+        """
         if count >= len(self.records):
             return self, TracedRecords()
         sources = self.sources()
@@ -121,14 +125,14 @@ class TracedRecords:
 
 
 def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
-    """Return the sources as JSON: four numbers each."""
+    """Return the sources as JSON, four numbers for each source."""
     return [[shard, *position] for shard, position in sources]
 
 
 def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSource]:
-    """Return the sources that `pack_sources` packed, of a stream of ``shards`` shards.
+    """Parse sources that `pack_sources` packed, for a stream of ``shards`` shards.
 
     Raises:
-        ValueError: they are not what `pack_sources` returned, or name a shard that does not exist.
+        ValueError: the value is not a result of `pack_sources`, or names a shard that does not exist.
     """
     return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

@@ -1,7 +1,8 @@
-"""`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. Pure.
+"""`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. It does no I/O.
 
 A round is one block of each input in turn. If inputs have blocks for many rounds in memory, all those rounds are laid
-out by a few slices for each input, not by a step for each block: with small blocks, that takes a tenth of the time.
+out by a few slices for each input rather than by a step for each block. With small blocks, this takes a tenth of the
+time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from asyncrec._sampling.interleave.provenance import RecordSource, SourcedBatch
 
 
 class RoundInput(NamedTuple):
-    """What one input contributes: the records of ``current`` from index ``begin`` on, then those of ``next``."""
+    """The records of one input: those of ``current`` from index ``begin`` on, followed by those of ``next``."""
 
     place: int
     current: SourcedBatch
@@ -31,7 +32,7 @@ class RoundInput(NamedTuple):
         return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:
-        """Return the batch that holds record ``index`` of this input, or the next one, and the index in that batch."""
+        """Return the batch that holds record ``index`` of this input, and the index of the record in that batch."""
         index += self.begin
         size = len(self.current.records)
         if self.next is None or index < size:
@@ -40,12 +41,12 @@ class RoundInput(NamedTuple):
 
 
 class InterleaveRounds:
-    """The records of ``rounds`` whole rounds: in each, ``block_length`` records of every input in turn.
+    """The records of ``rounds`` whole rounds, each with ``block_length`` records of every input in turn.
 
-    Each input has at least ``rounds * block_length`` records.
+    Each input must have at least ``rounds * block_length`` records.
 
     Attributes:
-        records: in order.
+        records: the records of all rounds, in order.
     """
 
     def __init__(self, inputs: Sequence[RoundInput], rounds: int, block_length: int) -> None:
@@ -79,7 +80,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """Return by the place of each input the batch of its cursor after ``count`` records, and the index there."""
+        """Return, by place, the current batch of each input after ``count`` records, and the index in that batch."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):
@@ -88,7 +89,7 @@ class InterleaveRounds:
         return found
 
     def order_after(self, begun: InterleaveOrder, count: int) -> InterleaveOrder:
-        """Return the order after ``count`` records of these rounds; ``begun`` is the order before the first."""
+        """Return the order after ``count`` records of these rounds; ``begun`` is the order before the first record."""
         order = begun.copy()
         blocks, in_block = divmod(count % self._step, self._block_length)
         for _ in range(blocks):

@@ -1,6 +1,4 @@
-"""`ShardCursor` is the reading position in one shard of an interleave, with the record batches of it that are in
-memory.
-"""
+"""`ShardCursor` is the reading position in one shard of an interleave, with the shard's record batches in memory."""
 
 from __future__ import annotations
 
@@ -8,20 +6,20 @@ from asyncrec._records.position import Position
 from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.shard_feed import ShardFeed
 
-# A batch that comes early waits beside what is left of the one before: at most this fraction of
-# it, so that memory keeps its bound; and only if a batch is many blocks, since otherwise every round would wait
+# A batch that is fetched early is held beside the rest of the current batch. That rest must be at most this fraction of
+# the batch, so that memory stays bounded. A batch must also have many blocks, because otherwise every round would wait
 # for a read of each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
 
 class ShardCursor:
-    """The reading position in one shard. The end of its feed, or an error, waits until the records before are taken.
+    """The reading position in one shard. An error, or the end of the feed, takes effect after the records before it.
 
     Attributes:
         start: the position at which reading began.
-        current, index, size: the batch being read, the index of its next record, and its length. None at first.
-        next: the batch after it, if that was fetched early.
+        current, index, size: the batch being read (`None` at first), the index of its next record, and its length.
+        next: the following batch, if it was fetched early.
     """
 
     __slots__ = ("_ended", "_error", "_feed", "_shard", "current", "index", "next", "size", "start")
@@ -39,19 +37,19 @@ class ShardCursor:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a record, or `fill` would not wait."""
+        """Whether a record is in memory, or `fill` would not wait."""
         return self.index < self.size or self.next is not None or self._ended or self._feed.ready
 
     @property
     def available(self) -> int:
-        """How many records can be taken without another batch."""
+        """The number of records that can be taken without fetching another batch."""
         return self.size - self.index + (0 if self.next is None else len(self.next.records))
 
     async def fill(self) -> bool:
-        """Move to the next batch, once the current one is used up; `False` at the end.
+        """Move to the next batch, once the current batch is used up. Return `False` at the end.
 
         Raises:
-            Exception: the feed's, once what came before it is used up; and again at each later call.
+            Exception: the feed raised it, and the records before it are used up. Every later call raises it again.
         """
         if self.next is None:
             await self._take()
@@ -64,7 +62,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Return whether to `fetch` now in order to have ``records``: it helps, and would not wait."""
+        """Return whether to `fetch` now to have ``records`` records: a batch is missing, and `fetch` would not wait."""
         left = self.size - self.index
         return (
             left < records
@@ -76,11 +74,11 @@ class ShardCursor:
         )
 
     async def fetch(self) -> None:
-        """Take the next batch early. An error is kept until it is due."""
+        """Fetch the next batch early. An error is raised later, by `fill`."""
         await self._take()
 
     def advance(self, count: int) -> None:
-        """Move past ``count`` records that were taken."""
+        """Advance past ``count`` records that were taken."""
         self.index += count
         if self.index >= self.size and self.next is not None:
             self.current, self.next, self.index = self.next, None, self.index - self.size

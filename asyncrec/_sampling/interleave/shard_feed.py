@@ -1,9 +1,9 @@
-"""A feed returns the record batches of one shard: a `ShardReader` reads them on demand, a `PooledFeed` ahead of that.
+"""A feed returns the record batches of one shard: a `ShardReader` reads on demand, a `PooledFeed` ahead of demand.
 
-A pool of n has at most n reads in flight at once, over all its shards. Each shard has an owner task, the only one that
-reads it, until its share of bytes waits. The task waits for room there before it asks the pool for a turn, so full
-shards never keep the shard that the order wants next from being read. What waits is handed over together: a store's
-bytes come in many small blocks, and each would be a change of tasks.
+A pool of n has at most n reads in flight, over all its shards. Each shard has an owner task, the only task that reads
+it, until its share of bytes is in memory. The task waits for room in that share before it requests a turn from the
+pool, so full shards never delay the shard that the order needs next. All waiting batches are handed over together,
+because the bytes of a store arrive in many small blocks, and each block would otherwise cost a task switch.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from asyncrec._sampling.interleave.shard_inputs import ShardReader
 
 
 class ShardFeed(Protocol):
-    """Returns the record batches of one shard, one after the other."""
+    """A source of the record batches of one shard, in order."""
 
     @property
     def ready(self) -> bool:
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next batches, at least one; none at the end. An error comes after the batches before it."""
+        """Return the next batches; none only at the end. An error is raised after the batches before it."""
 
     async def aclose(self) -> None:
-        """Close what is open. May be called before the end."""
+        """Close the shard. May be called before the end."""
 
 
 class ReadPool:
-    """The bounds that pooled feeds share: ``reads`` at once; ``held`` bytes of records waiting for each shard.
+    """The limits that pooled feeds share: ``reads`` at once, and ``held`` bytes of waiting records for each shard.
 
     Attributes:
-        reading: how many feeds have not come to the end of their shard.
-        changed: set whenever some shard has something new; a waiting task replaces it first.
-        ended: called when a feed has come to its end, and another shard may be opened.
+        reading: how many feeds have not reached the end of their shard.
+        changed: set whenever a feed has new batches or has ended; a task replaces the event before waiting for it.
+        ended: called when a feed has reached its end, so that another shard can be opened.
     """
 
     def __init__(self, scope: TaskScope, *, reads: int, held: int) -> None:
@@ -51,13 +51,13 @@ class ReadPool:
 
 
 class PooledFeed:
-    """A feed with a task of its own, which begins at once and ends at the shard's end or with the pool's scope."""
+    """A feed with its own task, which starts at once and ends at the end of the shard or with the pool's scope."""
 
     def __init__(self, pool: ReadPool, reader: ShardReader) -> None:
         self._pool = pool
         self._reader = reader
         self._batches: list[RecordBatch] = []
-        self._held = 0  # bytes of them
+        self._held = 0  # the size of these batches, in bytes
         self._room = anyio.Event()
         self._changed = anyio.Event()
         self._ended = False
@@ -82,11 +82,11 @@ class PooledFeed:
         return batches
 
     async def aclose(self) -> None:
-        """Do nothing: the task closes its shard when its scope ends."""
+        """Do nothing, because the task closes its shard when its scope ends."""
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
-        size = 0  # of what came last, and so about that of what comes next
+        size = 0  # the bytes of the last read, as an estimate for the next
         try:
             while True:
                 while self._batches and self._held + size > pool.held:
@@ -109,7 +109,7 @@ class PooledFeed:
             finally:
                 self._ended = True
                 self._notify()
-        pool.ended()  # not if it was cancelled
+        pool.ended()  # not reached if the task was cancelled
 
     def _notify(self) -> None:
         self._changed.set()

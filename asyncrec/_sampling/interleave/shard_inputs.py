@@ -1,6 +1,6 @@
-"""`ShardInputs` opens the shards that a stream reads, each in its store; a `ShardReader` reads one of them.
+"""`ShardInputs` opens the shards that a stream reads, each in its storage; a `ShardReader` reads one shard.
 
-Records are also read again by their sources, and damage that was skipped is recorded here.
+`ShardInputs` can also read records again by their sources, and collects the damage that was skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
 
 
-# Shards asked for at once: enough to hide a store's delay.
+# Shards looked up at once: enough to hide a store's latency.
 _LOOKED_AT = 16
 
 
@@ -60,7 +60,7 @@ class ShardInputs:
         self._max_record_bytes = max_record_bytes
         self._damage = DamageByShard()
         self._open: set[RecordReader] = set()
-        self._known: dict[int, ObjectInfo] = {}  # of those opened, listed or looked at
+        self._known: dict[int, ObjectInfo] = {}  # of the shards that were opened, listed or looked up
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -73,16 +73,16 @@ class ShardInputs:
         return self._inputs[shard].path
 
     def know(self, shard: int, info: ObjectInfo) -> None:
-        """Remember what the store says of a shard."""
+        """Remember the store's metadata of a shard."""
         self._known[shard] = info
 
     def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
-        """Return the version of each of these shards, or of all, that was read, if it is known: for a state."""
+        """Return the known versions of these shards (by default, of all shards), for a state."""
         wanted = sorted(self._known if shards is None else self._known.keys() & set(shards))
         return [[shard, *packed_version(self._known[shard])] for shard in wanted]
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Raise DatasetError unless the shards that are known are those in ``versions``."""
+        """Raise DatasetError unless the known shards have the versions in ``versions``."""
 
         def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Say where these shards, all known, differ from all those in ``versions``, for a message."""
+        """Describe the difference between these shards, all known, and the shards in ``versions``, for a message."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -104,10 +104,10 @@ class ShardInputs:
         return counts
 
     async def check(self, versions: Sequence[Sequence[Any]]) -> None:
-        """As `check_known`, but ask the store now.
+        """Like `check_known`, but request the current versions from the store.
 
         Raises:
-            ObjectNotFoundError: a shard is gone.
+            ObjectNotFoundError: a shard no longer exists.
         """
 
         async def look(version: Sequence[Any]) -> None:
@@ -119,21 +119,21 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """Return a reader of a shard from a position on, which opens it on first use. ``park``: see `ShardReader`."""
+        """Return a reader of a shard from ``position``, which opens the shard on first use; see `ShardReader`."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """What was skipped so far, also in data that was read ahead."""
+        """The ranges skipped so far, including ranges in data that was read ahead."""
         for reader in self._open:
             self._damage.add(reader.path, reader.damage)
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """Return a reader without a task of its own: the stream decides what is read ahead, not each shard.
+        """Return a reader without a read-ahead task, because the stream rather than the shard controls reading ahead.
 
         Raises:
-            ObjectChangedError: the shard differs from the one that was first listed, looked at or opened.
+            ObjectChangedError: the shard has changed since it was first listed, looked up or opened.
         """
         path, storage, key = self._inputs[shard]
         known = self._known.get(shard)
@@ -172,7 +172,7 @@ class ShardInputs:
         """Read again the records at these places, in their order.
 
         Raises:
-            DatasetError: a shard ends before one of them, so it is another shard.
+            DatasetError: a shard ends before one of the records, so it is not the shard that was read.
         """
         wanted: dict[int, dict[int, Position]] = {}
         for shard, position in sources:
@@ -194,7 +194,7 @@ class ShardInputs:
         try:
             for position in positions:
                 number = position.record
-                # Reading on to a record that is near costs less than a request for it.
+                # In a store, reading on to a nearby record costs less than another request.
                 while reader is not None and batch is not None and batch.first + len(batch.records) <= number:
                     if not far or position.offset - batch.position(len(batch.records)).offset > _NEAR:
                         batch = None
@@ -218,9 +218,9 @@ class ShardInputs:
 
 
 class ShardReader:
-    """Reads one shard from a position on, in the calling task; for one task at a time.
+    """A reader of one shard from a position on. It reads in the calling task; only one task at a time may use it.
 
-    It holds nothing open before the first `next_batches` and after `aclose`; with ``park``, not between two calls.
+    The shard is not open before the first `next_batches` or after `aclose`, nor, with ``park``, between two calls.
     """
 
     ready = True
@@ -234,10 +234,10 @@ class ShardReader:
         self._sizes = sizes
         self._park = park
         self._reader: RecordReader | None = None
-        self._batch: RecordBatch | None = None  # read, and not returned yet: parking may be cancelled
+        self._batch: RecordBatch | None = None  # read but not yet returned, because parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next records, in one batch; none at the end. If cancelled, nothing is lost."""
+        """Return the next records, in one batch; none at the end. If cancelled, no record is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -256,8 +256,8 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# Read for one record that is wanted again; its neighbours often are, too. In a store a request costs as much as some
-# hundred KiB, which are read to come to the next record.
+# Bytes read for one record that is needed again, because its neighbours often are needed, too. A request to a store
+# costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 
@@ -273,7 +273,7 @@ async def inputs_at(
     storage: Storage | None,
     storage_options: Mapping[str, Any] | None,
 ) -> AsyncIterator[ShardInputs]:
-    """Open the shards at ``paths``: each bucket or folder once, and shards when they are read."""
+    """Open the shards at ``paths``. Each bucket or folder is opened once, and each shard when it is read."""
     given = None if storage is None else through(storage, cache)
     async with AsyncExitStack() as stack:
         opened: dict[str, Storage] = {}
@@ -284,7 +284,8 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
-            # Any scheme may have a factory of its own, which splits paths in its way: no root is shared unless sure.
+            # A scheme may have a factory that splits paths in its own way, so a storage is shared only if it is certain
+            # that both paths have the same root.
             shared = "://" in root or not scheme_of(path)
             if shared and root in opened:
                 inputs.append(ShardInput(display_path, opened[root], key))

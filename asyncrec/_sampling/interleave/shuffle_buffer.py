@@ -1,11 +1,11 @@
-"""`ShuffleBuffer` is a reservoir that gives out its items in random order. Pure.
+"""`ShuffleBuffer` is a reservoir that returns its items in random order. It does no I/O.
 
-The buffer fills first. From then on each item that comes in takes the place of an item drawn at random, which goes out.
-At the end, the remaining items are drawn, too. With room for all, every order is equally likely; with less, an item can
-come out at most ``buffer_size`` places early, and any number late (as in tf.data).
+The buffer fills first. After that, each new item replaces an item drawn at random, which is returned. At the end, the
+remaining items are drawn, too. With room for all items, every order is equally likely. With less room, an item can be
+returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
 
-The generator is Python's Mersenne Twister, seeded anew for every 4,096 draws from (seed, number of the 4,096): so its
-state is a seed and a count instead of 2,500 bytes, and equal seeds give equal orders on every machine.
+The generator is Python's Mersenne Twister, reseeded for every 4,096 draws from the seed and the number of the group of
+draws. So its state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal orders on every machine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
-# Seeding costs 10 us, which is nothing for this many draws; a resumed buffer repeats fewer draws than these.
+# Seeding costs 10 us, which is negligible for this many draws. A resumed buffer repeats fewer draws than this.
 _DRAWS_PER_SEED = 4096
 
 
 class ShuffleState(NamedTuple):
-    """What the generator of a shuffle buffer has drawn, and whether the next push returns an item."""
+    """The seed and the number of draws of a shuffle buffer, and whether the next push returns an item."""
 
     seed: int
     draws: int
@@ -33,10 +33,10 @@ class ShuffleState(NamedTuple):
 
 
 def parse_shuffle_state(values: StateValues) -> ShuffleState:
-    """Return the state that `ShuffleBuffer.state_dict` returned.
+    """Parse a state that `ShuffleBuffer.state_dict` returned.
 
     Raises:
-        ValueError: it is of another version, or damaged.
+        ValueError: the state is of another version, or damaged.
     """
     version = values.whole("version")
     if version != 1:
@@ -47,14 +47,15 @@ def parse_shuffle_state(values: StateValues) -> ShuffleState:
 
 
 class ShuffleBuffer(Generic[T]):
-    """A reservoir of at most ``buffer_size`` items, and of ``max_bytes`` if given, that gives them out in random order.
+    """A reservoir of at most ``buffer_size`` items, and ``max_bytes`` if given, that returns them in random order.
 
     Args:
-        buffer_size: how many items it holds; 1 keeps the order.
-        seed: an integer. Equal seeds and equal items give equal orders.
-        max_bytes: a second limit, on the sum of ``size_of`` over the items; an item larger than that is held alone.
-        fill: `False` gives out items while it fills, one for every two that come in: sooner, and less well mixed.
-        size_of: a function that returns the bytes of an item; `len` by default.
+        buffer_size: how many items the buffer holds; 1 keeps the order.
+        seed: an integer. Equal seeds and equal items produce equal orders.
+        max_bytes: a second limit, on the sum of ``size_of`` over the items. An item larger than this is held alone.
+        fill: if `False`, the buffer returns items while it fills, one for every two that are pushed. The first items
+            are returned sooner, but are less well mixed.
+        size_of: a function that returns the size of an item in bytes; `len` by default.
 
     Raises:
         ValueError: ``buffer_size`` or ``max_bytes`` is below 1.
@@ -67,7 +68,7 @@ class ShuffleBuffer(Generic[T]):
         *,
         max_bytes: Size | None = None,
         fill: bool = True,
-        size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # of bytes; other items need their own
+        size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # for bytes; other items need a function
     ) -> None:
         if max_bytes is not None:
             max_bytes = byte_count(max_bytes, "max_bytes")
@@ -81,7 +82,7 @@ class ShuffleBuffer(Generic[T]):
         self._items: list[T] = []
         self._bytes = 0
         self._draws = 0
-        self._owed = False  # without `fill`: the next push gives one out
+        self._owed = False  # without `fill`, whether the next push returns an item
         self._random = random.Random()
 
     def __len__(self) -> int:
@@ -89,14 +90,14 @@ class ShuffleBuffer(Generic[T]):
 
     @property
     def items(self) -> tuple[T, ...]:
-        """The items it holds, in the order that `load_state_dict` expects."""
+        """The items in the buffer, in the order that `load_state_dict` expects."""
         return tuple(self._items)
 
     def push(self, item: T) -> T | None:
-        """Add one item; return one, or `None` while the buffer fills.
+        """Add one item and return another, or `None` while the buffer fills.
 
-        With ``max_bytes``, one large item may outweigh the one it displaces; `push_many` returns as many as the limit
-        requires.
+        With ``max_bytes``, the new item may be larger than the item that it replaces, so the buffer may exceed the
+        limit; `push_many` returns as many items as the limit requires.
         """
         items = self._items
         if self._max_bytes is None:
@@ -115,7 +116,7 @@ class ShuffleBuffer(Generic[T]):
         return None if self._owed else self.pop()
 
     def push_many(self, items: Iterable[T]) -> list[T]:
-        """Add all items; return as many as the limits require."""
+        """Add all items, and return as many items as the limits require."""
         given: list[T] = []
         for item in items:
             out = self.push(item)
@@ -126,7 +127,7 @@ class ShuffleBuffer(Generic[T]):
         return given
 
     def pop(self) -> T:
-        """Remove one item at random, and return it.
+        """Remove and return one item at random.
 
         Raises:
             IndexError: the buffer is empty.
@@ -142,24 +143,24 @@ class ShuffleBuffer(Generic[T]):
         return last
 
     def drain(self) -> Iterator[T]:
-        """Yield all remaining items in random order, and remove them."""
+        """Remove and yield all remaining items in random order."""
         while self._items:
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state without the items: their owner knows where they came from. See `items`."""
+        """Return the generator's state without the items, because their owner can get them again. See `items`."""
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
         """Continue as the buffer that returned this state and held these items.
 
         Raises:
-            ValueError: a state of another version, or more items than there is room for.
+            ValueError: the state is of another version, or there are more items than ``buffer_size``.
         """
         self.load(parse_shuffle_state(StateValues(state)), items)
 
     def load(self, state: ShuffleState, items: Iterable[T]) -> None:
-        """Continue from what `parse_shuffle_state` returned, as `load_state_dict`."""
+        """Continue from a result of `parse_shuffle_state`, as `load_state_dict` does."""
         held = list(items)
         if len(held) > self._buffer_size:
             raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of size {self._buffer_size}")
@@ -180,5 +181,5 @@ class ShuffleBuffer(Generic[T]):
         if self._draws % _DRAWS_PER_SEED == 0:
             self._random.seed(f"{self._seed}/{self._draws // _DRAWS_PER_SEED}")
         self._draws += 1
-        # 53 random bits: what this is off an equal chance cannot be seen in any buffer that fits into memory.
+        # 53 random bits: the deviation from equal chances is negligible for any buffer that fits into memory.
         return int(self._random.random() * (count or len(self._items)))

@@ -1,4 +1,4 @@
-"""`SinglePass` reads its shards once: interleaved and, if requested, shuffled. Its state is positions."""
+"""`SinglePass` reads its shards once, interleaved and, if requested, shuffled. Its state consists of positions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 NO_STATE = "with deterministic=False the order depends on timing, so the stream has no state to resume from"
-# Records that move through the shuffle buffer, at most, between two awaits.
+# The most records that move through the shuffle buffer between two awaits.
 _STEP = 256
 
 
 class PassState(NamedTuple):
-    """The state of a pass: how many records it returned, and the records that wait in it, by their sources."""
+    """The state of a pass: the number of records returned, and the sources of the records read but not yet returned."""
 
     interleaver: InterleaverState
     records: int
@@ -32,14 +32,14 @@ class PassState(NamedTuple):
 class SinglePass:
     """One pass over the shards of a stream, whose records `take` returns in order.
 
-    Used by one task; tasks that read for it run in ``scope``.
+    Used by one task; its reading tasks run in ``scope``.
 
     Args:
-        sequence: which inputs are read, in which order.
-        seed: of the shuffle buffer.
+        sequence: the numbers of the inputs, in the order in which they are opened.
+        seed: the seed of the shuffle buffer.
 
     Attributes:
-        records: how many were returned.
+        records: how many records were returned.
         closed: whether `aclose` was called.
     """
 
@@ -58,24 +58,24 @@ class SinglePass:
         self._buffer: ShuffleBuffer[tuple[bytes, RecordSource]] | None = None
         if plan.shuffle_buffer > 1:
             self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
-        self._gathering = TracedRecords()  # what a cancelled take had; the next goes on with it
+        self._gathering = TracedRecords()  # the records of a cancelled `take`, with which the next call begins
         self.records = 0
         self.closed = False
 
     @property
     def shards(self) -> int:
-        """How many shards were read to their end."""
+        """The number of shards that were read to their end."""
         return self._interleaver.shards
 
     @property
     def seconds_waited(self) -> float:
-        """How long reads were waited for."""
+        """The time spent waiting for reads."""
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """Return the next ``count`` records; fewer only at the end, or, with ``buffered_only``, to avoid a read.
+        """Return the next ``count`` records; fewer at the end, before an error, or to avoid a read (``buffered_only``).
 
-        An error comes after the records before it, and again at every later call. If cancelled, nothing is lost.
+        An error is raised after the records before it, and again by every later call. If cancelled, no record is lost.
         """
         out = self._gathering
         try:
@@ -91,16 +91,16 @@ class SinglePass:
         return out
 
     async def aclose(self) -> None:
-        """Close what is open. Tasks end with their scope."""
+        """Close all open shards. Tasks end with their scope."""
         self.closed = True
         await self._interleaver.aclose()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of each open shard, and of each record in the buffer."""
+        """Return the position in each open shard, and of each record in the buffer."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that returns the present `state_dict` later: see `Interleaver.snapshot`."""
+        """Return a function that computes the present `state_dict` when it is called; see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -117,10 +117,10 @@ class SinglePass:
         return state_dict
 
     def parsed(self, values: StateValues) -> PassState:
-        """Return a state of the same inputs, sequence and plan.
+        """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is not, or is damaged.
+            ValueError: the state does not fit these, or is damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
             raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
@@ -134,7 +134,7 @@ class SinglePass:
         )
 
     async def load(self, state: PassState) -> None:
-        """Go on from what `parsed` returned; reads what the buffer held."""
+        """Continue from a result of `parsed`. Read the records of the shuffle buffer again."""
         if self._interleaver.begun:
             raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)
@@ -147,7 +147,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Fill the buffer only as far as the wanted records need, so that nothing is left over between calls."""
+        """Draw records into ``out`` until it has ``count``. Read only as many as that needs, so that none are left."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()
@@ -155,7 +155,7 @@ class SinglePass:
                 await self._interleaver.gather(
                     gathered, min(_STEP, room or missing), buffered_only=buffered_only, or_nothing=bool(out.records)
                 )
-            finally:  # cancelled, what was gathered is kept
+            finally:  # also if cancelled, keep the gathered records
                 for pair in zip(gathered.records, gathered.sources(), strict=True):
                     drawn = buffer.push(pair)
                     if drawn is not None:
@@ -163,7 +163,7 @@ class SinglePass:
             if gathered.records:
                 continue
             if not self._interleaver.ended:
-                return  # there is more, but not in memory
+                return  # there are more records, but not in memory
             for _ in range(min(missing, len(buffer))):
                 out.add(*buffer.pop())
             return

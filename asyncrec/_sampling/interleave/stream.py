@@ -32,19 +32,19 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# Records taken together for `__anext__`, if they are in memory: to look up each would cost more than the record, and
-# those that were not yet returned are in the state.
+# Records taken together for `__anext__`, if they are in memory, because taking one at a time would cost more than the
+# record itself. The state holds the positions of those not yet returned.
 _AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class InterleaveStats:
-    """What an `InterleaveStream` did so far; if it resumed from a state, including what was done before.
+    """The progress of an `InterleaveStream`, including the progress before the state from which it resumed.
 
     Attributes:
-        records: how many were returned.
-        shards: how many were read to their end.
-        seconds_waited: how long reads were waited for, this time.
+        records: how many records were returned.
+        shards: how many shards were read to their end.
+        seconds_waited: the time spent waiting for reads, since the stream was opened.
     """
 
     records: int
@@ -56,7 +56,7 @@ class InterleaveStream:
     """A stream of the records of many shards, made by `interleave`. It is read once, by one task.
 
     ``async for record in stream`` yields single records; ``async for records in stream.batches(1024)`` yields lists of
-    them, which is the fast way. Each continues where the other stopped. A cancelled read loses nothing.
+    records, which is faster. Each loop continues where the other stopped. A cancelled read loses no records.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class InterleaveStream:
         seed: int | None,
         has_state: bool,
     ) -> None:
-        self._seed = seed  # `None`: chosen here
+        self._seed = seed  # `None` if the stream chose the seed
         self._has_state = has_state
         self._single_pass = single_pass
         self._inputs = inputs
@@ -78,7 +78,7 @@ class InterleaveStream:
         self._buffered = TracedRecords()  # records taken together for `__anext__`
         self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
-        self._start: tuple[PassState, list[ShardVersion]] | None = None  # what was loaded, read
+        self._start: tuple[PassState, list[ShardVersion]] | None = None  # the loaded state, parsed
         self._begun = False
         self._forked = False
         on_fork(self)
@@ -102,7 +102,7 @@ class InterleaveStream:
         return record
 
     def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
-        """Iterate over lists of ``batch_size`` records; only the last one, or the one before an error, is shorter.
+        """Iterate over lists of ``batch_size`` records. Only the last list, or the list before an error, is shorter.
 
         Raises:
             ValueError: ``batch_size`` is below 1.
@@ -112,7 +112,7 @@ class InterleaveStream:
     def state_dict(self) -> dict[str, Any]:
         """Return the current position as JSON, for `load_state_dict` of a stream over the same shards.
 
-        It has one position for each open shard and for each record in the shuffle buffer, never records.
+        The state holds one position for each open shard and for each record in the shuffle buffer, but no records.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -133,7 +133,7 @@ class InterleaveStream:
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return an earlier state of this stream with the versions of the shards that it has opened since.
 
-        A reader that resumes from it and skips the records returned since also depends on these shards.
+        A reader that resumes from the earlier state and skips the records returned since also depends on these shards.
         """
         told = {packed[0]: packed for packed in state.get("versions", ())}
         coming = range(state["order"]["next_input"], len(self._inputs))
@@ -141,14 +141,14 @@ class InterleaveStream:
         return {**state, "versions": [packed for _, packed in sorted({**known, **told}.items())]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from where the state was taken. Call it before reading.
+        """Continue from this state. Call it before reading.
 
         The records of a shuffle buffer are read again.
 
         Raises:
-            ValueError: the state is of another stream: other shards, other parameters, or another seed than was given;
-                or it is damaged. If a shard was replaced since, this is noticed when reading begins, and raises
-                DatasetError then.
+            ValueError: the state is damaged, or is of another stream: with other shards, other parameters, or a seed
+                that differs from the ``seed`` that was passed. If a shard was replaced since the state was taken, the
+                first read raises DatasetError.
             RuntimeError: reading has begun, or with ``deterministic=False``.
         """
         if self._begun:
@@ -164,7 +164,7 @@ class InterleaveStream:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, including what was read ahead."""
+        """With ``on_corrupt="skip"`` or ``"stop"``, the ranges skipped so far, including ranges read ahead."""
         return self._inputs.damage
 
     def stats(self) -> InterleaveStats:
@@ -226,23 +226,24 @@ async def interleave(
 ) -> AsyncIterator[InterleaveStream]:
     """Iterate over the records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
 
-    You may leave the stream before its end.
+    You may exit the context before the stream ends.
 
     Args:
         paths: shards, in the order in which they are opened; see `list_shards`.
         cycle_length: how many shards are open at once.
-        block_length: how many records are taken from one shard before it is the next one's turn.
-        parallelism: how many reads are in flight at once; each shard of the cycle is then read ahead by a task. With 0
-            shards are read when their records are needed. `None`, the default, chooses what is fastest: 0 for local
-            files, and 32 in a store, where each read waits for an answer. Neither order nor state depends on it.
-        deterministic: `False` skips a shard that has no records ready (only if shards are read ahead). The order then
-            depends on timing, and there is no state.
+        block_length: how many records are taken from one shard before the next shard's turn.
+        parallelism: how many reads are in flight at once; each shard of the cycle is then read ahead by a task. With 0,
+            shards are read when their records are needed. `None`, the default, chooses the fastest: 0 for local files,
+            and 32 for a store, where each read waits for an answer. Neither the order nor the state depends on it.
+        deterministic: if `False`, a shard that has no records ready is skipped (only if shards are read ahead). The
+            order then depends on timing, and there is no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
-        on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
-            returns every intact record; ``"stop"`` ends the shard there. `InterleaveStream.damage` lists what was lost.
-        shuffle_buffer: the size of a `ShuffleBuffer` after the interleaving; 0, the default, means none.
-        seed: the seed of that buffer; `None` chooses one, which the state holds.
-        worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th: the share of one of n workers.
+        on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+            returns every intact record; ``"stop"`` ends the shard at the damage. `InterleaveStream.damage` lists the
+            lost ranges.
+        shuffle_buffer: the size of a `ShuffleBuffer` after the interleave; 0, the default, means no buffer.
+        seed: the seed of that buffer; if `None`, the stream chooses a seed, which the state holds.
+        worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th. This is the share of worker i.
         memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
             shard of the cycle gets an equal share, of at least 64 KiB. If a store has no long answer for a shard, one
             request asks for a quarter of that share, at most 4 MiB.
@@ -250,8 +251,8 @@ async def interleave(
 
     Raises:
         ValueError: there are no paths, or fewer paths than workers, or a number is out of range.
-        ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
-            shard.
+        ObjectNotFoundError, FormatError, StorageError: raised while reading, after the records before the error. The
+            message names the shard.
     """
     memory_limit = byte_count(memory_limit, "memory_limit")
     plan = InterleavePlan(cycle_length, block_length, parallelism, deterministic, memory_limit, shuffle_buffer)
@@ -291,7 +292,7 @@ async def interleave(
 
 
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
-    """Refuse a list of shards or parameters that cannot be read; return ``paths``."""
+    """Return ``paths``. Raise ValueError or TypeError if the list of shards or a parameter of the plan is not valid."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise ArgumentTypeError(
             "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"
@@ -310,8 +311,8 @@ def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]
     """Return the paths that worker i of n reads.
 
     Raises:
-        ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
-            training all others would wait for it.
+        ValueError: there is no such worker, or there are fewer shards than workers. A worker without shards would make
+            all others wait for it in distributed training.
     """
     index, count = worker_of(worker)
     if len(paths) < count:

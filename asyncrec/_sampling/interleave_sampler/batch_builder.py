@@ -1,7 +1,7 @@
-"""`BatchBuilder` makes the batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
+"""`BatchBuilder` makes the batches of an `asyncrec.InterleaveSampler` in order, over all its passes.
 
-Without a class function a batch is the next records, and runs on into the next pass. With one, `ClassQueues` makes the
-batches.
+Without a class function, a batch consists of the next records, and may continue into the next pass. With a class
+function, `ClassQueues` makes the batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# A snapshot copies references to this many positions in the time that a record takes.
+# A snapshot copies references to this many positions in the time that one record takes.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """The state of a builder, and the records that wait in it, by their sources."""
+    """The state of a builder, with the sources of the records that wait in it."""
 
     batches: int
     in_pass: int
@@ -55,15 +55,15 @@ class BuilderState(NamedTuple):
 
 
 class BatchBuilder:
-    """Builds batches of examples from pass after pass over the shards. Used by one task.
+    """A builder of batches of examples from repeated passes over the shards. Used by one task.
 
-    If cancelled, nothing is lost. An error comes after the batches before it, and again each time.
+    If cancelled, no example is lost. An error is raised after the batches before it, and again by every later call.
 
     Args:
         state_cost: how many positions are in the state of a pass.
 
     Attributes:
-        batches: how many were made.
+        batches: how many batches were made.
         passes: the passes over the shards.
     """
 
@@ -76,13 +76,13 @@ class BatchBuilder:
         self._batch_plan = batch_plan
         self._deserializer = deserializer
         self._state_cost = state_cost
-        self._in_pass = 0  # batches
-        self._last_batch = False  # on_exhausted="repeat": one more, and that is all
+        self._in_pass = 0  # batches made in this pass
+        self._last_batch = False  # with on_exhausted="repeat", whether only one more batch follows
         self._ended = False
         self._error: Exception | None = None
-        self._failed: DecodeError | None = None  # behind the examples that wait
+        self._failed: DecodeError | None = None  # the error to raise after the waiting examples
         self._gathered = TracedRecords()
-        self._examples: deque[tuple[Any, RecordSource]] = deque()  # read, and not yet in a queue
+        self._examples: deque[tuple[Any, RecordSource]] = deque()  # deserialised but not yet in a queue
         self._queues: ClassQueues[tuple[Any, RecordSource]] | None = None
         if batch_plan.class_fn is not None:
             classes = batch_plan.batch_size // batch_plan.per_class
@@ -94,15 +94,15 @@ class BatchBuilder:
 
     @property
     def snapshot_cost(self) -> int:
-        """How many records cost about as much to make as a `snapshot` costs now."""
+        """The number of records that take about as long to make as a `snapshot` takes now."""
         queued = len(self._queues) if self._queues is not None else 0
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """Return the next batches, from one to ``most``; none at the end and ever after.
+        """Return the next batches, from one to ``most``; none at the end, and on every later call.
 
         Args:
-            examples: `False`: the caller does not use the examples, so they need not be deserialised.
+            examples: if `False`, the caller does not use the examples, so they need not be deserialised.
         """
         if self._error is not None:
             raise self._error
@@ -123,7 +123,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that returns the present `state_dict` later: see `Passes.snapshot`."""
+        """Return a function that computes the present state when it is called; see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -146,10 +146,10 @@ class BatchBuilder:
         return state_dict
 
     def parsed(self, values: StateValues) -> BuilderState:
-        """Return a state of the same inputs and plan.
+        """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: it is not, or is damaged.
+            ValueError: the state does not fit these, or is damaged.
         """
         shards, queues = len(self._inputs), self._queues
         return BuilderState(
@@ -165,7 +165,7 @@ class BatchBuilder:
         )
 
     async def load(self, state: BuilderState) -> None:
-        """Go on from what `parsed` returned; reads and deserialises what the queues held."""
+        """Continue from a result of `parsed`. Read and deserialise the examples of the queues again."""
         self.batches, self._in_pass = state.batches, state.in_pass
         self._last_batch, self._ended = state.last_batch, state.ended
         await self.passes.load(state.passes)
@@ -197,7 +197,7 @@ class BatchBuilder:
             except Exception:
                 if len(gathered.records) < size:
                     raise
-                break  # it comes again
+                break  # the next call raises the error again
             if taken.records:
                 gathered.extend(taken)
             elif len(gathered.records) >= size:
@@ -250,7 +250,7 @@ class BatchBuilder:
                 return [example for example, _ in queues.take()]
 
     async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> bool:
-        """Return whether another batch follows, although the last pass is over, or a whole pass gave none."""
+        """Return whether another batch follows, although the last pass has ended or a whole pass yielded no batch."""
         plan = self._batch_plan
         classes = plan.batch_size // plan.per_class
         if plan.on_exhausted == "short" and queues.ready:
@@ -262,7 +262,7 @@ class BatchBuilder:
             await self._begin_pass()
             return True
         if not self.batches:
-            # A training that ends before its first batch is a mistake.
+            # A training run that ends before its first batch is a mistake.
             raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(
@@ -290,7 +290,7 @@ class BatchBuilder:
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)
-            if cls != cls:  # not a number: each would be a class of its own
+            if cls != cls:  # each NaN would be a class of its own
                 raise SchemaError(
                     f"it returned {cls!r}, which is not equal to itself; return another class for these examples"
                 )

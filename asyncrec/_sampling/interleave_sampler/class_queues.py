@@ -1,11 +1,11 @@
-"""`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
+"""`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes.
 
-Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
-At most ``capacity`` items are held. If there is no room and fewer than P classes are ready, the longest queue drops its
-oldest item, so a class that is too frequent gives way. That never makes a ready class unready: if no queue holds more
-than K, the longest of those not ready loses its oldest item instead, and of equals the one that came to this length
-first. Otherwise rare classes would be broken up as soon as they are complete, and a batch might never come
-(docs/design/2026-11-21-class-queues.md).
+Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
+oldest items of the P queues that became ready first. At most ``capacity`` items are held. If there is no room and fewer
+than P classes are ready, the longest queue drops its oldest item, so a class that is too frequent gives way. A ready
+class never becomes unready this way. If no queue holds more than K items, the longest queue that is not ready loses its
+oldest item instead; among equally long queues, the queue that reached this length first. Otherwise, rare classes would
+be broken up as soon as they are complete, and a batch might never be made (docs/design/2026-11-21-class-queues.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNFIT = (
 
 
 class QueuesState(NamedTuple):
-    """How many items each queue holds, which of them are ready, in that order, and how many items were given up."""
+    """The length of each queue, the ready queues in the order of readiness, and the number of dropped items."""
 
     lengths: list[int]
     ready: list[int]
@@ -34,15 +34,15 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Sorts items by class, and returns batches of P classes, K items of each. Used by one task.
+    """Queues that sort items by class, and return batches of P classes, K items of each. Used by one task.
 
     Args:
         classes: P, how many distinct classes make a batch.
-        per_class: K, how many items of each.
-        capacity: how many items are held at most; at least P x K, so that a batch fits.
+        per_class: K, how many items of each class make a batch.
+        capacity: the most items that are held; at least P x K, so that a batch fits.
 
     Attributes:
-        dropped: items that were given up for lack of room.
+        dropped: how many items were dropped for lack of room.
 
     Raises:
         ValueError: the numbers are not valid.
@@ -60,29 +60,29 @@ class ClassQueues(Generic[T]):
         self._per_class = per_class
         self._capacity = capacity
         self._queues: dict[Hashable, deque[T]] = {}
-        self._ready: dict[Hashable, None] = {}  # in the order they became so
-        # length -> the classes with a queue of that length, in the order they came to it
+        self._ready: dict[Hashable, None] = {}  # in the order in which they became ready
+        # length -> the classes with a queue of that length, in the order in which they reached it
         self._by_length: dict[int, dict[Hashable, None]] = {}
         self._longest = 0
         self._held = 0
         self.dropped = 0
 
     def __len__(self) -> int:
-        """Return how many items are held."""
+        """Return the number of items that are held."""
         return self._held
 
     @property
     def ready(self) -> int:
-        """How many classes could be in a batch now."""
+        """The number of classes with enough items for a batch."""
         return len(self._ready)
 
     @property
     def waiting(self) -> int:
-        """How many classes have at least one item held."""
+        """The number of classes with at least one item."""
         return len(self._queues)
 
     def push(self, cls: Hashable, item: T) -> list[T] | None:
-        """Take one item; return a batch if this completes it: K of one class, K of the next, ..."""
+        """Add one item. If it completes a batch, return the batch: K items of one class, K of the next, ..."""
         queue = self._queues.get(cls)
         if queue is None:
             queue = self._queues[cls] = deque()
@@ -98,7 +98,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def take(self) -> list[T]:
-        """Return a batch of P ready classes, or of all that are ready if they are fewer."""
+        """Remove and return a batch of P ready classes, or of all ready classes if there are fewer."""
         batch: list[T] = []
         for cls in list(self._ready)[: self._classes]:
             queue = self._queues[cls]
@@ -107,16 +107,16 @@ class ClassQueues(Generic[T]):
             self._moved(cls, before, len(queue))
             del self._ready[cls]
             if len(queue) >= self._per_class:
-                self._ready[cls] = None  # behind those that have waited
+                self._ready[cls] = None  # after the classes that have waited
         self._held -= len(batch)
         return batch
 
     def items(self) -> list[T]:
-        """Return the items held, in the order that `load_state_dict` wants."""
+        """Return all items, in the order that `load_state_dict` expects."""
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how the items of `items` make up the queues, in numbers."""
+        """Return how the items of `items` are divided into queues, as JSON."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],
@@ -125,15 +125,15 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on as the queues that returned this state and held these items, each with its class.
+        """Continue as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: they do not fit: the function from item to class, or the parameters, have changed.
+            ValueError: the items do not fit the state, because the classes or the parameters have changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 
     def parsed(self, values: StateValues) -> QueuesState:
-        """Return a state of queues with the same parameters; raises as `load_state_dict`."""
+        """Parse a state of queues with the same parameters. Raises the errors of `load_state_dict`."""
         lengths = values.wholes("lengths")
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
@@ -142,7 +142,7 @@ class ClassQueues(Generic[T]):
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
-        """Go on from what `parsed` returned, as `load_state_dict`."""
+        """Continue from a result of `parsed`, as `load_state_dict` does."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError(_UNFIT)
@@ -182,7 +182,7 @@ class ClassQueues(Generic[T]):
     def _drop(self) -> None:
         length = self._longest
         if length == self._per_class:
-            # There is a shorter one: P - 1 ready classes of K do not fill room for P x K.
+            # There is a shorter queue, because P - 1 ready classes of K items do not fill a capacity of P x K.
             length = next(shorter for shorter in range(length - 1, 0, -1) if shorter in self._by_length)
         cls = next(iter(self._by_length[length]))
         self._queues[cls].popleft()

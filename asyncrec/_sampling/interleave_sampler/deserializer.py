@@ -1,4 +1,4 @@
-"""`Deserializer` applies a user's function to many records: inline, in threads, or as coroutines side by side."""
+"""`Deserializer` applies a user's function to many records: inline, in threads, or as concurrent coroutines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 
-# Records between two looks at the clock, at most: a look costs as much as a record of a fast function. It begins with
-# one record, and what the last ones took says how many are next.
+# The most records between two readings of the clock. A reading costs as much as one call of a fast function. The number
+# of records begins at one, and is adapted to the time that the previous records took.
 _AT_ONCE = 64
-# What is done before others have their turn. A turn costs as much as some hundred records of a fast function.
+# How long to work before other tasks get a turn. A turn costs as much as some hundred calls of a fast function.
 _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before that."""
+    """The function raised at record number ``index``; the cause is its error. ``before`` holds the earlier examples."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -31,14 +31,14 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """Applies a user's function to records.
+    """A user's function, with the way in which it is applied to records.
 
-    What the function returns for the first record, which is run inline, shows whether it is a coroutine function.
+    The function is called inline for the first record. The result shows whether it is a coroutine function.
 
     Args:
-        parallelism: more than 1 runs a sync function in this many threads, and an async one this many times at once.
-            Otherwise a sync function holds the event loop for half a millisecond, or for one record if that takes
-            longer; threads are for such a function.
+        parallelism: if above 1, a sync function runs in this many threads, or this many calls of an async function run
+            at once. Otherwise, a sync function blocks the event loop for half a millisecond at a time, or for one
+            record if that takes longer; use threads for such a function.
         path: returns the path of a shard by its number, for messages.
     """
 
@@ -51,9 +51,10 @@ class Deserializer:
         self._at_once = 1
 
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
-        """Return the function's results, in the order of the records; if it raised, those before, and the error.
+        """Return the function's results in the order of the records, and `None`.
 
-        The error says at which record of which shard; what the function raised is its cause.
+        If the function raises, return the results before that record, and an error that names the record and its shard.
+        Its cause is the exception of the function.
         """
         records = traced.records
         if not records:
@@ -111,7 +112,7 @@ class Deserializer:
         done = len(examples)
         results: dict[int, list[Any]] = {}
         failures: list[_FailedAt] = []
-        # Threads get one piece each: a hop costs more than most functions. Coroutines come one by one.
+        # Each thread gets one piece, because a thread hop costs more than most functions. A coroutine gets one record.
         step = 1 if self._is_async else -(-(len(records) - done) // self._parallelism)
         begins = iter(range(done, len(records), step))
 
@@ -140,7 +141,7 @@ class Deserializer:
     def _apply(self, records: Sequence[bytes], begin: int) -> list[Any]:
         examples: list[Any] = []
         try:
-            # A list keeps what came before an error: how far it came says which is at fault.
+            # `extend` keeps the results before an error, and their number shows which record failed.
             examples.extend(map(self._function, records))
         except Exception as error:
             failed = _FailedAt(begin + len(examples))

@@ -1,4 +1,4 @@
-"""`Passes` reads pass after pass over the shards, each in an order known from (seed, number of the pass)."""
+"""`Passes` makes pass after pass over the shards. The seed and the number of a pass determine its order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.errors import DatasetError
 
 
 class PassesState(NamedTuple):
-    """The state of passes: their order, the number of the pass, the records of those before it, and its own state."""
+    """The seed, the number of the current pass, the records of all earlier passes, and the current pass's own state."""
 
     seed: int
     epoch: int
@@ -25,13 +25,13 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of pass after pass. Used by one task; tasks that read for it run in ``scope``.
+    """The records of pass after pass. Used by one task; its reading tasks run in ``scope``.
 
     Args:
-        num_repeat: how many passes there are; -1 for ever.
+        num_repeat: how many passes there are; -1 means forever.
 
     Attributes:
-        epoch: the number of the pass, from 0.
+        epoch: the number of the current pass, from 0.
     """
 
     def __init__(
@@ -49,28 +49,28 @@ class Passes:
 
     @property
     def records(self) -> int:
-        """How many records were read, in all passes."""
+        """The number of records returned, in all passes."""
         return self._records_before + self._single_pass.records
 
     @property
     def seconds_waited(self) -> float:
-        """How long reads were waited for, in all passes."""
+        """The time spent waiting for reads, in all passes."""
         return self._waited_before + self._single_pass.seconds_waited
 
     @property
     def is_last(self) -> bool:
-        """Whether no other pass comes after this one."""
+        """Whether this is the last pass."""
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass: see `SinglePass.take`. None at its end."""
+        """Return the next records of this pass, as `SinglePass.take`; no records at its end."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
         """Begin the next pass.
 
         Raises:
-            DatasetError: there was no record in this one.
+            DatasetError: the current pass had no records.
         """
         single_pass = self._single_pass
         if not single_pass.records:
@@ -82,20 +82,20 @@ class Passes:
         self._single_pass = self._make()
 
     async def aclose(self) -> None:
-        """Close what is open. Tasks end with their scope."""
+        """Close all open shards. Tasks end with their scope."""
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that returns the state of now, later: see `SinglePass.snapshot`."""
+        """Return a function that computes the present state when it is called; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues) -> PassesState:
-        """Return a state of the same inputs and plan.
+        """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: it is of others, or damaged.
+            ValueError: the state does not fit these, or is damaged.
         """
         last = None if self._num_repeat < 0 else self._num_repeat - 1
         return PassesState(
@@ -106,14 +106,14 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Go on from what `parsed` returned; reads what the shuffle buffer held."""
+        """Continue from a result of `parsed`. Read the records of the shuffle buffer again."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
-        await self._single_pass.aclose()  # of a loading that was cancelled
+        await self._single_pass.aclose()  # an earlier load may have been cancelled
         self._single_pass = self._make()
         await self._single_pass.load(state.mixing)
 
     def _make(self) -> SinglePass:
-        """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""
+        """Make the current pass. The seed and the epoch determine the order of the shards and the shuffle's draws."""
         rng = random.Random(f"{self._seed}/{self.epoch}")
         sequence = list(range(len(self._inputs)))
         rng.shuffle(sequence)

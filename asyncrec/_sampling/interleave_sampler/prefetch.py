@@ -1,4 +1,4 @@
-"""`Prefetcher` makes batches ahead of the consumer, in a task, and knows how to resume after each of them."""
+"""`Prefetcher` makes batches ahead of the consumer, in a task, and can resume after each batch."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# What is made before any of it can be taken. A change of tasks costs a hundredth of it.
+# How long batches are made before the consumer can take any of them. A task switch costs a hundredth of this.
 _SECONDS_TOGETHER = 0.002
 
-# Batches made since a snapshot: a state that is damaged is not to read for ever.
+# The most batches made since a snapshot. The limit keeps a damaged state from reading forever.
 _MOST_SKIPPED = 1 << 24
 
 
 class Prefetcher:
-    """Makes batches ahead. Used by one task.
+    """A queue of batches that a task makes ahead of need. Used by one consumer task.
 
-    The task that makes batches begins with the first `wait`, and ends with ``scope``.
+    The task that makes batches starts with the first `wait`, and ends with ``scope``.
 
-    If batches are made fast, several are made at a time: one change of tasks for all of them. Otherwise each can be
-    taken as soon as it is there.
+    If batches are made fast, several are made at a time, with one task switch for all of them. Otherwise, each batch
+    can be taken as soon as it is made.
 
     Args:
-        size: batches that wait at most. 0: each is made when it is waited for, and there is no task.
-        scope: where the task runs; `None` only with ``size=0``.
-        has_state: whether the order does not depend on timing.
+        size: the most batches that wait. With 0, a batch is made when the consumer waits for it, and there is no task.
+        scope: the scope in which the task runs; `None` only with ``size=0``.
+        has_state: whether the order is independent of timing, so that there is a state.
 
     Attributes:
-        batches: those that wait, each with the last snapshot before it and the number of batches made since, itself
-            included. The consumer calls `take` for each.
-        seconds_idle: how long `wait` took.
+        batches: the waiting batches, each with the last snapshot before it and the number of batches made since that
+            snapshot, including the batch itself. The consumer calls `take` for each batch.
+        begun: whether `wait` was called.
+        seconds_idle: the time spent in `wait`.
     """
 
     def __init__(self, builder: BatchBuilder, *, size: int, scope: TaskScope | None, has_state: bool) -> None:
@@ -48,8 +49,8 @@ class Prefetcher:
         self._scope = scope
         self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
-        self._start: tuple[BuilderState, int] | None = None  # what was loaded, read
-        self._last: tuple[Snapshot, int] | None = None  # of the batch returned last
+        self._start: tuple[BuilderState, int] | None = None  # the loaded state, parsed
+        self._last: tuple[Snapshot, int] | None = None  # of the last batch returned
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._ended = False
@@ -59,7 +60,7 @@ class Prefetcher:
         self.seconds_idle = 0.0
 
     def take(self) -> list[Any]:
-        """Take a batch that waits."""
+        """Remove and return a waiting batch."""
         batch, self._last = self.batches.popleft()
         self._room.set()
         return batch
@@ -68,7 +69,7 @@ class Prefetcher:
         """Wait until there is a batch.
 
         Raises:
-            StopAsyncIteration: there are no more.
+            StopAsyncIteration: there are no more batches.
         """
         began = anyio.current_time()
         try:
@@ -95,10 +96,10 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, which `state_dict` returned, and whose ``values`` these are.
+        """Begin at ``state``, a result of `state_dict`; ``values`` are its values.
 
         Raises:
-            ValueError: it is of another sampler, or damaged.
+            ValueError: the state is of another sampler, or damaged.
             RuntimeError: the order depends on timing.
         """
         if not self._has_state:
@@ -110,7 +111,7 @@ class Prefetcher:
         """Return the state after the last batch that was taken.
 
         Raises:
-            RuntimeError: the stream has no state, since its order depends on timing.
+            RuntimeError: there is no state, because the order depends on timing.
         """
         if not self._has_state:
             raise RuntimeError(NO_STATE)
@@ -122,7 +123,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close what it read itself, if there is no task."""
+        """Close the builder, unless there is a task, which closes it."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 
@@ -135,7 +136,10 @@ class Prefetcher:
             left -= len(await self._builder.next_batches(left, examples=False)) or left
 
     async def _make(self) -> None:
-        """Make batches. A snapshot is taken after as many records as cost the same time: so it costs little."""
+        """Make batches until the end.
+
+        Take a snapshot only after making as many records as take the same time, so that snapshots take little time.
+        """
         builder = self._builder
         try:
             await self._load()

@@ -1,8 +1,9 @@
 """`InterleaveSampler` makes class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
 
-TensorFlow Similarity's ``TFRecordDatasetSampler``, async: each cycle takes ``example_per_class`` records from a shard
-and goes to the next, so that shards whose classes lie together give batches of many classes. If they do not, or if the
-composition must hold whatever the shards, ``class_fn`` sorts examples by class first.
+It is an async version of TensorFlow Similarity's ``TFRecordDatasetSampler``. Each cycle takes ``example_per_class``
+records from a shard and moves to the next shard. If the records of a class are together in the shards, batches contain
+many classes. If they are not, or if every batch must have the same composition, ``class_fn`` sorts examples by class
+first.
 """
 
 from __future__ import annotations
@@ -40,23 +41,22 @@ from asyncrec.storage._cached import CACHE_BYTES
 
 _KIND = "asyncrec.InterleaveSampler"
 
-# Examples that wait for their class to be complete: four for each of a thousand classes, so that most batches lose
-# nothing, and still no more than a few batches of images.
+# Examples that wait until their class is complete: four for each of a thousand classes, so that few are dropped, but
+# no more than a few batches of images.
 _CLASS_BUFFER = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerStats:
-    """What an `InterleaveSampler` did so far, including waiting batches; if it resumed from a state, including what was
-    done before.
+    """The progress of an `InterleaveSampler`, including waiting batches and the progress before a loaded state.
 
     Attributes:
-        batches: how many were made.
-        records: how many were read for them.
-        dropped: how many examples were given up because the class buffer was full.
+        batches: how many batches were made.
+        records: how many records were read for these batches.
+        dropped: how many examples were dropped because the class buffer was full.
         epoch: the number of the pass over the shards, from 0.
-        seconds_waited: how long reads were waited for, this time.
-        seconds_idle: how long the caller waited for a batch, this time.
+        seconds_waited: the time spent waiting for reads, since the sampler was entered.
+        seconds_idle: how long the caller waited for batches, since the sampler was entered.
     """
 
     batches: int
@@ -68,7 +68,7 @@ class SamplerStats:
 
 
 class InterleaveSampler:
-    """An async context manager that iterates over batches: lists of what ``deserialization_fn`` returns.
+    """An async context manager that iterates over batches: lists of results of ``deserialization_fn``.
 
     ::
 
@@ -76,54 +76,54 @@ class InterleaveSampler:
             async for examples in sampler:
                 ...
 
-    You may leave the context before the end.
+    You may exit the context before the end.
 
     Args:
         shard_path: the folder of the shards. Names that begin with ``_`` or ``.`` are never shards.
         deserialization_fn: a function from bytes to an example; may be async.
-        example_per_class: how many records are taken from a shard before it is the next one's turn; with ``class_fn``,
+        example_per_class: how many records are taken from a shard before the next shard's turn; with ``class_fn``,
             how many examples of each class a batch has.
-        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes, so that
-            33 with ``example_per_class=8`` gives batches of 32.
+        batch_size: how many examples a batch has. With ``class_fn``, a batch has exactly ``batch_size //
+            example_per_class`` classes, so 33 with ``example_per_class=8`` makes batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: how many threads or coroutines decode; `None` is one.
-        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, chooses
-            what is fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
-            `interleave` for the memory that it takes.
-        prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
-        shard_suffix: a pattern for the names of the shards. If a folder holds several data sets, it chooses one:
-            ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
+        parallelism: how many threads or coroutines decode; `None` means one.
+        async_cycle: whether the shards of a cycle are read ahead concurrently, each by a task. `None`, the default,
+            chooses the fastest: `True` for a store, `False` for local files. Batches and states do not depend on it.
+            For its memory use, see `interleave`.
+        prefetch_size: how many batches a task prepares ahead. With 0, there is no such task.
+        shard_suffix: a pattern for the names of the shards. If a folder holds several data sets, the pattern chooses
+            one: ``"train-*.tfrecord"``. Matching shards of several data sets are read together, with a logged warning.
         num_repeat: how often the shards are read; -1, the default, means forever. Batches continue into the next pass.
-        seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
-            it.
-        deterministic: with ``async_cycle``, `False` takes what is ready first; then there is no state.
-        class_fn: a function from an example to its class, anything hashable. Each batch then has exactly ``batch_size
+        seed: the seed for the order of the shards, which differs in each pass. If `None`, the sampler chooses a seed,
+            which `state_dict` holds.
+        deterministic: with ``async_cycle``, `False` takes the records that are ready first; then there is no state.
+        class_fn: a function from an example to its class, any hashable value. Each batch then has exactly ``batch_size
             // example_per_class`` distinct classes, and ``example_per_class`` examples of each, one class after the
-            other. Classes need not be known beforehand. Not every example is necessarily used: see ``class_buffer``.
-        class_buffer: how many examples may wait until there are enough of their class; 4,096 or 16 batches by default.
-            When it is full, the class with the most examples loses its oldest, which `stats` counts.
-        shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means none.
-        drop_remainder: leave out a short last batch. (With ``class_fn`` see ``on_exhausted``.)
-        worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
-            of n workers.
-        on_exhausted: with ``class_fn``, what happens after the last pass, or when a whole pass gave no batch because it
-            had too few classes: ``"stop"`` ends, and raises if there was no batch at all; ``"short"`` returns the
-            complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most one more pass, until one
-            more batch is complete.
-        on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
-            returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
+            other. Classes need not be known beforehand. Some examples may not be used: see ``class_buffer``.
+        class_buffer: how many examples may wait until there are enough of their class; by default 4,096 or 16 batches,
+            whichever is more. When it is full, the class with the most examples loses its oldest; `stats` counts these.
+        shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means no buffer.
+        drop_remainder: whether a short last batch is left out. (With ``class_fn``, see ``on_exhausted``.)
+        worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th. This is the
+            share of worker i.
+        on_exhausted: with ``class_fn``, the reaction to the end of the last pass, or to a whole pass that had too few
+            classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch at all;
+            ``"short"`` returns the complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most
+            one more pass, until one more batch is complete.
+        on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+            returns every intact record; ``"stop"`` ends the shard at the damage. `damage` lists the lost ranges.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
-        storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
+        storage, storage_options: as for `open_reader`; with ``storage``, the folder is a key in it.
 
     Raises:
-        ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
-        ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN;
-            the message says for which record.
-        DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
-            ``"repeat"`` found too few.
-        FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.
+        ValueError: a number is out of range, or there are fewer shards than workers. Raised at once or on entering.
+        ObjectNotFoundError: on entering, no shard matches; while iterating, a shard no longer exists.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN.
+            The message names the record.
+        DatasetError: no shard has a record; or, with ``class_fn``, a pass before the first batch had too few classes,
+            or ``"repeat"`` found too few.
+        FormatError, StorageError: while iterating, as for `open_reader`, after the batches before the error.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class InterleaveSampler:
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
             raise RuntimeError("a sampler can only be entered once; create a new one")
-        self._forked = False  # made before a fork, and entered behind it
+        self._forked = False  # it may have been created before a fork and entered after it
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
             inputs = self._inputs
@@ -273,8 +273,9 @@ class InterleaveSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch returned, as JSON, for a sampler over the same shards.
 
-        It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples: some 100
-        kB where the buffers hold some thousands. Batches that were prepared ahead are not in it, and are made again.
+        The state holds the positions of the open shards and of the records in the shuffle buffer and the class buffer,
+        but no examples: about 100 kB if the buffers hold a few thousand. It does not hold batches that were prepared
+        ahead; these are made again.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -283,10 +284,10 @@ class InterleaveSampler:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batch at which the state was taken. What the buffers held is read again.
+        """Continue after the batch at which the state was taken. The records of the buffers are read again.
 
         Raises:
-            ValueError: the state is of other shards, other parameters, or another seed than was given, or damaged.
+            ValueError: the state is damaged, or has other shards, other parameters, or another seed than was passed.
             DatasetError: a shard was replaced since the state was taken.
             RuntimeError: iterating has begun, or with ``deterministic=False``.
         """
@@ -300,7 +301,7 @@ class InterleaveSampler:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, including what was read ahead."""
+        """With ``on_corrupt="skip"`` or ``"stop"``, the ranges skipped so far, including ranges read ahead."""
         return self._inputs.damage
 
     def stats(self) -> SamplerStats:

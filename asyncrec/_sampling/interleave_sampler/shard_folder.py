@@ -29,7 +29,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder of shards, and how they are read; the parameters are those of `asyncrec.InterleaveSampler`."""
+    """A folder of shards, and how to read them. The parameters are those of `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -52,7 +52,7 @@ class ShardFolder:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
-        """Yield the names of this worker's shards, ascending, and the shards.
+        """Open the folder. Yield the names of this worker's shards, ascending, and the shards.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -70,7 +70,11 @@ class ShardFolder:
             yield names, inputs
 
     async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
-        """Return the shards by their names, ascending."""
+        """Return the matching shards by name, ascending.
+
+        Raises:
+            ObjectNotFoundError: no shard matches.
+        """
         found = {}
         others = 0
         datasets = set()
@@ -109,14 +113,14 @@ class ShardFolder:
         return found
 
     async def _refuse_dataset(self) -> None:
-        """Raise an error if the path is not a folder but a data set's, as far as the store says.
+        """Raise an error if the path is a data set rather than a folder.
 
         Raises:
-            ObjectNotFoundError: it is a data set's. Nothing else is raised: the caller has its own error to raise.
+            ObjectNotFoundError: the path is a data set. No other error is raised, because the caller has its own error.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):
-            return  # a root, which is in no folder
+            return  # a root has no parent folder
         try:
             async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
                 if not await is_dataset(store, key):
@@ -132,9 +136,10 @@ class ShardFolder:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder in which a path's last name stands, without secrets; a root keeps its slash.
+    """Return the folder of a path, without secrets; a root keeps its slash.
 
-    The path itself is cut: in a ``file:`` URL the name may be escaped, and longer than the key; a slash may be, too.
+    The path itself is cut rather than the key, because in a ``file:`` URL the name may be escaped, and so longer than
+    in the key. A slash may be escaped, too.
     """
     at, length = path.rfind("/"), 1
     if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:
@@ -149,19 +154,20 @@ def folder_of(path: str) -> str:
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# In a warning, of the data sets of a folder.
+# The most data sets that a warning names.
 _NAMED = 10
 
 
 def warn_of_several(
     path: str, datasets: Iterable[str], shards: Collection[str], *, one_alone: Callable[[str], str]
 ) -> None:
-    """Warn if the shards that were found, by their names, are of several data sets.
+    """Warn if the names of the shards belong to several data sets.
 
     Args:
         path: the path that was passed, for the message.
         datasets: the names of the folder's data sets that have a manifest.
-        one_alone: returns what to pass to read only the data set of a name.
+        shards: the names of the shards that were found.
+        one_alone: returns the argument that reads only the data set of a name, for the message.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

@@ -4,16 +4,16 @@ opening          `asyncrec.open_dataset`
 dataset          `asyncrec.Dataset`
 scan_manifest    a manifest for shards that have none
 indexes          where the records of each shard begin
-lookup           records by their numbers: at once, in few hops, or as it must be
+lookup           records by number: from memory if possible, otherwise with few thread hops or reads
 local_shards     plain shards of a local folder, whose files stay open
-range_reader     the byte ranges of wanted records, read and cut
-read_cost        which of them are worth one read of a far store
-received         what came of a shard, until it is cut or decompressed
-frame_extractor  records from bytes that were read, pure
+range_reader     reads the byte ranges of wanted records, and cuts the records from them
+read_cost        decides which ranges of a remote store are read together
+received         the bytes received from a shard, until they are cut or decompressed
+frame_extractor  records from bytes that were read; no I/O
 shard_files      the shards as stored, or as cached on disk
 key_index        the numbers of the records that have a key
 key_files        the keys of each shard, from its own file
-newest           which of the records with one key is the newest
+newest           the newest of the records with one key
 row_table        rows grouped in bounded memory
-record_numbers   the numbers that were asked for, checked and each once; the blocks they are shuffled by; pure
+record_numbers   the requested numbers, checked and without duplicates; the blocks for shuffling; no I/O
 """

@@ -1,7 +1,7 @@
 """`Dataset` reads any record of a data set by its number or its key; `open_dataset` opens it.
 
-Records are numbered through the shards in the order of their names, as the manifest counts them. Opening reads the
-manifest and nothing else; indexes and keys are read when they are first needed.
+Records are numbered through the shards, in the order and with the counts of the manifest. Opening a data set reads only
+its manifest; indexes and keys are read when they are first needed.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from asyncrec.storage._cached import CachedStorage
 
 T = TypeVar("T")
 
-# Indexes read at once.
+# How many indexes are read at once.
 _TASKS = 32
 
 
 class RecordLocation(NamedTuple):
-    """Where a record is stored.
+    """The location of a stored record.
 
-    ``offset`` and ``size`` are of its frame, payload plus 16; in a compressed shard the offset counts in what the
-    member that begins at the stored byte ``member`` decompresses to. `None` for ``member`` where nothing is compressed.
+    ``offset`` and ``size`` are those of its frame, which is 16 bytes larger than the record. In a compressed shard,
+    ``member`` is the stored position at which its member begins, and ``offset`` counts the decompressed bytes of that
+    member. In an uncompressed shard, ``member`` is `None`.
     """
 
     path: str
@@ -57,19 +58,21 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it,
-    inside its context; after that, reading raises `anyio.ClosedResourceError`.
+    """A data set whose records are read by number or by key, opened by `open_dataset`.
+
+    Any number of tasks may use it inside its context. Outside the context, reading raises `anyio.ClosedResourceError`.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
-    gives all records in order.
+    yields all records in order.
 
-    If it was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers give the newest version of
-    each key. Numbers do not change: ``len``, `get`, `get_many` and `locate` count and read all records.
+    If the data set was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers return the newest
+    version of each key. Numbers do not change: ``len``, `get`, `get_many` and `locate` count and read all records.
 
     Attributes:
-        manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
-        progress: of each source the last position whose records are committed; see `Manifest.progress`.
-        cache: the local cache, if there is one; its ``downloads`` counts the pieces that were brought there.
+        manifest: the snapshot that is read. If the data set has no manifest, it is made from the shards that were
+            found.
+        progress: for each source, the last position whose records are committed; see `Manifest.progress`.
+        cache: the local cache, or `None`; its ``downloads`` counts the pieces that were downloaded into it.
     """
 
     def __init__(self, folder: Storage, name: str, manifest: Manifest, *, newest: str | None = None) -> None:
@@ -78,7 +81,7 @@ class Dataset:
         self.cache = folder.cache if isinstance(folder, CachedStorage) else None
         self.folder = folder
         self.name = name
-        # The number of each shard's first record, and at last the number of records.
+        # The number of each shard's first record, and finally the number of records.
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
         self.files = ShardFiles(folder, manifest.shards)
         self._indexes = Indexes(folder, self.files)
@@ -105,7 +108,7 @@ class Dataset:
     def schema(self) -> Schema | None:
         """The schema in the manifest; `None` if no writer passed one, or there is no manifest.
 
-        Without a schema, use `decode_example`, or `Schema.infer`, which makes a schema from some records.
+        Without a schema, use `decode_example`, or infer a schema from some records with `Schema.infer`.
         """
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
@@ -115,13 +118,13 @@ class Dataset:
         return RecordsInOrder(len(self), step, self._between, self.get_many)
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over all records in order, in non-empty lists as they are read, which is the fast way."""
+        """Iterate over all records in order, in non-empty lists as they are read. This is the fastest iteration."""
         return aiter(self).batches()
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over all records in order, decoded by ``schema``, the manifest's, or else as `decode_example` does.
+        """Iterate over all records in order, decoded by ``schema``, the manifest's schema, or else `decode_example`.
 
-        Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
+        Raises DecodeError or SchemaError for a record that cannot be decoded. The next step continues with the next
         record.
         """
         return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
@@ -131,8 +134,8 @@ class Dataset:
 
         Raises:
             IndexError: there is no such record.
-            FormatError: it is damaged; the message has the path, the record in the shard, and the offset.
-            ObjectNotFoundError, ObjectChangedError: its shard is gone, or was replaced.
+            FormatError: the record is damaged. The message has the path, the record in the shard, and the offset.
+            ObjectNotFoundError, ObjectChangedError: the shard no longer exists, or was replaced.
         """
         await checkpoint()
         record = self.lookup.one(index, waits=False)
@@ -141,14 +144,15 @@ class Dataset:
         return record
 
     async def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
-        """Read records, and return them in the order asked for; a number may come more than once.
+        """Read records, and return them in the order of ``indices``; a number may occur more than once.
 
         ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
-        They are read in stored order, several reads at once. All of them are held in memory: request as many as fit.
+        The records are read in stored order, with several reads at once. All of them are held in memory, so request
+        only as many as fit.
 
         Raises:
             IndexError: there is no such record; nothing was read.
-            Other errors: as `get`; the first one ends it.
+            Other errors: as for `get`. The first error ends the call.
         """
         return await self._many(indices, self.lookup.reader.records)
 
@@ -158,7 +162,7 @@ class Dataset:
         """Like `get_many`, but with `None` for each damaged record, which is then listed in ``damage``.
 
         Raises:
-            CorruptRecordError: a shard does not agree with its index.
+            CorruptRecordError: a shard does not match its index.
         """
 
         async def whole(part: RangeRead) -> list[bytes | None]:
@@ -178,14 +182,14 @@ class Dataset:
         return await self.lookup.many(wanted, records_of)
 
     async def _between(self, first: int, last: int) -> NDArray[np.int64]:
-        """Which of the records ``[first, last)`` an iteration gives."""
+        """Return the numbers of the records in ``[first, last)`` that an iteration returns."""
         chosen = await self.chosen()
         return np.arange(first, last) if chosen is None else chosen.between(first, last)
 
     async def chosen(self, damage: DamageByShard | None = None) -> RecordSet | None:
-        """The newest version of each key, if the data set was opened with ``newest=``; else `None`, which is all.
+        """Return the newest version of each key if the data set was opened with ``newest=``, else `None` for all.
 
-        Damaged records are listed in ``damage``, and count as the oldest; if it is `None`, they are an error.
+        Damaged records are added to ``damage``, and count as the oldest. If ``damage`` is `None`, they raise an error.
         """
         if self.newest_versions is None:
             return None
@@ -193,12 +197,14 @@ class Dataset:
         return await self.newest_versions.records(damage)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record that was written with this ``key``; if there are several, the one that was committed first,
-        or the newest if the data set was opened with ``newest=``.
+        """Read the record that was written with this ``key``.
 
-        The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
-        In a far store a checkpoint (`asyncrec.tools.compact`) has them sorted: then a call reads a block of them, until
-        reading all would have cost as much.
+        If several records have the key, read the record that was committed first, or the newest if the data set was
+        opened with ``newest=``.
+
+        The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
+        per record. In a remote store, a checkpoint (`asyncrec.tools.compact`) holds sorted keys. Each call then reads a
+        block of keys, until these blocks have cost as much as all keys would.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.
@@ -216,17 +222,19 @@ class Dataset:
         return (int(versions[0]), None) if self.newest_versions is None else await self.newest_versions.of(versions)
 
     async def history(self, key: str | bytes) -> list[bytes]:
-        """Read every version of a key, in the order in which they were committed; or, if the data set was opened with
-        ``newest=``, from the oldest to the newest. All of them are held in memory.
+        """Read every version of a key, in the order in which they were committed.
+
+        If the data set was opened with ``newest=``, return them from the oldest to the newest. All versions are held in
+        memory.
 
         Raises:
             KeyError: no record has this key.
-            Other errors: as `get_by_key`.
+            Other errors: as for `get_by_key`.
         """
         return (await self.numbered_history(key))[1]
 
     async def numbered_history(self, key: str | bytes) -> tuple[NDArray[np.int64], list[bytes]]:
-        """Like `history`, with the numbers of the records."""
+        """Like `history`, but also return the numbers of the records."""
         self.lookup.check_open()
         versions = await self.keys.versions(key)
         if self.newest_versions is not None:
@@ -234,7 +242,7 @@ class Dataset:
         return versions, await self.get_many(versions)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
-        """Return where a record is stored: its shard, offset, size and member.
+        """Return the location of a stored record: its shard, offset, size and member.
 
         Raises:
             IndexError: there is no such record.
@@ -267,8 +275,9 @@ class Dataset:
         uneven: Literal["drop", "pad"] = "drop",
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
-        """All records, or the newest version of each key, in an order that depends only on the snapshot, the seed, the
-        epoch and ``newest``.
+        """Return a stream of all records, or of the newest version of each key, in a shuffled order.
+
+        The order depends only on the snapshot, the seed, the epoch, ``newest``, and the parameters of the order.
 
         ::
 
@@ -277,27 +286,29 @@ class Dataset:
                     ...
 
         Args:
-            seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
+            seed: any int. If `None`, the stream chooses a seed, which the state holds. Several workers share an order,
+                so they need a seed.
             epoch: the first epoch; each epoch has its own order. `None` means 0, or the epoch of the loaded state.
             num_repeat: how many epochs; -1 means forever.
             mode: ``"block"`` permutes runs of neighboring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
-                the shards in a seeded order, then shuffles in windows; for many shards, each in no particular order.
-                ``"global"`` makes every order equally likely, and reads the most.
+                the shards in a seeded order, then shuffles in windows; it suits many shards, each in no particular
+                order. ``"global"`` makes every order equally likely, and needs the most reads.
             buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
-                ones are read ahead.
-            buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
-            block_bytes: the size of a block of neighbors in ``"block"``, as stored; one request of a store. By default
-                4 MiB, but at most 1/16 of the buffer, worked out from the manifest alone: the order is the same
-                wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
-            cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
-            worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
-                batch size. Together they get every record once, but for up to n - 1 batches with ``uneven="drop"``.
-            uneven: what happens if the last batches are not enough for all workers: ``"drop"`` leaves them out,
-                ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
-            on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is
-                shorter or even empty, and `ShuffledStream.damage` lists it. The batches and the state stay the same
-                otherwise.
+                window is read ahead.
+            buffer_bytes: a limit that lowers ``buffer_size`` if that many records of average size would exceed it.
+            block_bytes: the stored size of a block of neighbors in ``"block"``, which is one request to a store. The
+                default is 4 MiB, but at most 1/16 of the buffer. It follows from the manifest alone, so the order is
+                the same wherever the shards are stored. A batch then comes from about 16 blocks; smaller blocks, or a
+                larger buffer, mix more.
+            cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
+            worker: ``(i, n)``: this is worker i of n, which get the batches in turn. All must use the same batch size.
+                Together they get every record once, except up to n - 1 batches with ``uneven="drop"``.
+            uneven: the treatment of last batches that are too few for all workers: ``"drop"`` leaves them out,
+                ``"pad"`` adds batches from the beginning of the same epoch. Either way, all workers get equally many.
+            on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` leaves the record out, so its batch
+                is shorter or even empty, and `ShuffledStream.damage` lists it. Otherwise, the batches and the state
+                stay the same.
 
         Raises:
             ValueError: an argument is out of range.
@@ -310,10 +321,11 @@ class Dataset:
         )
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
-        """Where blocks of neighbors begin, and at last the number of records; int64. None spans two shards.
+        """Return the first record of each block of neighbors, and finally the number of records; int64.
 
-        A block has about ``block_bytes`` as stored, and at most ``most`` records; in GZIP shards it is whole members,
-        if they have no more, which needs the indexes of such shards, once.
+        A block has about ``block_bytes`` stored bytes and at most ``most`` records. No block spans two shards. In GZIP
+        shards, a block consists of whole members, unless a member has more records. This needs the indexes of these
+        shards, which are read once.
         """
         found = self._blocks.get((block_bytes, most))
         if found is None:
@@ -333,5 +345,5 @@ class Dataset:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """int64 (shards + 1,): the number of each shard's first record, and at last the number of records."""
+        """int64 (shards + 1,): the number of each shard's first record, and finally the number of records."""
         return self._starts

@@ -1,6 +1,6 @@
-"""`FrameExtractor` takes the records out of the bytes of a read, and checks them. Pure.
+"""`FrameExtractor` extracts the records from the bytes of a read, and checks them. It does no I/O.
 
-Where records stand is known from an index, so damage to one says nothing of its neighbours.
+The positions of records are known from an index, so damage to one record does not affect its neighbours.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _INFLATE_STEP = 256 << 10
 
 
 def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Which ascending ranges to read together: those within ``gap`` bytes of each other, up to ``most`` bytes.
+    """Group ascending ranges to read together: ranges within ``gap`` bytes of each other, up to ``most`` bytes.
 
-    Gives ``(first, last)``, the ranges ``first`` to ``last - 1``. One longer than ``most`` is alone.
+    Yield ``(first, last)`` for the ranges ``first`` to ``last - 1``. A range longer than ``most`` is a group by itself.
     """
     far = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
     for first, last in pairwise([0, *far.tolist(), len(begins)]):
@@ -44,9 +44,9 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
 
 
 def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[int, int]]:
-    """Which neighbours to cut at once: about ``most`` bytes of them, by where they begin, and ``count`` at most.
+    """Group neighbouring records to cut together: about ``most`` bytes, by their beginnings, and at most ``count``.
 
-    Gives ``(first, last)``, as `join_ranges`.
+    Yield ``(first, last)``, as `join_ranges` does.
     """
     number = (begins - begins[0]) // most
     cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(count, len(begins), count))
@@ -54,7 +54,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """The records of frames that stand one after another; `None` unless all are whole, good and of these lengths."""
+    """Return the records of consecutive frames; `None` unless all are complete, intact and of these lengths."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)
@@ -64,7 +64,10 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 
 
 class FrameExtractor:
-    """Extracts the records from the bytes of one read, and checks them. In a worker thread where they are many."""
+    """The records expected in one read of a shard, which are extracted from its bytes and checked.
+
+    If there are many records, extract them in a worker thread.
+    """
 
     def __init__(
         self, path: str, within: Indices, begins: Indices, sizes: Indices, *, member: int | None = None
@@ -76,8 +79,8 @@ class FrameExtractor:
         self._member = member
 
     def of(self, data: bytes, start: int) -> list[bytes]:
-        """The records in ``data``, which begins at byte ``start``."""
-        # Runs of neighbours are cut out together; what lies between them is not asked for, and not looked at.
+        """Return the records in ``data``, which begins at byte ``start``."""
+        # Runs of neighbours are cut out together. The bytes between runs are not needed, and not checked.
         cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
         firsts = np.concatenate([[0], cuts])
         lasts = np.concatenate([cuts, [len(self._within)]]) - 1
@@ -86,8 +89,8 @@ class FrameExtractor:
         return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """The records of these frames, which are all that was wanted, in order."""
-        # All of them at once: many small records are checked in a third of the time.
+        """Return the records of these frames, which must be all wanted frames in order."""
+        # Check all frames at once: for many small records, this takes a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         records = cut_exactly(frames, (self._sizes - FRAME_OVERHEAD).tolist())
         if records is None:
@@ -95,10 +98,10 @@ class FrameExtractor:
         return records
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
-        """The records one by one: `None` for each that is damaged or missing, and the damage.
+        """Return the records, with `None` for each damaged or missing record, and the damage.
 
         Raises:
-            CorruptRecordError: the shard does not agree with its index: nothing is known of what is where.
+            CorruptRecordError: the shard does not match its index, so the positions of its records are not known.
         """
         records: list[bytes | None] = []
         lost = []
@@ -125,7 +128,7 @@ class FrameExtractor:
         return records, lost
 
     def _explain(self, frames: bytes) -> FormatError:
-        """What is wrong with the first record that is not as it should be."""
+        """Return the error for the first record that is damaged or does not match the index."""
         ends = np.cumsum(self._sizes)
         for at, (begin, end) in enumerate(zip((ends - self._sizes).tolist(), ends.tolist(), strict=True)):
             decoder = FrameDecoder(max_record_bytes=max(1, end - begin))
@@ -155,11 +158,11 @@ class FrameExtractor:
 
 
 class RangeInflater:
-    """Decompresses a member and keeps only ``ranges`` of the output, which ascend. For a worker thread.
+    """A decompressor of one member that keeps only ``ranges`` of its output, which ascend. For a worker thread.
 
     Attributes:
-        pieces: the ranges that are whole.
-        wanted, made: bytes to decompress, and those decompressed so far.
+        pieces: the bytes of the ranges that are complete.
+        wanted, made: how many bytes to decompress, and how many were decompressed so far.
     """
 
     def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:
@@ -171,7 +174,7 @@ class RangeInflater:
         self.made = 0
 
     def feed(self, block: bytes) -> bool:
-        """Take compressed bytes; whether all ranges are there."""
+        """Decompress ``block``, and return whether all ranges are complete."""
         self._decompressor.feed(block)
         while len(self.pieces) < len(self._ranges):
             output = self._decompressor.read(_INFLATE_STEP)

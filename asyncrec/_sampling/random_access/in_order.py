@@ -1,6 +1,6 @@
-"""All records of a data set, in order: `Dataset` iterated over.
+"""`RecordsInOrder` iterates over all records of a `Dataset` in order.
 
-Nothing is open between two steps, so that an iteration may be left at any time.
+Nothing is open between two steps, so an iteration may be abandoned at any time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
 
-# Of one step: enough to hide a store's delay behind, and little to hold.
+# The size of one step: large enough to hide a store's latency, but little to hold in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
-# What a compressed record becomes, roughly.
+# How many times larger a decompressed record is, roughly.
 _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator; cancelled, it goes on where the last call was given.
+    """An async iterator over records. If cancelled, it continues after the last record that it returned.
 
     Args:
-        count: how many records there are.
-        step: how many are looked at in one step.
-        wanted: the numbers of those that are given, of the records from one number to behind the last.
+        count: how many records the data set has.
+        step: how many records, wanted or not, one step covers.
+        wanted: ``wanted(first, last)`` returns the numbers of the wanted records in ``[first, last)``.
+        get_many: returns the records with these numbers.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class RecordsInOrder:
         return next(self._records)
 
     def batches(self) -> Batches[list[bytes]]:
-        """The records in lists. Goes on where the other stopped; no list is empty."""
+        """Iterate over the records in non-empty lists, from the current position."""
         return Batches(self._batch)
 
     async def _batch(self) -> list[bytes]:
@@ -68,6 +69,6 @@ class RecordsInOrder:
 
 
 def step_of(records: int, stored_bytes: int, *, compressed: bool) -> int:
-    """How many records are read in one step, of so many that take so many bytes."""
+    """Return how many records one step covers, if ``records`` records have ``stored_bytes`` bytes."""
     each = max(1, stored_bytes * (_INFLATED if compressed else 1) // max(1, records))
     return max(1, min(_STEP_RECORDS, _STEP_BYTES // each))

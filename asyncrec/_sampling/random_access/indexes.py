@@ -1,8 +1,8 @@
-"""`Indexes` says where the records of each shard begin: read when first needed, checked, and made anew if need be.
+"""`Indexes` holds the positions of the records of each shard. An index is read and checked when it is first needed.
 
-An index is believed when it has as many records as the manifest says, begins at 0, leaves no gap and ends where the
-shard ends; for GZIP, when its members lie in the shard, in order. Any other, and a missing one, is made by reading the
-shard once, lengths only. It is not written back: a data set is its writers' to change.
+An index fits if it has as many records as the manifest says, begins at 0, leaves no gap and ends where the shard ends;
+for GZIP, if its members lie in the shard, in order. If an index does not fit or is missing, it is made by reading the
+shard once, lengths only. It is not written back, because only writers change a data set.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.sampling")
 _path_log = PathLog("asyncrec.sampling")
 
-# All indexes held: those of 60 million records, or of 110 million whose shards have none larger than 32 KiB.
+# The most bytes of indexes in memory: 60 million records, or 110 million in shards with no record above 32 KiB.
 _HELD_BYTES = 256 << 20
-# A line has three numbers of at most 20 digits. Where the count is not known, a frame has 16 bytes at least; of
-# compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
+# A line has three numbers of at most 20 digits. If the count is not known, it follows from a frame's least size, 16
+# bytes. A compressed shard may have more records; its index is then made again rather than read at any length.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-# Parsing no more takes 0.15 ms; to wait for a thread takes as long, and milliseconds where other threads compute.
+# Parsing this much takes 0.15 ms. Waiting for a thread takes as long, and milliseconds if other threads compute.
 _LITTLE_TEXT = 64 << 10
 
 
 class Indexes:
-    """The indexes of a data set's shards, by the number of the shard; those used lately stay in memory."""
+    """The indexes of a data set's shards, by the number of the shard. Recently used indexes stay in memory."""
 
     def __init__(self, folder: Storage, files: ShardFiles) -> None:
         self._folder = folder
@@ -52,20 +52,20 @@ class Indexes:
         self._told = False
 
     def held(self, shard: int) -> RecordIndex | None:
-        """The index of one shard if it is in memory. From any thread."""
+        """Return the index of one shard if it is in memory, else `None`. Any thread may call this."""
         return self._cache.held(shard)
 
     async def get(self, shard: int) -> RecordIndex:
-        """The index of one shard.
+        """Return the index of one shard.
 
         Raises:
-            FormatError: there is none that fits, and the shard is damaged.
+            FormatError: no stored index fits, and the shard is damaged.
             DatasetError: the shard does not hold as many records as the manifest says.
         """
 
         async def make() -> RecordIndex:
             entry = self._files.shards[shard]
-            async with TaskScope() as scope:  # both are wanted before a record is
+            async with TaskScope() as scope:  # both are needed before any record
                 scope.start_soon(self._files.ask_for_checksum, shard)
                 found = await read_index(self._folder, entry)
             if found is None:
@@ -82,7 +82,7 @@ class Indexes:
         return await self._cache.get(shard, make)
 
     def _note(self, shard: int) -> None:
-        """Say once that the indexes do not fit, when one was read that had been read before."""
+        """Warn, once, that the indexes do not fit in the cache, if this index was read before."""
         if shard in self._read and not self._told:
             self._told = True
             path = self._files.display_path(shard)
@@ -103,7 +103,7 @@ def _weight(index: RecordIndex) -> int:
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
-    """The index beside a shard; `None` where there is none, or another's."""
+    """Return the index beside a shard; `None` if it is missing or damaged, or does not fit the shard."""
     sidecar = entry.index
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
@@ -138,10 +138,10 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
 
 
 def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIndex, str]:
-    """The index, and what contradicts the shard. In a thread, for it may be long.
+    """Parse an index, and return it with the result of `_misfit`. If ``text`` is long, call this in a worker thread.
 
     Raises:
-        ValueError: it is none, or another one than the manifest's.
+        ValueError: ``text`` is not an index, or not the index in the manifest.
     """
     if entry.index is not None and entry.index.crc32c not in (None, crc32c(text)):
         raise DatasetError("the index does not match its checksum in the manifest")
@@ -150,7 +150,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
 
 
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
-    """What contradicts the shard; ``""`` when nothing does."""
+    """Describe how an index contradicts its shard; return ``""`` if the index fits."""
     if count_known and len(index) != entry.records:
         return f"the index has {len(index):,} records, but the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):
@@ -172,7 +172,7 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
     """Make the index of a shard by reading it once for its lengths.
 
     Raises:
-        FormatError: it is damaged where lengths or compression are; payloads are not checked.
+        FormatError: the lengths or the compression of the shard are damaged. Payloads are not checked.
     """
     async with files.opened(shard) as source:
         try:
@@ -190,11 +190,11 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
 async def scan_shard(
     folder: Storage, entry: ShardEntry, *, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> FrameScan:
-    """Read a shard once for its lengths, apart from any data set: what the tools that count and index make of it.
+    """Read a shard once for its lengths, outside any data set, for the tools that count and index records.
 
     Raises:
-        FormatError: as `make_index`.
-        ObjectChangedError: it is not the size that the manifest says.
+        FormatError: as for `make_index`.
+        ObjectChangedError: the shard does not have the size in ``entry``.
     """
     path = join(folder.root, entry.path)
     try:

@@ -1,4 +1,4 @@
-"""`KeyFiles` reads the keys of a data set's shards from the file that each shard has of them."""
+"""`KeyFiles` reads the keys of a data set's shards from the keys file of each shard."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from asyncrec.storage._cached import expect
 Numbers: TypeAlias = NDArray[np.int64]
 
 
-# Files that are read at once. Each thread that reads one keeps some memory for itself, so a disk is read by few.
+# Files read at once. Each reading thread keeps some memory, so only a few threads read from a disk.
 _TASKS, _TASKS_NEAR = 32, 4
 
 
 class Keys(NamedTuple):
-    """The keys of some records: uint64 (n, 2), the digests, and int64 (n,), the records' numbers."""
+    """The keys of some records: their digests, uint64 (n, 2), and the numbers of the records, int64 (n,)."""
 
     digests: NDArray[np.uint64]
     numbers: Numbers
 
 
 class KeyFiles:
-    """The files of keys of a data set; ``starts`` are the numbers of its shards' first records."""
+    """The keys files of a data set; ``starts`` are the numbers of its shards' first records."""
 
     def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers) -> None:
         self._folder = folder
@@ -42,10 +42,10 @@ class KeyFiles:
         self._starts = starts
 
     async def of(self, rows: Sequence[int]) -> Keys:
-        """The keys of the records of some shards, of those records that have one.
+        """Return the keys of all records of these shards that have a key.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not fit its shard.
         """
 
         async def read(row: int) -> bytes:

@@ -1,4 +1,4 @@
-"""`KeyIndex` finds the records that have a key: in the sorted keys of all shards, or in a checkpoint's runs."""
+"""`KeyIndex` finds the records with a key, in the sorted keys of all shards or in the runs of a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from asyncrec.storage._base import Storage
 
 Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 
-# A request to a far store takes as long as receiving this number of bytes.
+# A request to a remote store takes as long as receiving this many bytes.
 _REQUEST = 512 << 10
-# Keys of several shards that are worked on at once: 6 MiB, a few times over.
+# How many keys of several shards are processed at once: a few times 6 MiB of memory.
 _AT_ONCE = 1 << 18
-# Of a key, so much is shown.
+# The most characters of a key that a message shows.
 _LONGEST = 200
 
 
 class KeyIndex:
-    """Finds the numbers of records by their key. The keys are read when it is first asked.
+    """The numbers of records by key. The keys are read by the first look-up.
 
-    Of a far store they are looked up in the runs that the checkpoint names (`_shards.manifest.key_run`), a request for
-    each key and run, until reading all of them would have cost as much.
+    In a remote store, keys are looked up in the runs that the checkpoint names (`_shards.manifest.key_run`), with one
+    request for each key and run, until these requests have cost as much as reading all runs.
 
     Args:
-        name: of the data set in its folder.
-        path: the data set's, for messages.
+        name: the name of the data set in its folder.
+        path: the path of the data set, for messages.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class KeyIndex:
         self._reading = anyio.Lock()
         self._columns: Columns | None = None  # of all shards
         self._runs: OpenRuns | None = None
-        self._others: Columns | None = None  # of the shards that are in no run
+        self._others: Columns | None = None  # of the shards that no run covers
         self._asked = 0
         self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
-        """The numbers of the records with this key, in the order in which they were committed; at least one.
+        """Return the numbers of the records with this key, at least one, in the order in which they were committed.
 
         Raises:
-            KeyError: there is none.
-            DatasetError: a file of keys does not fit its shard.
+            KeyError: no record has the key.
+            DatasetError: a keys file does not fit its shard.
         """
         if self._columns is None:
             async with self._reading:
@@ -85,18 +85,18 @@ class KeyIndex:
         return self._columns is not None
 
     def look_up(self, key: str | bytes) -> Numbers:
-        """As `versions`, where the keys were read before. From any thread."""
+        """Like `versions`, but only after the keys were read (`are_read`). Any thread may call this."""
         assert self._columns is not None, "asked for where they are read"
         return self._told(key, _found(self._columns, digest_of(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
-        """Yield the keys of all records that have one, some at a time, in no order; some of them twice.
+        """Yield the keys of all records that have a key, in parts, in no order; some keys may be yielded twice.
 
-        They are not kept. A run that turns out to be damaged is followed by the keys of its shards, of which it gave
-        some.
+        The keys are not kept. If a run turns out to be damaged, the keys of its shards follow, although the run has
+        already yielded some of these keys.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not fit its shard.
         """
         if self._columns is not None:
             digests, numbers = self._columns
@@ -139,12 +139,12 @@ class KeyIndex:
         return self._told(key, numbers[np.argsort(self.turns(numbers))], none=False)
 
     def turns(self, numbers: Numbers) -> Numbers:
-        """The places of these records in the order of commits, once keys were read. From any thread."""
+        """Return the places of these records in the order of commits, once keys were read. Any thread may call this."""
         assert self._order is not None, "it was worked out before any keys were read"
         return self._order.places(numbers)
 
     async def _open(self) -> None:
-        """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
+        """Open the runs, and read the keys of shards that no run covers; or read all keys, if that costs less."""
         opened = await self._open_runs()
         whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
         if self._others is None:
@@ -162,7 +162,7 @@ class KeyIndex:
             self._runs, self._others = None, None
 
     async def _open_runs(self) -> OpenRuns:
-        """Open the runs, if they are not open."""
+        """Open the runs if they are not yet open, and return them."""
         if self._runs is None:
             self._order = await in_thread(CommitOrder, self._shards)
             if isinstance(self._shards, ShardList):
@@ -172,7 +172,7 @@ class KeyIndex:
         return self._runs
 
     def _give_up(self, runs: OpenRuns, error: Exception) -> None:
-        """Read the keys of all shards by their own files from now on."""
+        """Read the keys of all shards from their own files from now on."""
         if runs.runs:  # no task has logged it yet
             runs.told(self._path, error)
             self._others = None
@@ -185,7 +185,7 @@ class KeyIndex:
         return self._in_order(np.concatenate([digests, others[0]]), np.concatenate([numbers, others[1]]))
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
-        """Sort by digest; of equal ones the first committed comes first."""
+        """Sort by digest, and keys with equal digests by the order of commits."""
         turns = np.argsort(self.turns(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
@@ -193,7 +193,7 @@ class KeyIndex:
 
 def _found(columns: Columns, digest: bytes) -> Numbers:
     digests, numbers = columns
-    # S16 compares without trailing zeros on both sides alike.
+    # Comparing S16 values ignores trailing zeros on both sides alike.
     wanted = np.frombuffer(digest, dtype="S16")[0]
     return numbers[np.searchsorted(digests, wanted) : np.searchsorted(digests, wanted, side="right")]
 

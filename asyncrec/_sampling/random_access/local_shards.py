@@ -1,11 +1,11 @@
-"""`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open: no task, no loop.
+"""`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open, without tasks.
 
-It gives records that are whole, good and where the index says, and nothing otherwise: whoever gets nothing reads them
-by `RangeReader`, which finds out what is wrong and says so. So there is one place that makes the errors, and this one
-is fast: a record that is in memory costs a look at its file's name, one read, and its checksums.
+It returns only records that are complete, intact and where the index says. Otherwise, it returns `None`; the caller
+then reads the records with `RangeReader`, which finds the problem and raises the error. So one place makes the errors,
+and this module is fast: a record that is in memory costs a check of its file's name, one read, and its checksums.
 
-Never a memory map: a page that is not there would hold whoever touches it, the event loop too, and a file that is cut
-would end the process.
+It never uses a memory map. A page that is not in memory would block any thread that touches it, even that of the event
+loop, and a truncated file would end the process.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-# Copied on the event loop at once: about 40 us.
+# The most bytes copied on the event loop at once, which takes about 40 us.
 _MOST_ON_LOOP = 256 << 10
-# Read there, of one shard: each is a call of the system, and 1.4 us.
+# The most records of one shard read on the event loop: each takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
+# The most bytes cut at once: cutting more would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
-# A range from here on is read into an object of its own; smaller ones are gathered.
+# A range of at least this size is read into an object of its own; smaller ranges are gathered.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# Of one hop to a thread, whose cost is nothing beside them.
+# The size of one hop to a thread: so large that the cost of the hop is negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
-# Open at once, until what is wanted of them was read; others are opened in the same hop while there is time.
+# Files in use at once, until their wanted records are read. More files are opened in the same hop while there is time.
 _MOST_FILES = 16
-# Reading from a disk that is slow goes on in another hop: whoever cancels a call waits no longer.
+# After this time, reading from a slow disk continues in another hop, so that a cancelled call waits no longer.
 _HOP_SECONDS = 0.05
 
 T = TypeVar("T")
 
 
 class LocalShards:
-    """The plain shards of a data set in a local folder, or their copies in a cache. Used by the event loop and any
-    number of threads."""
+    """The plain shards of a data set in a local folder, or their copies in a cache.
+
+    The event loop and any number of threads may use it at the same time.
+    """
 
     def __init__(self, folder: LocalStorage | CachedStorage, files: ShardFiles) -> None:
         self._folder = folder
@@ -62,30 +64,33 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread gains nothing, and makes the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 
     def forked(self) -> None:
-        """In a child: another thread may have held it."""
+        """In the child of a fork, replace the lock, because another thread may have held it."""
         self.cutting = threading.Lock()
 
     @classmethod
     def of(cls, files: ShardFiles) -> LocalShards | None:
-        """Those of a data set; `None` where it is none of a local folder."""
+        """Return the local shards of a data set; `None` if it is neither in a local folder nor cached."""
         folder = files.folder if isinstance(files.folder, CachedStorage) else local_folder(files.folder)
         return None if folder is None else cls(folder, files)
 
     async def in_thread(self, func: Callable[[], T]) -> T:
-        """Call it in a thread, of which the folder has so many at most."""
+        """Call ``func`` in one of the threads of the folder's disk, whose number is limited."""
         return await self._disk.in_thread(func)
 
     async def close(self) -> None:
-        """Close the files, in a thread; each that is read from now on is opened for that."""
+        """Close the files, in a thread. A file that is read after this is opened for that read only."""
         await self._disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
-        """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""
+        """Return one record, or `None` if it must be read in another way.
+
+        Without ``waits``, return it only if nothing has to be opened or waited for; the event loop may then call this.
+        """
         size, begin = index.sizes.item(within), index.offsets.item(within)
         if waits:
             file = self.opened(shard)
@@ -97,7 +102,10 @@ class LocalShards:
         return None if records is None else records[0]
 
     def cached(self, part: RangeRead) -> list[bytes] | None:
-        """The records of one shard, a few, if nothing has to be opened or waited for. On the event loop."""
+        """Return a few records of one shard if nothing has to be opened or waited for, else `None`.
+
+        For the event loop.
+        """
         if len(part.within) > _MOST_RECORDS_ON_LOOP:
             return None
         file = self._open.held(part.shard, waits=False)
@@ -108,7 +116,7 @@ class LocalShards:
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
-        """The shard's file, if it is the one that is to be read. Blocks."""
+        """Return the shard's open file; `None` if the file cannot be opened or is another version. Blocks."""
         file = self._open.held(shard, waits=True)
         if file is not None:
             return file
@@ -116,11 +124,11 @@ class LocalShards:
         try:
             if isinstance(self._folder, CachedStorage):
                 info = self._files.version(shard)
-                # A copy is named for the version that it is of.
+                # The name of a copy contains the version of the shard.
                 return None if info is None else self._open.open(shard, *self._folder.copy_of(key, info))
             place = Place(key=key, path=str(self._folder.path_of(key)), shown=join(self._folder.root, key))
             return self._open.open(shard, place, partial(self._files.pin, shard))
-        except (StorageError, ValueError):  # ValueError: no name that a file has
+        except (StorageError, ValueError):  # ValueError: the key is not a valid file name
             return None
 
     def _cached(self, file: OpenFile, ranges: list[Range], size: int) -> bytes | None:
@@ -133,13 +141,15 @@ class LocalShards:
 
 
 class LocalReads:
-    """Reads many records of local shards, in steps: each in a worker thread, or all where waiting is no matter.
+    """A read of many records of local shards, in steps that block.
+
+    Each step runs in a worker thread, unless the caller may block.
 
     Args:
-        found: the records are put here, each part's from its ``first`` on.
+        found: receives the records; those of a part begin at its ``first``.
 
     Attributes:
-        refused: what is to be read in another way, since something is not as it should be.
+        refused: the parts that must be read in another way, because a file or a record is not as expected.
     """
 
     def __init__(self, shards: LocalShards, parts: Iterable[RangeRead], found: list[bytes | None]) -> None:
@@ -152,7 +162,7 @@ class LocalReads:
         self.refused: list[RangeRead] = []
 
     def step(self) -> bool:
-        """Read the next of them; whether there are more. Blocks."""
+        """Read the next records, and return whether there are more. Blocks."""
         deadline = time.perf_counter() + _HOP_SECONDS
         enough = bool(self._hop) or self._begin()
         while self._hop:
@@ -170,9 +180,9 @@ class LocalReads:
         return self._more
 
     def _begin(self) -> bool:
-        """Take the next pieces, read of them what is in memory, and have the disk fetch the rest.
+        """Begin the next pieces: read the bytes that are in memory, and have the disk fetch the rest.
 
-        Gives whether that is enough for one hop, and not just as many files as are open at once.
+        Return whether these pieces are enough for one hop, rather than limited only by the number of files.
         """
         records = size = gathered = 0
         shards = set[int]()
@@ -222,7 +232,7 @@ class _Piece:
         self._short = False
 
     def gather(self, view: memoryview, at: int) -> int:
-        """Put what is in memory into the view, from ``at`` on; where its place there ends."""
+        """Copy the bytes that are in memory into ``view``, from ``at`` on. Return the end of this piece in ``view``."""
         if self.is_large:
             return at
         self._view = view[at : at + self.size]
@@ -230,11 +240,11 @@ class _Piece:
         return at + self.size
 
     def expect(self) -> None:
-        """Have the disk fetch the rest."""
+        """Have the disk fetch the bytes that are not in memory."""
         self._file.expect((size, position) for size, position, _ in self._missing)
 
     def complete(self, deadline: float) -> bool:
-        """Read what was not in memory; `False` if there is more when the time has come."""
+        """Read the bytes that were not in memory. Return `False` if some are missing at the deadline."""
         while self._view is not None and self._missing and not self._short:
             size, position, at = self._missing.pop()
             data = _read(self._file, size, position)
@@ -247,7 +257,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """The records, if all of them are as they should be; one thread at a time is ``cutting``."""
+        """Return the records; `None` unless all are intact. One thread at a time holds ``cutting``."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:
@@ -260,7 +270,7 @@ class _Piece:
 
 
 def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
-    """The part in pieces that are cut at once."""
+    """Split a part into pieces that are each cut at once."""
     count = len(part.within)
     if count <= _PIECE_RECORDS:
         whole = _Piece(file, part)
@@ -273,7 +283,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """What is to be read for the records of a part, neighbours together, and their lengths."""
+    """Return the ranges to read for the records of a part, neighbours together, and the lengths of the records."""
     begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
     ranges: list[Range] = []
     begin = end = begins[0]
@@ -287,12 +297,12 @@ def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
 
 
 def _size(lengths: list[int]) -> int:
-    """The size of the frames of records of these lengths."""
+    """Return the size of the frames of records of these lengths."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
 def _read(file: OpenFile, size: int, position: int) -> bytes | None:
-    """Read a range, if it is there. Blocks."""
+    """Read a range; return `None` if it cannot be read completely. Blocks."""
     try:
         data = file.read(size, position)
     except OSError:

@@ -1,8 +1,8 @@
-"""`RecordLookup` finds records by their numbers: at once where they are in memory, else in few hops, else as it must.
+"""`RecordLookup` finds records by number, in the fastest of three ways that works for each record.
 
-The ways, each for what the one before it leaves: what has nothing to wait for is read on the event loop, for half a
-millisecond at most; plain shards of a local folder in a worker thread, one hop for a call unless it is large
-(`LocalShards`); everything else, and whatever is not as it should be, by `RangeReader`, whose errors say what is wrong.
+Records that need no waiting are read on the event loop, for half a millisecond at most. Other records of plain shards
+in a local folder are read in a worker thread, in one hop per call unless the call is large (`LocalShards`). The
+remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors name the problem.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from asyncrec._shards.manifest.loading import in_thread_unless
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting fewer numbers costs less than a hop to a thread; and so does seeing that more are sorted already.
+# Sorting this few numbers costs less than a hop to a thread. So does finding that `_MANY` numbers are already sorted.
 _FEW = 1000
 _MANY = 20_000
-# What of one call may be read on the event loop: a shard may take nearly as long as this again.
+# How long one call may read on the event loop. The last shard may take nearly as long again.
 _MOST_SECONDS = 0.0005
-# At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
+# Tasks of one call, for its shards and for the reads of each shard. `RangeReader` limits how many reads run at once.
 _TASKS = 16
 
 
 class RecordLookup:
-    """Finds the records of a data set by their numbers.
+    """The records of a data set by number.
 
     Args:
-        starts: the number of each shard's first record, and at last the number of records.
+        starts: the number of each shard's first record, and finally the number of records.
 
     Attributes:
-        reader: reads byte ranges of any shard.
+        reader: the reader of byte ranges of any shard.
     """
 
     def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
@@ -57,21 +57,21 @@ class RecordLookup:
         self._closed = False
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError after `close`. From any thread."""
+        """Raise ClosedResourceError after `close`. Any thread may call this."""
         if self._closed:
             raise anyio.ClosedResourceError("a data set must be read inside its `async with`")
 
     async def close(self) -> None:
-        """Close the files that are kept open. Nothing is read from now on."""
+        """Close the open files. Reading raises ClosedResourceError from now on."""
         self._closed = True
         if self._local is not None:
             await self._local.close()
 
     def one(self, number: SupportsIndex, *, waits: bool) -> bytes | None:
-        """A record, if it can be had here and is as it should be.
+        """Return a record if it is intact and can be read here, else `None`.
 
         Args:
-            waits: whether this may wait for a disk, as the event loop may not.
+            waits: whether this may wait for a disk. It must be `False` on the event loop.
         """
         self.check_open()
         place = self._place(number_of(number))
@@ -86,7 +86,7 @@ class RecordLookup:
         return None if self._local is None else self._local.record(shard, index, within, waits=waits)
 
     def many_here(self, wanted: Numbers) -> list[bytes] | None:
-        """As `many`, if all of them are in local files that are as they should be. Blocks."""
+        """Like `many`, but return `None` unless all records are intact and in plain local files. Blocks."""
         self.check_open()
         if self._local is None:
             return None
@@ -104,9 +104,9 @@ class RecordLookup:
         return None if reads.refused else _in_order(found, inverse)
 
     async def many(self, wanted: Numbers, records_of: Callable[[RangeRead], Awaitable[list[T]]]) -> list[T]:
-        """The records with these numbers, in their order, however often each is there.
+        """Return the records with these numbers, in the same order; a number may occur more than once.
 
-        ``records_of`` reads, of the parts of a shard, those that are not read in a faster way.
+        ``records_of`` reads the parts of shards that cannot be read in a faster way.
         """
         self.check_open()
         few = len(wanted) <= _FEW
@@ -120,7 +120,7 @@ class RecordLookup:
         async def read(part: RangeRead) -> None:
             nonlocal found
             records = await records_of(part)
-            if len(records) == len(found):  # as most often of a store
+            if len(records) == len(found):  # the usual case in a store
                 found = records
             else:
                 found[part.first : part.first + len(records)] = records
@@ -143,7 +143,10 @@ class RecordLookup:
     async def _read_near(
         self, local: LocalShards, shards: list[tuple[int, int, int]], distinct: Numbers, found: list[Any], *, few: bool
     ) -> tuple[list[tuple[int, int, int]], list[RangeRead]]:
-        """Read what is in plain local shards whose indexes are in memory. Gives what is not, and what is refused."""
+        """Read the records in plain local shards whose indexes are in memory.
+
+        Return the other shards, and the parts that must be read in another way.
+        """
         left: list[tuple[int, int, int]] = []
 
         def parts_of(shards: Iterable[tuple[int, int, int]]) -> Iterator[RangeRead]:
@@ -154,7 +157,7 @@ class RecordLookup:
                 else:
                     yield part
 
-        if not few:  # their parts are made in the thread, too
+        if not few:  # the thread makes the parts, too
             return left, await self._read_in_thread(local, parts_of(shards), found)
         began = time.perf_counter()
         waiting = []
@@ -169,14 +172,14 @@ class RecordLookup:
     async def _read_in_thread(
         self, local: LocalShards, parts: Iterable[RangeRead], found: list[Any]
     ) -> list[RangeRead]:
-        """Read parts of plain local shards; gives those that are to be read in another way."""
+        """Read parts of plain local shards. Return the parts that must be read in another way."""
         reads = LocalReads(local, parts, found)
         while await local.in_thread(reads.step):
             pass
         return reads.refused
 
     def _place(self, number: int) -> tuple[int, int] | None:
-        """The shard of a record, and its number there; `None` where there is no such record."""
+        """Return the shard of a record, and its number in the shard; `None` if there is no such record."""
         if number < 0:
             number += self._count
         if not 0 <= number < self._count:
@@ -185,7 +188,7 @@ class RecordLookup:
         return shard, number - self._borders[shard]
 
     def _shards(self, distinct: Numbers) -> list[tuple[int, int, int]]:
-        """Which of the numbers, first and behind the last, are of each shard."""
+        """Return each shard with wanted records, and the range of ``distinct`` that holds their numbers."""
         if not len(distinct):
             return []
         shards = np.searchsorted(self._starts, distinct, side="right") - 1
@@ -193,7 +196,7 @@ class RecordLookup:
         return list(zip(shards[firsts].tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(distinct)], strict=True))
 
     def _part(self, shard: int, distinct: Numbers, first: int, last: int) -> RangeRead | None:
-        """Wanted records of one shard that is plain, if its index is in memory."""
+        """Return the wanted records of one shard; `None` unless the shard is plain and its index is in memory."""
         index = self._indexes.held(shard)
         if index is None or index.members is not None:
             return None

@@ -1,10 +1,10 @@
-"""`NewestVersions` tells by a feature which of the records with one key is the newest; for one key, or for all.
+"""`NewestVersions` finds the newest of the records with one key, by a feature; for one key, or for all keys.
 
-For all of them, the naive way reads every record for its key and its feature. But most keys come once, and their
-records need not be read: the keys say which do not. So there are three tables, each of them in bounded memory (a
-`RowTable`): of all keys, by which those that come more than once are found; of these, in the order of their records, in
-which the records are read, nearby ones together; and of these with what the feature says, by which the newest are
-found. What is kept is a bit for each record.
+For all keys, the naive way reads every record for its key and its feature. But most keys occur only once; their records
+need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first holds all keys, and shows
+which of them occur more than once. The second holds these keys in the order of their records, so that neighbouring
+records are read together. The third also holds the values of the feature, and shows the newest records. The result is
+one bit for each record.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from asyncrec.example._by_name import features_in
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
-# Of each of two tables that there are at a time, held before rows go to files: the keys of 700,000 records.
+# The memory of each of the two tables in use at a time, beyond which rows go to files: the keys of 700,000 records.
 _MEMORY = 16 << 20
-# Steps of records that are read at once.
+# How many steps of records are read at once.
 _TASKS = 4
 
 
 class NewestVersions:
-    """Which record of each key is the newest: the one with the largest value of a feature, of equal ones the last
-    committed.
+    """The newest record of each key: the record with the largest value of a feature.
 
-    A record without the feature is older than one that has it. A record without a key is the newest of its own.
+    Among equal values, the last committed record is the newest. A record without the feature is older than a record
+    that has it. A record without a key counts as a newest record.
 
     Args:
         dataset: the records.
+        keys: the keys of the records.
         age: the feature.
     """
 
@@ -59,15 +60,18 @@ class NewestVersions:
         self._past_damage: tuple[RecordSet, DamageByShard] | None = None
 
     def take(self, found: RecordSet) -> None:
-        """Take over what another process found for the same snapshot and feature."""
+        """Use the result of another process for the same snapshot and feature."""
         self._found = found
 
     async def of(self, versions: Numbers) -> tuple[int, bytes | None]:
-        """The newest of the records with one key, in the order of commits; and the record, if it was read.
+        """Return the number of the newest of the records with one key, and the record if it was read.
+
+        Args:
+            versions: the numbers of the records, in the order of commits.
 
         Raises:
-            FormatError: one of them is damaged.
-            ValueError: the feature of one of them has no order.
+            FormatError: a record is damaged.
+            ValueError: the feature of a record has no order.
         """
         if len(versions) == 1:
             return int(versions[0]), None
@@ -81,7 +85,7 @@ class NewestVersions:
         return newest, kept
 
     async def ordered(self, versions: Numbers) -> tuple[Numbers, list[bytes]]:
-        """The records with one key from the oldest to the newest, and their numbers."""
+        """Return the numbers of the records with one key, and the records, from the oldest to the newest."""
         records: list[bytes] = []
         ages: list[bytes] = []
         async for _, read, told in self._read(versions):
@@ -91,10 +95,10 @@ class NewestVersions:
         return versions[order], [records[at] for at in order]
 
     async def records(self, damage: DamageByShard | None = None) -> RecordSet:
-        """The newest record of each key; found once.
+        """Return the newest record of each key. The result is computed once, and kept.
 
         Args:
-            damage: damaged records are listed there, and count as the oldest; if it is `None`, they are an error.
+            damage: receives the damaged records, which count as the oldest. If it is `None`, they raise an error.
 
         Raises:
             DatasetError: no record has a key.
@@ -127,7 +131,7 @@ class NewestVersions:
                 return await self._choose(aged)
 
     async def _find_same(self, same: RowTable) -> None:
-        """Find the keys that come more than once, with their records."""
+        """Add the keys that occur more than once to ``same``, with their records."""
         async with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
             async with aclosing(self._keys.all()) as parts:
                 async for keys in parts:
@@ -137,7 +141,7 @@ class NewestVersions:
             await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
 
     async def _find_ages(self, same: RowTable, aged: RowTable, damage: DamageByShard | None) -> None:
-        """Read the records with these keys, some at a time, in their order."""
+        """Read the records in ``same``, a step at a time, in their order, and add their ages to ``aged``."""
         adding = anyio.Lock()
 
         async def read(rows: Rows) -> None:
@@ -165,7 +169,7 @@ class NewestVersions:
         return await in_thread(RecordSet, size, bits)
 
     def _aged(self, rows: Rows, records: Sequence[bytes | None]) -> Rows:
-        """The rows with the ages of their records. Blocks."""
+        """Return the rows with the ages of their records. Blocks."""
         found = np.empty(len(rows), _AGED_ROW)
         for name in ("high", "low", "number"):
             found[name] = rows[name]
@@ -176,14 +180,14 @@ class NewestVersions:
         return [b"" if record is None else self._age.of(features_in(record)) for record in records]
 
     def _clear_older(self, bits: NDArray[np.uint8], rows: Rows) -> None:
-        """Clear the bits of those records that have a newer version. Blocks."""
+        """Clear the bits of the records that have a newer version. Blocks."""
         numbers = rows["number"]
         order = np.lexsort((numbers, self._keys.turns(numbers), rows["age"], rows["low"], rows["high"]))
         rows = rows[order]
         clear(bits, rows["number"][:-1][_alike(rows)])
 
     async def _read(self, versions: Numbers) -> AsyncGenerator[tuple[Numbers, list[bytes], list[bytes]]]:
-        """Yield records with their numbers and ages, some at a time."""
+        """Yield the numbers, the records and their ages, a step at a time."""
         for at in range(0, len(versions), self._step):
             some = versions[at : at + self._step]
             records = await self._dataset.get_many(some)
@@ -191,7 +195,7 @@ class NewestVersions:
 
 
 def no_keys(path: str) -> DatasetError:
-    """The error for records of which none has a key."""
+    """Return the error for a data set in which no record has a key."""
     return DatasetError(
         f"{path}: no record in this data set was written with a key, so no record is a version of another; open it "
         "without newest"
@@ -199,7 +203,7 @@ def no_keys(path: str) -> DatasetError:
 
 
 async def _for_each(groups: Iterator[Rows], work: Callable[[Rows], None]) -> None:
-    """Work on all groups in a thread, one at a time, so that a cancellation waits for one at most."""
+    """Call ``work`` on each group in a thread, one group at a time, so that a cancellation waits for one group only."""
 
     def work_on_next() -> bool:
         rows = next(groups, None)
@@ -223,9 +227,9 @@ def _add(table: RowTable, keys: Keys) -> None:
 
 
 def _repeated(rows: Rows) -> Rows:
-    """Those of rows whose key comes more than once; each record once."""
+    """Return the rows whose key occurs more than once, each record once."""
     rows = rows[np.argsort(rows["high"], kind="stable")]
-    rows = rows[_in_pairs(rows, rows["high"][1:] == rows["high"][:-1])]  # few are left
+    rows = rows[_in_pairs(rows, rows["high"][1:] == rows["high"][:-1])]  # few rows are left
     rows = rows[np.lexsort((rows["number"], rows["low"], rows["high"]))]
     again = np.zeros(len(rows), np.bool_)
     again[1:] = _alike(rows) & (rows["number"][1:] == rows["number"][:-1])
@@ -234,7 +238,10 @@ def _repeated(rows: Rows) -> Rows:
 
 
 def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows are like the one before or behind; ``same`` says of each but the last whether the next is like it."""
+    """Return, for each row, whether it is like a neighbour.
+
+    ``same`` holds, for each row but the last, whether it is like the next row.
+    """
     found = np.zeros(len(rows), np.bool_)
     found[:-1] |= same
     found[1:] |= same
@@ -242,6 +249,6 @@ def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _alike(rows: Rows) -> NDArray[np.bool_]:
-    """Whether each of sorted rows but the last has the key of the next."""
+    """Return, for each of the sorted rows but the last, whether it has the key of the next row."""
     same: NDArray[np.bool_] = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     return same

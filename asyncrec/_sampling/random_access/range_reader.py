@@ -1,14 +1,15 @@
-"""`RangeReader` reads chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
+"""`RangeReader` reads chosen records of a shard: neighbours in one read, GZIP by members, every checksum verified.
 
-A shard is read in ranges: what is wanted with little between shares one, up to a bound. Of an uncompressed one that is
-records, which are cut while their range comes: a range that is put together, and cut in a thread, would lie in memory
-twice, and its records in that thread's part of the heap. Of a compressed one it is members, which are decompressed in a
-worker thread from their beginning; small ones are kept for a while, so that neighbours come cheap. A file that is one
-large member (as TensorFlow writes them) is decompressed from its start up to the last record wanted each time: correct,
-in bounded memory, and slow; asyncrec writes members of 4 MiB.
+A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
+uncompressed shard are cut while their range arrives. If a range were first joined, and then cut in a thread, it would
+be in memory twice, and its records in that thread's part of the heap. A range of a compressed shard consists of
+members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
+that neighbouring records are cheap. A file that is one large member (as TensorFlow writes them) is decompressed from
+its start up to the last wanted record each time. This is correct and takes bounded memory, but is slow; asyncrec writes
+members of 4 MiB.
 
-On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
-error says which. So it is where a copy in the local cache turns out damaged, which is brought anew.
+If a range of a remote store is damaged, it is read once more. If the second read is damaged, too, the error says that
+the stored object is damaged. A copy in the local cache that turns out to be damaged is downloaded again.
 """
 
 from __future__ import annotations
@@ -41,45 +42,46 @@ from asyncrec._sampling.random_access.received import Blocks, Stored, receive_fr
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-# Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
-# file that is 0.3 ms (opening, closing, hops to threads); of a store it is measured.
+# The most unwanted bytes that are read rather than split a range: as many as arrive in the time that a read takes to
+# begin. For a file, that time is 0.3 ms (opening, closing, hops to threads); for a store, it is measured.
 _GAP = 512 << 10
-# One read at most. Of a store, so large that a request's own cost does not count; of a file less, since a thread that
-# cuts more at once makes the event loop wait longer for the interpreter.
+# The largest read. For a store, it is so large that the cost of the request is negligible. For a file, it is smaller,
+# because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# Reads at once: enough for all blocks of a shuffled window, few enough for a store's connections. It bounds what is
-# held beside the records themselves. Single small ones hold little; of 20 at once a store 20 ms away gives 1,000/s.
+# Reads at once: enough for all blocks of a shuffled window, but few enough for a store's connections. This limits the
+# memory beside the records themselves. Reads of single small records need little memory, so more of them may run: with
+# only 20 at once, a store 20 ms away returns 1,000 records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
-# Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
+# Bytes of decompressed members in memory, sixteen members as asyncrec writes them; and the largest member to keep.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
-# Cutting and checking less than this costs less than the hop to a thread.
+# Cutting and checking this few bytes costs less than the hop to a thread.
 _CUT_ON_LOOP = 64 << 10
-# Of a range, so much is cut at a time between two steps of the event loop: some 0.2 ms of it.
+# How much of a range is cut at a time between two steps of the event loop: about 0.2 ms of work.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
 
 class RangeReader:
-    """Reads chosen records of the shards of a data set, nearby ones together. Used by any number of tasks."""
+    """A reader of chosen records of a data set's shards, neighbours together. Any number of tasks may use it."""
 
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
-        # With a cache on the disk the store is read in whole shards.
+        # With a cache on the disk, the store is read in the pieces of the cache, whatever the ranges.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
-        # More at a time are no faster, and each holds a member twice.
+        # More threads are no faster, and each of them holds a member twice.
         self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
-        """The reads that give what is wanted of one shard."""
+        """Yield the reads that together return the wanted records of one shard."""
         index, within = whole.index, whole.within
         if index.members is None:
             begins = index.offsets[within]
@@ -101,7 +103,7 @@ class RangeReader:
         return _GAP if self._cost is None else self._cost.gap
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
-        """A record of a member that is in memory, decompressed, if it is whole. Waits for nothing."""
+        """Return a record if its decompressed member is in memory and it is intact, else `None`. This never waits."""
         assert index.members is not None, "asked for where there are members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
@@ -111,10 +113,10 @@ class RangeReader:
         return None if records is None else records[0]
 
     async def records(self, read: RangeRead) -> list[bytes]:
-        """The records of one read, in its order.
+        """Return the records of one read, in its order.
 
         Raises:
-            FormatError: with path, record and offset, when one of them is damaged; others may be.
+            FormatError: a record is damaged; the error has the path, the record and the offset. Others may be, too.
         """
         async with self._of_single if read.is_single else self._limiter:
             neighbours = self._cost is not None and read.are_neighbours
@@ -134,10 +136,10 @@ class RangeReader:
                 raise _damaged_twice(error) from None
 
     async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
-        """As `records`, but `None` for each that is damaged, and what of the shard that is.
+        """Like `records`, but return `None` for each damaged record, and the damaged ranges of the shard.
 
         Raises:
-            CorruptRecordError: the shard does not agree with its index.
+            CorruptRecordError: the shard does not match its index.
         """
         try:
             return list(await self.records(read)), []
@@ -152,7 +154,7 @@ class RangeReader:
         return records, damage
 
     async def _whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
-        """As `whole`, of one member, or of a shard that has none."""
+        """Like `whole`, for a read of one member or of an uncompressed shard."""
         index, within = read.index, read.within
         begins, sizes = index.offsets[within], index.sizes[within]
         member = None if index.members is None else int(index.members[within[0]])
@@ -185,7 +187,7 @@ class RangeReader:
         return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
-        """The parts of a read that are each of one member; all of it where there are none."""
+        """Yield the parts of a read, each of one member; the whole read if the shard is uncompressed."""
         cuts: list[int] = []
         if read.index.members is not None:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
@@ -193,7 +195,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """The records of a run of them, cut out of the blocks as they come; `None` if one is not as it should be."""
+        """Return consecutive records, cut out of the blocks as these arrive; `None` unless all are intact."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
@@ -216,7 +218,7 @@ class RangeReader:
         async with self._files.opened(read.shard, at, end) as source:
             blocks = Blocks(source, size)
             for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
-                # With what lies between it and the next.
+                # This piece, and the bytes between it and the next piece.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
                 if last == len(begins):
@@ -227,7 +229,7 @@ class RangeReader:
         return records
 
     async def _cut(self, extractor: FrameExtractor, data: bytes, at: int, size: int) -> list[bytes]:
-        """The records of ``data``, which begins at byte ``at``; they have ``size`` bytes of it."""
+        """Return the records of ``data``, which begins at byte ``at``; their frames have ``size`` bytes."""
         if size > 2 * _PIECE_BYTES:  # one large record
             return await in_thread(extractor.of, data, at, limiter=self._extracting)
         records = extractor.of(data, at)
@@ -276,12 +278,13 @@ class RangeReader:
         return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
     async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
-        """The pieces: ranges of what a member, and where a record leads on those behind it, decompress to.
+        """Decompress a member, and the following members if a record continues there. Return the wanted ranges.
 
-        Its bytes are those of ``stored``, where it is given and has them.
+        If ``stored`` has the bytes of the member, they are not read again.
 
         Raises:
-            FormatError: it does not decompress, or to less. Those before are in ``inflater.pieces``.
+            FormatError: the member cannot be decompressed, or is too short. The ranges before the error are in
+                ``inflater.pieces``.
         """
         shard, members, record = read.shard, read.index.members, int(read.within[0])
         assert members is not None, "asked for where there are members"
@@ -290,7 +293,7 @@ class RangeReader:
         shard_ends = self._files.shards[shard].bytes
         end = int(members[after]) if after < len(members) else shard_ends
         try:
-            # Its own bytes; and where a record of another writer's ends in a later member, those as well.
+            # The member's bytes, and all bytes after it, because a record of another writer may end in a later member.
             ranges = [(member, end), (end, shard_ends)]
             if stored is not None and stored.has(end):
                 if await in_thread(inflater.feed, await stored.of(member, end), limiter=self._inflating):

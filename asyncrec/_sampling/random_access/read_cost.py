@@ -1,9 +1,9 @@
-"""`ReadCost` learns what a read of a far store costs, so as to say which neighbours are worth one read.
+"""`ReadCost` measures the cost of reads from a remote store, to determine which neighbouring records share a read.
 
-A read takes a time before its first byte, and a time for each byte. What comes in the time before the first byte may as
-well be read for nothing: that many bytes between two records, and they share a read.
+A read takes some time before its first byte, and some time for each byte. As many bytes as arrive in the time before
+the first byte may as well be read and discarded, so two records with at most that many bytes between them share a read.
 
-`ReadCost` also says once what reads cost that ask a store often for little.
+`ReadCost` also logs, once, the cost of many requests for little data.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from asyncrec._path_log import PathLog
 
 _path_log = PathLog("asyncrec.sampling")
 
-# Until a store was measured: 20 ms before the first byte, and 26 MB/s.
+# Before a store is measured, assume 20 ms before the first byte, and 26 MB/s.
 _LATENCY = 0.020
 _BYTES_PER_SECOND = (512 << 10) / _LATENCY
-# A read of at most so many bytes tells of the first byte, one of at least so many of each.
+# A read of at most `_SHORT` bytes measures the time before the first byte; a read of at least `_LONG` bytes measures
+# the time for each byte.
 _SHORT = 32 << 10
 _LONG = 512 << 10
-# Of the last measurement against those before it: a burst of slow answers is forgotten after some dozens.
+# The weight of the last measurement against the earlier ones: a burst of slow answers fades after a few dozen reads.
 _WEIGHT = 1 / 8
-# Whatever was measured: less is never worth a request, more never worth its memory.
+# Limits, whatever was measured: a smaller gap is never worth a request, and a larger gap never worth its memory.
 _LEAST_GAP = 32 << 10
 _MOST_GAP = 4 << 20
 
 
-# What reading costs is said after so many requests, where one gives less than so much on average, or less than half of
-# what came was wanted.
+# After `_SAID_AFTER` requests, the cost of reading is logged if a request returned fewer than `_CHEAP_BYTES` wanted
+# bytes on average, or if less than half of the received bytes were wanted.
 _SAID_AFTER = 500
 _CHEAP_BYTES = 256 << 10
 
 
 class ReadCost:
-    """What reads have cost lately. ``path`` is of what is read, for the log."""
+    """The cost of recent reads. ``path`` is the path that is read, for the log."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -42,13 +43,13 @@ class ReadCost:
 
     @property
     def gap(self) -> int:
-        """Bytes between two records up to which they are better read together."""
+        """The most bytes between two records for which one read is better than two."""
         return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
 
     def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:
-        """Note a read that gave so many bytes after so long, of which so many were those of the records wanted.
+        """Note a read of ``size`` bytes that took ``seconds``, with ``wanted`` bytes of ``records`` wanted records.
 
-        Of what reads cost that give little, it is logged once.
+        If reads return little wanted data, their cost is logged once.
         """
         if size <= _SHORT:
             self._latency += _WEIGHT * (seconds - self._latency)

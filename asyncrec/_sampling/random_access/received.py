@@ -1,4 +1,4 @@
-"""What came of a shard is cut as it comes by `receive_frames`, or held by `Blocks` and `Stored` until it is."""
+"""`receive_frames` cuts the bytes of a shard as they arrive; `Blocks` and `Stored` hold bytes until they are cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.storage._base import ByteSource
 
 
 class Stored:
-    """The bytes of neighbouring members as they are stored, received when the first of them is wanted."""
+    """The stored bytes of neighbouring members, received when the first of these members is needed."""
 
     def __init__(self, start: int, end: int, receive: Callable[[], Awaitable[bytes]]) -> None:
         self._start = start
@@ -25,7 +25,7 @@ class Stored:
         self._data: bytes | None = None
 
     def has(self, end: int) -> bool:
-        """Whether it has the member that ends there; it has none where they are too large to be held."""
+        """Return whether the member that ends at ``end`` is held. If the members are too large, none is held."""
         return end <= self._end
 
     async def of(self, start: int, end: int) -> bytes:
@@ -35,7 +35,7 @@ class Stored:
 
 
 class Blocks:
-    """The next ``size`` bytes of a source, asked for at once, and taken piece by piece as they come."""
+    """The next ``size`` bytes of a source, requested at once, and taken piece by piece as they arrive."""
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self._source = source
@@ -44,7 +44,7 @@ class Blocks:
         self._held = 0
 
     async def take(self, size: int) -> bytes:
-        """Take so many bytes, fewer only where the source ends before; the first block, if it is that, uncopied."""
+        """Return the next ``size`` bytes, fewer only at the end of the source. A block of this size is not copied."""
         while self._held < size and (block := await self._source.receive(self._missing)):
             self._blocks.append(block)
             self._held += len(block)
@@ -63,7 +63,8 @@ class Blocks:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
-# Cutting more at a time, or a longer record, is a worker thread's work; less needs no turn for other tasks.
+# A block above `_LARGE`, or a longer record, is cut in a worker thread. After a block of up to `_SMALL`, other tasks
+# need no turn.
 _LARGE = 1 << 20
 _SMALL = 64 << 10
 
@@ -71,7 +72,7 @@ _SMALL = 64 << 10
 async def receive_frames(
     source: ByteSource, sizes: NDArray[np.int64], *, limiter: anyio.CapacityLimiter
 ) -> list[bytes] | None:
-    """The records of frames that stand one after another, of these sizes; `None` unless all are whole and good."""
+    """Return the records of consecutive frames of these sizes; `None` unless all are complete and intact."""
     decoder, records, lengths = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes](), list[int]()
     missing = int(sizes.sum())
     while missing and (block := await source.receive(missing)):

@@ -1,6 +1,6 @@
-"""The numbers that were asked for are checked here, counted from the beginning, and made distinct. Pure.
+"""Check the numbers that a caller passed, count them from the beginning, and remove duplicates. This does no I/O.
 
-`record_blocks` cuts all of them into runs of neighbours, which stay together when they are permuted by blocks.
+`record_blocks` divides all records into runs of neighbours, which stay together when blocks are permuted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _FAR = 1 << 62
 def numbers_of(
     indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]], count: int, *, path: str
 ) -> NDArray[np.int64]:
-    """The numbers of these of ``count`` records; negative ones are counted from the end, as in a list.
+    """Return the numbers of the records at ``indices``, of ``count`` records; a negative index counts from the end.
 
-    A slice gives what it would of a list: nothing is outside.
+    A slice selects the same records as a slice of a list, so it never raises IndexError.
 
     Raises:
         IndexError: there is no such record; ``path`` is for the message.
-        TypeError: something else than whole numbers.
+        TypeError: an index is not a whole number.
     """
     if isinstance(indices, slice):
         return np.arange(*indices.indices(count), dtype=np.int64)
@@ -38,13 +38,13 @@ def numbers_of(
                 f"{indices.shape}"
             )
         given: Any = indices
-        # Before it is cast: of unsigned numbers, those beyond int64 would become negative ones, which are records.
+        # Limit unsigned numbers first: those beyond int64 would become negative, and so be valid numbers of records.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
     else:
         numbers = given = list(map(number_of, indices))
         try:
             wanted = np.array(numbers, np.int64)
-        except OverflowError:  # what int64 does not hold is outside, too
+        except OverflowError:  # a number beyond int64 is outside the data set, too
             wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
     wanted = wanted.astype(np.int64)
     outside = (wanted < -count) | (wanted >= count)
@@ -56,10 +56,10 @@ def numbers_of(
 
 
 def number_of(index: SupportsIndex) -> int:
-    """One number as it was given.
+    """Return the number that was passed, as an int.
 
     Raises:
-        TypeError: it is no whole number.
+        TypeError: it is not a whole number.
     """
     try:
         return operator.index(index)
@@ -71,12 +71,15 @@ def number_of(index: SupportsIndex) -> int:
 
 
 def are_ascending(wanted: NDArray[np.int64]) -> bool:
-    """Whether each number is larger than the one before it."""
+    """Return whether each number is larger than the previous number."""
     return len(wanted) < 2 or bool((np.diff(wanted) > 0).all())
 
 
 def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """The numbers, ascending, each once; and where each of those wanted is among them, unless it is where it was."""
+    """Return the distinct numbers, ascending, and the place of each wanted number among them.
+
+    If the wanted numbers are already ascending and distinct, return `None` instead of the places.
+    """
     if are_ascending(wanted):
         return wanted, None
     return np.unique(wanted, return_inverse=True)
@@ -89,15 +92,17 @@ def record_blocks(
     block_bytes: int,
     most: int,
 ) -> NDArray[np.int64]:
-    """Where blocks begin, and at last the number of records; int64, ascending. None spans two shards.
+    """Return the first record of each block, and finally the number of records; int64, ascending.
+
+    No block spans two shards.
 
     Args:
-        starts: int64 (shards + 1,): the number of each shard's first record, and at last the number of records.
+        starts: int64 (shards + 1,): the number of each shard's first record, and finally the number of records.
         stored_bytes: int64 (shards,): the size of each shard.
-        members: for GZIP shards, which of its records are the first of a member, and at which stored byte each member
-            begins; int64, both begin with 0.
-        block_bytes: a block has about so many stored bytes; members are joined up to that.
-        most: a block has at most so many records; a member of more is cut.
+        members: for each GZIP shard, the first record of each member, counted in the shard, and the stored byte at
+            which each member begins; int64, both begin with 0.
+        block_bytes: a block has about this many stored bytes; members are joined up to this size.
+        most: a block has at most this many records; a member with more records is divided.
     """
     parts = []
     bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), stored_bytes.tolist(), strict=True)
@@ -109,7 +114,7 @@ def record_blocks(
             pieces = max(1, pieces)
             parts.append(first + np.arange(pieces) * (last - first) // pieces)
             continue
-        # Members are joined while they are small, and cut when they are large.
+        # Join small members, and divide large members.
         records, offsets = members[shard]
         ends = zip([*records.tolist()[1:], last - first], [*offsets.tolist()[1:], size], strict=True)
         chosen = [0]

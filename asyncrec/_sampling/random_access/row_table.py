@@ -1,7 +1,7 @@
-"""`RowTable` groups rows in bounded memory: those of one bucket come together, whatever the order they were added in.
+"""`RowTable` groups rows in bounded memory: it returns the rows of one bucket together, in whatever order they came.
 
-Rows are held up to a limit, and go to temporary files by their bucket beyond it. So two rows that must meet are given
-the same bucket, and what is worked on at a time is a 256th of all.
+Rows are held in memory up to a limit; beyond it, they are written to temporary files, one for each bucket. So rows that
+must be compared need the same bucket, and about a 256th of all rows is in memory at a time.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _NAME = "{:02x}"
 
 
 def by_digest(rows: Rows) -> NDArray[np.int64]:
-    """The buckets of rows with a digest, whose first half is ``high``."""
+    """Return the buckets of rows that have a digest, whose first half is ``high``."""
     return (rows["high"] >> np.uint64(56)).astype(np.int64)
 
 
 class RowTable:
-    """A table of rows. An async context: its files are gone at the end. All methods block.
+    """A table of rows. An async context manager, which removes its files on exit. All methods block.
 
-    The rows of one bucket are in memory together: those of one key, if there are millions, too.
+    The rows of one bucket are in memory together, even millions of rows with one key.
 
     Args:
-        dtype: of a row.
-        bucket: the buckets of rows, 0 .. `BUCKETS` - 1.
-        memory: the bytes that are held before rows go to files.
-        folder: of the files; that of the system by default.
+        dtype: the type of a row.
+        bucket: returns the buckets of rows, 0 .. `BUCKETS` - 1.
+        memory: how many bytes are held before rows go to files.
+        folder: the folder of the files; if `None`, the system's folder for temporary files.
 
     Attributes:
         count: how many rows were added.
@@ -62,7 +62,7 @@ class RowTable:
             await surely_in_thread(self._files.cleanup)
 
     def add(self, rows: Rows) -> None:
-        """Take in rows."""
+        """Add rows to the table."""
         self._held.append(rows)
         self._size += rows.nbytes
         self.count += len(rows)
@@ -70,7 +70,7 @@ class RowTable:
             self._spill()
 
     def groups(self) -> Iterator[Rows]:
-        """All rows, in arrays, by ascending buckets; those of one bucket are in the same array."""
+        """Yield all rows in arrays, by ascending bucket. The rows of one bucket are in the same array."""
         if self._files is None:
             yield np.concatenate([np.empty(0, self._dtype), *self._held])
             return

@@ -1,6 +1,6 @@
-"""`snapshot_in` finds what a path names: a data set, the one in a folder, or shards that no manifest lists.
+"""`snapshot_in` finds the data set at a path, the only data set in a folder, or shards that no manifest lists.
 
-`scan_manifest` makes a manifest for these, from their indexes or by reading them through.
+`scan_manifest` makes a manifest for these shards, from their indexes or by reading them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from asyncrec.storage._listing import beginning_of, is_pattern, list_some
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._resuming_source import read_head
 
-# There is no time of a commit to be known; any will do, for there is one segment.
+# The time of the commit is not known. Any time will do, because there is only one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
 
 
 async def snapshot_in(
     store: Storage, name: str, *, path: str, cached: Callable[[Storage], Storage], max_record_bytes: int
 ) -> tuple[Storage, str, Manifest]:
-    """The folder of a data set, its name there, and its manifest as it is now.
+    """Return the folder of a data set, its name in the folder, and its present manifest.
 
     Args:
-        cached: makes of a folder one that is read through the cache.
+        cached: returns a storage that reads a folder through the cache.
 
-    Raises: as `asyncrec.open_dataset`.
+    Raises the errors of `asyncrec.open_dataset`.
     """
     folder = cached(store)
     manifest = None
@@ -54,10 +54,10 @@ async def snapshot_in(
 
 
 async def _in_folder(store: Storage, name: str, path: str) -> str | None:
-    """The name of the one data set in a folder; ``""`` if it holds shards and no data set; `None` if neither.
+    """Return the name of the only data set in a folder; ``""`` if it holds shards but no data set; `None` if neither.
 
     Raises:
-        ObjectNotFoundError: it has several data sets.
+        ObjectNotFoundError: the folder has several data sets.
     """
     inside = PrefixedStorage(store, name)
     names = await dataset_names(inside)
@@ -77,10 +77,10 @@ async def _in_folder(store: Storage, name: str, path: str) -> str | None:
 
 
 async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_bytes: int = MAX_RECORD_BYTES) -> Manifest:
-    """What is stored under a name or a pattern, in the order of names.
+    """Return a manifest of the shards with this name or pattern, in the order of their names.
 
-    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one: a copy elsewhere has the
-    same order. Which version each shard is stands in its entry (`FileVersions`).
+    Its id depends on names, counts and sizes, and on the store's checksums if it keeps them, so a copy of the shards in
+    another folder has the same order. The entry of each shard holds its version (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.
@@ -100,7 +100,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # A data set's name goes on in its shards' names with a hyphen: it has all that is before the pattern's first.
+        # In the name of a shard, a hyphen follows the data set's name. So the data set's name begins with all text
+        # before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")
@@ -118,10 +119,10 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
 
 
 async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None) -> tuple[ShardEntry, ObjectInfo]:
-    """What a manifest would say of an object that none names, except the number of its records: that is 0.
+    """Return a manifest entry for an object that no manifest lists, with 0 records, and the object's metadata.
 
     Args:
-        path: what it is called in that manifest; ``key`` unless told.
+        path: the path of the object in that manifest; ``key`` by default.
     """
     head, info = await read_head(storage, key, HEADER_BYTES)
     compression = detect_compression(head)

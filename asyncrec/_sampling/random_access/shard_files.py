@@ -1,10 +1,10 @@
-"""`ShardFiles` opens a data set's shards, and always the same version of them.
+"""`ShardFiles` opens a data set's shards, and always the same version of each shard.
 
-The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
-size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, which it is
-asked for once if an answer to a range does not have it, or by that of its end if the store keeps none and a read costs
-no waiting. One that is only damaged is not: its records say where.
-Of a shard that no manifest lists any version is refused but the one that was found.
+The first read of a shard determines its version; all later reads are pinned to that version. A shard is rejected if its
+size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
+store's checksum, which is requested once if the answer to a range does not include it. If the store keeps no checksums
+and a read costs no waiting, it is recognised by the checksum of its end. A damaged shard is not rejected, because its
+records show where it is damaged. Of a shard that no manifest lists, only the version that was found is accepted.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class ShardFiles:
     """The shard files of a data set.
 
     Args:
-        folder: where they are; paths in ``shards`` are keys in it.
-        shards: in the order of their records.
+        folder: the folder of the shards; paths in ``shards`` are keys in it.
+        shards: the entries of the shards, in the order of their records.
 
     Attributes:
-        remote: whether a read of the store costs waiting.
-        cached: whether they are read through a local cache.
+        remote: whether a read has to wait for a remote store.
+        cached: whether the shards are read through a local cache.
     """
 
     def __init__(self, folder: Storage, shards: Sequence[ShardEntry]) -> None:
@@ -54,32 +54,36 @@ class ShardFiles:
         self.remote = folder.read_ahead > 0
         self.cached = isinstance(folder, CachedStorage)
         self._versions: dict[int, ObjectInfo] = {}
-        # A cache compares the whole shard when it has it.
+        # A cache checks the whole shard once it has downloaded it.
         self._asks_for_checksums = self.remote and not self.cached
         self._asking: dict[int, anyio.Lock] = {}
         self._told: dict[int, ObjectInfo] = {}
 
     def display_path(self, shard: int) -> str:
-        """The shard's path, for messages."""
+        """Return the path of a shard, for messages."""
         return join(self.folder.root, self.shards[shard].path)
 
     @asynccontextmanager
     async def opened(self, shard: int, start: int = 0, end: int | None = None) -> AsyncIterator[ResumingSource]:
-        """The bytes ``[start, end)`` of a shard.
+        """Open the bytes ``[start, end)`` of a shard.
 
         Raises:
-            ObjectNotFoundError: the shard is gone, and what may be done about it.
-            ObjectChangedError: it is not the version that was read before, or not the manifest's.
+            ObjectNotFoundError: the shard no longer exists; the message names the remedy.
+            ObjectChangedError: the shard is not the version that was read before, or not the shard in the manifest.
         """
         async with AsyncExitStack() as stack:
             with naming_lost_shards():
                 source = await self._open(stack, shard, start, end)
-                yield source  # which may find it lost when it is read
-            # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
+                yield source  # a read may find that the shard is lost
+            # Pin the version only now, because an unconfirmed first answer must not decide for all later reads.
             self._versions.setdefault(shard, source.info)
 
     def pin(self, shard: int, file: OpenFile) -> bool:
-        """Whether all reads are pinned to this file; they are from now on, if to none yet. In any thread. Blocks."""
+        """Pin all reads of a shard to this file, unless they are already pinned to another version or file.
+
+        Return whether they are pinned to this file now. They are not if the file is not the shard in the manifest. Any
+        thread may call this. Blocks.
+        """
         entry, info = self.shards[shard], file.info
         if shard not in self._versions:
             if not _is_of(entry, info):
@@ -91,14 +95,14 @@ class ShardFiles:
         return self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
-        """The bytes ``[start, end)``, fewer where the shard ends before."""
+        """Return the bytes ``[start, end)`` of a shard; fewer if the shard ends before."""
         async with self.opened(shard, start, end) as source:
             return await receive_exactly(source, end - start)
 
     async def drop_damaged(self, shard: int) -> bool:
-        """Whether a damaged record was read from a cached copy, and may be intact in the store.
+        """Return whether a damaged record was read from a cached copy, and may be intact in the store.
 
-        A copy that is not what came from the store any more is dropped.
+        A copy that no longer has the bytes that the store sent is removed from the cache.
         """
         info = self.version(shard)
         if info is None or not isinstance(self.folder, CachedStorage):
@@ -106,7 +110,7 @@ class ShardFiles:
         return await self.folder.drop_damaged(self.shards[shard].path, info)
 
     def check_count(self, shard: int, records: int) -> None:
-        """Raise DatasetError unless the shard holds what the manifest says."""
+        """Raise DatasetError unless the shard has as many records as the manifest says."""
         if records != self.shards[shard].records:
             raise DatasetError(
                 f"{self.display_path(shard)} has {records:,} records, but the manifest says "
@@ -121,7 +125,7 @@ class ShardFiles:
             start=start,
             end=end,
             info=version,
-            # A range is asked for at once and whole; a shard is read through, and read ahead as the store likes it.
+            # A range is requested whole, at once. A whole shard is read ahead as the store prefers.
             read_ahead=None if end is None else 0,
         )
         await stack.enter_async_context(source)
@@ -131,7 +135,7 @@ class ShardFiles:
         return source
 
     def version(self, shard: int) -> ObjectInfo | None:
-        """The version that all reads of a shard are pinned to, if to one yet."""
+        """Return the version that all reads of a shard are pinned to; `None` if there is none yet."""
         known = self._versions.get(shard)
         if known is not None or not self.cached:
             return known
@@ -143,27 +147,27 @@ class ShardFiles:
         return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
-        """Refuse what a reader opened by itself, with `version`, if it is not the shard.
+        """Check an object that a reader has opened itself, with `version`.
 
         Raises:
-            ObjectChangedError: as `opened`.
+            ObjectChangedError: as for `opened`.
         """
         self._check(shard, info)
         if shard not in self._versions:
             await self._check_content(shard, info)
 
     async def ask_for_checksum(self, shard: int) -> None:
-        """Ask a store for what the first read of a shard would ask it for by a request of its own, if that is so."""
+        """Request the checksum of a shard from the store, if the first read of the shard would otherwise request it."""
         entry = self.shards[shard]
         if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
-            with suppress(StorageError):  # which the read will raise
+            with suppress(StorageError):  # the read will raise it
                 await self._with_checksum(shard)
 
     def keep(self, shard: int, info: ObjectInfo) -> None:
-        """Pin all reads to this version, which was read to its end.
+        """Pin all reads to this version, which has been read to its end.
 
         Raises:
-            ObjectChangedError: they were pinned to another one meanwhile.
+            ObjectChangedError: the reads have meanwhile been pinned to another version.
         """
         if self._versions.setdefault(shard, info).etag != info.etag:
             raise ObjectChangedError(f"{self.display_path(shard)} was replaced while it was being read; open it again")
@@ -172,7 +176,7 @@ class ShardFiles:
         check_version(self.display_path(shard), self.shards[shard], info)
 
     async def _check_content(self, shard: int, info: ObjectInfo) -> None:
-        """Refuse another shard of the same size. One that is damaged is let through: its records say where."""
+        """Raise ObjectChangedError for a different shard of the same size, but accept a damaged shard."""
         entry = self.shards[shard]
         if version_in(entry) is not None:
             return
@@ -194,17 +198,17 @@ class ShardFiles:
         )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
-        """Ask a store for the checksum that its answer to a range does not have (S3); once for a shard."""
+        """Request the checksum that a store's answer to a range lacks (S3), once for each shard."""
         async with self._asking.setdefault(shard, anyio.Lock()):
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:
                 known = self._told[shard] = await self.folder.head(self.shards[shard].path)
-                # A store that tells none of one object has none of any.
+                # A store without a checksum of one object has none of any object.
                 self._asks_for_checksums = known.crc32c is not None
             return known
 
     async def _is_whole(self, entry: ShardEntry) -> bool:
-        """Whether nothing in a shard is damaged. It is read through."""
+        """Read a whole shard, and return whether all of it is intact."""
         try:
             await scan_object(self.folder, entry.path, compression=entry.compression, verify=True, sizes=False)
         except FormatError:
@@ -213,7 +217,7 @@ class ShardFiles:
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Raise ObjectChangedError where a shard has another size than the manifest says, or is another than was found."""
+    """Raise ObjectChangedError unless a shard has the manifest's size or, if unlisted, the version found before."""
     if _is_of(entry, info):
         return
     if version_in(entry) is not None:

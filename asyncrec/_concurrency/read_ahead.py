@@ -72,8 +72,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """Return the next result, or `None` at the end. If ``fetch`` failed, this and every later call raise its
-        error."""
+        """Return the next result, or `None` at the end. If ``fetch`` failed, raise its error at every call."""
         if self._coming is None:
             self._begin()
         coming = self._coming

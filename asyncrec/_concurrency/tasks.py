@@ -84,10 +84,8 @@ class TaskScope:
         """Protect the body and the exit from outside cancellation for ``timeout`` seconds from now.
 
         After that time both are cancelled, and the exit raises `TimeoutError`. A second call replaces the time of the
-        first.
-        If the caller has already caught a cancellation, it must raise it again when done. (asyncio's own
-        ``task.cancel()``
-        ignores shields, and still interrupts an await.)
+        first. If the caller has already caught a cancellation, it must raise it again when done. (asyncio's own
+        ``task.cancel()`` ignores shields, and still interrupts an await.)
         """
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
         self._outer.shield = True
@@ -156,13 +154,10 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     """Call ``func(*args)`` in a worker thread.
 
     If the call is cancelled before the function begins, the function is never called. Otherwise this returns or raises
-    only
-    after the function has ended, so that the caller may release the objects that the function uses (a file descriptor,
-    a
-    buffer). anyio ensures that for its own cancellation, which then takes effect at the next await. asyncio's
-    ``task.cancel()`` passes through anyio's shield. Here it is held back until the function has ended, and the result
-    is
-    lost.
+    only after the function has ended, so that the caller may release the objects that the function uses (a file
+    descriptor, a buffer). anyio ensures that for its own cancellation, which then takes effect at the next await.
+    asyncio's ``task.cancel()`` passes through anyio's shield. Here it is held back until the function has ended, and
+    the result is lost.
 
     If Python cannot start a thread because it is shutting down, the function is called in this thread.
     """
@@ -251,8 +246,7 @@ class ThreadedStep(Generic[T]):
     """Runs the steps of a computation in a worker thread, one at a time, and loses no result. Used by one task.
 
     A caller that is cancelled while the function runs exits when the function has ended (see `in_thread`). The result
-    or
-    error of the function is kept: the next `take` returns or raises it, and calls no function.
+    or error of the function is kept: the next `take` returns or raises it, and calls no function.
     """
 
     def __init__(self) -> None:
@@ -285,8 +279,7 @@ class Handover(Generic[T]):
     """Queue from one task to one other. An item stays in it until it is taken, even if a task is cancelled.
 
     (anyio's memory object streams pass an item to a waiting receiver. If asyncio's ``task.cancel()`` reaches that
-    receiver
-    at the same moment, the item is lost.)
+    receiver at the same moment, the item is lost.)
 
     Args:
         size: the number of items that may wait.

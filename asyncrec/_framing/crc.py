@@ -71,8 +71,7 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """Compute the header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
 
     CRC is affine: the CRC of 8 bytes is the CRC of 8 zeros, xored with a term for each byte that depends only on its
-    value
-    and place. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
+    value and place. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
     """
     if not lengths.size:
         return np.empty(0, np.uint32)
@@ -100,12 +99,10 @@ def length_of(masked: int) -> int:
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC ``before`` and ``after``
-    it.
+    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC at its two ends.
 
     This is zlib's ``crc32_combine`` solved for the second part. The first CRC is carried over as many zeros as the
-    range
-    has bytes, which means multiplying it by x ** (8 * length) modulo the polynomial.
+    range has bytes, which means multiplying it by x ** (8 * length) modulo the polynomial.
     """
     carried = before
     for place in range(_PLACES):

@@ -31,8 +31,8 @@ class Damage:
         length: the range's length in bytes, counted in the same way.
         reason: why reading could not continue at ``offset``. Adjacent damage is part of the range, whatever its reason.
 
-            - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record after that
-              header was intact; that record was returned.
+            - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record after that header
+              was intact; that record was returned.
             - ``"data"``: the data and its checksum disagree.
             - ``"too_large"``: a record longer than ``max_record_bytes``.
             - ``"truncated"``: the file, or the compressed stream, ends too soon.

@@ -32,9 +32,8 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     """Return the frames of ``records``, in order, as buffers to be written one after the other.
 
     Runs of small records are joined, in one copy. A record of 64 KiB or more is in the list as the object itself, with
-    the
-    16 bytes of footer and header between two such records as a separate buffer. So the caller bounds the memory by the
-    records it passes in one call. An empty list of records returns no buffers.
+    the 16 bytes of footer and header between two such records as a separate buffer. So the caller bounds the memory by
+    the records it passes in one call. An empty list of records returns no buffers.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)

@@ -52,8 +52,7 @@ class FrameDecoder:
     """Decoder that accepts a TFRecord byte stream in pieces of any size, and returns whole records.
 
     On damage, `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
-    `finish`
-    raises it. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
+    `finish` raises it. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
 
     Args:
         max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
@@ -88,11 +87,9 @@ class FrameDecoder:
         """The number of bytes to feed next so that a large record is not copied; 0 if any block will do.
 
         After a header, this is exactly the record's length, and `feed` returns an object of that length as the record.
-        After
-        the record it is 16: the record's footer and the header of the next. A record that began inside a block is
-        completed by
-        exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``; the file may still end
-        earlier.
+        After the record it is 16: the record's footer and the header of the next. A record that began inside a block is
+        completed by exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``; the file may
+        still end earlier.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
@@ -123,8 +120,7 @@ class FrameDecoder:
         """Yield, after an error, all bytes fed from `offset` on, for a salvager: at most one record and one block.
 
         The bytes come in parts, and only once. Each part is released when the next is requested, so that a caller that
-        joins
-        the parts holds each byte once.
+        joins the parts holds each byte once.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
@@ -138,8 +134,7 @@ class FrameDecoder:
 
         Raises:
             TruncatedError: the stream ended inside a record. 1 to 11 bytes after the last record count as inside a
-                record,
-                too; TensorFlow silently ignores them.
+                record, too; TensorFlow silently ignores them.
             FormatError: the damage that an earlier call met.
         """
         if self.error is not None:
@@ -166,8 +161,7 @@ class FrameDecoder:
 
         Lengths are followed first and checked afterwards, all together. A wrong length leads astray, but never outside
         ``data``, and costs no more than ``data`` itself; the frames after it are discarded. In C, each frame is checked
-        at
-        once, so the first frame left is incomplete or damaged.
+        at once, so the first frame left is incomplete or damaged.
         """
         size = len(data)
         if native is not None:
@@ -295,8 +289,7 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join the body and compute its checksum as its last bytes arrive, so that a call with only a footer stays
-        short."""
+        """Join the body and compute its checksum, with its last bytes, so that a call with only a footer is short."""
         # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []

@@ -36,8 +36,7 @@ _STRIDE = 4096
 
 
 def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
-    """Return ``(position, length)`` of each whole header in ``data`` whose checksum holds and length is in the
-    limit."""
+    """Return ``(position, length)`` of each whole header in ``data`` with a valid checksum and length."""
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []
@@ -56,8 +55,7 @@ class FrameSearch:
 
     Args:
         buffer: the bytes from ``base`` on. `find` discards those in which no frame can begin, so the buffer holds at
-            most
-            a record of ``max_record_bytes`` and the bytes added last.
+            most a record of ``max_record_bytes`` and the bytes added last.
         base: the place of the buffer's first byte in the stream. All other places are counted in the stream, too.
     """
 
@@ -163,8 +161,7 @@ class _Prefixes:
         self._tail = (origin, 0)  # the place up to which the CRC is computed, and the CRC there
 
     def extend(self, buffer: bytearray, base: int) -> None:
-        """Compute the CRCs of ``buffer``, which begins at ``base`` and holds every byte whose CRC is not yet
-        computed."""
+        """Compute the CRCs of ``buffer``, which begins at ``base`` and holds every byte not yet computed."""
         done, crc = self._tail
         end = base + len(buffer)
         with memoryview(buffer) as view:

@@ -10,8 +10,8 @@ from asyncrec._framing.compression.gzip_header import GzipHeader
 from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-# At each call, both libraries copy the input they could not yet use; with slices, that cost stays linear. A fault
-# loses the output of its slice, so slices are no larger than speed requires.
+# At each call, both libraries copy the input they could not yet use; with slices, that cost stays linear. A fault loses
+# the output of its slice, so slices are no larger than speed requires.
 _SLICE = 32 * 1024
 
 
@@ -23,8 +23,7 @@ class SlicedInput:
     """
 
     def __init__(self, fault: int | None) -> None:
-        """``fault``: the byte from which on slices are single bytes, so that all data before the fault is
-        decompressed."""
+        """``fault``: the byte from which on slices are single bytes, so that all data before it is decompressed."""
         self.consumed = 0
         self._fault = fault
         self._block = b""
@@ -60,8 +59,7 @@ class Decompressor:
     """Decompressor that returns the byte stream of a compressed file, in amounts that the reader chooses.
 
     Call `feed`, then `read` until it returns ``b""``, then `feed` again; at the end call `finish`. As in TensorFlow, a
-    file
-    of no bytes holds no records. After an error, every further `read` or `finish` raises the same error.
+    file of no bytes holds no records. After an error, every further `read` or `finish` raises the same error.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member: positions count from the first byte fed.
@@ -102,8 +100,7 @@ class Decompressor:
         return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
-        """Append the next bytes of the file. They are kept until read, so feed no more before `read` returns
-        ``b""``."""
+        """Append the next bytes of the file. They are kept until read, so first `read` until it returns ``b""``."""
         self._input.feed(data)
 
     def read(self, max_bytes: int) -> bytes:
@@ -113,9 +110,8 @@ class Decompressor:
 
         Raises:
             CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the number of
-                bytes
-                read so far). The 32 KiB of input of the failing call return no data, even before the fault, unless
-                ``fault`` was passed.
+                bytes read so far). The 32 KiB of input of the failing call return no data, even before the fault,
+                unless ``fault`` was passed.
         """
         if max_bytes < 1:
             raise ArgumentValueError(

@@ -34,8 +34,7 @@ class CompressionOptions:
         strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
             zlib.
         member_bytes: GZIP only: once a member has received this many bytes of input, it ends before the next record.
-            The
-            default, 4 MiB, costs no measurable size, and is little to decompress for one record.
+            The default, 4 MiB, costs no measurable size, and is little to decompress for one record.
 
     Raises:
         ValueError: a value is out of range, or has no meaning without compression.
@@ -73,8 +72,8 @@ ReadingCompression: TypeAlias = Compression | Literal["auto"]
 def parse_compression(value: object) -> CompressionOptions:
     """Convert the value that a user passed as ``compression=`` to a writer into options.
 
-    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
-    of them, such as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
+    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of
+    them, such as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
     ``TFRecordOptions``.
 
     Raises:
@@ -153,8 +152,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Convert TensorFlow's ``TFRecordOptions`` by its attributes, each of which is `None` if the user did not set
-    it."""
+    """Convert TensorFlow's ``TFRecordOptions`` by its attributes. An attribute that the user did not set is `None`."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

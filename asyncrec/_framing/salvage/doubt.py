@@ -1,7 +1,7 @@
 """`Doubt` decides whether a place found by search is a record, or part of the contents of a lost record.
 
-In the second case, the next bytes after the contents are not a frame: at least the rest of the lost record is there.
-So if damage occurs twice within the size of a record, the records found between the two are reported as ambiguous. They
+In the second case, the next bytes after the contents are not a frame: at least the rest of the lost record is there. So
+if damage occurs twice within the size of a record, the records found between the two are reported as ambiguous. They
 are returned all the same, because just as often they are real records. If a record is cut, or longer than allowed, its
 intact header says how far its contents reach: to the end it gives, or to the stream's end if that comes first.
 """
@@ -68,8 +68,7 @@ class Doubt:
         self.found = Found(end, records, reach, claimed)
 
     def whole_up_to(self, end: int) -> None:
-        """Record that the stream ends, or is interrupted, after whole frames. A lost record may reach beyond that
-        end."""
+        """Record that the stream ends, or is interrupted, after whole frames. A lost record may reach farther."""
         found, self.found = self.found, None
         if found is not None and found.place < end < found.claim:
             self._report(Damage(found.place, end - found.place, "ambiguous", found.records))

@@ -4,8 +4,8 @@ While records follow each other, it works as a `FrameDecoder`. If a record is da
 
 1. where the header says, if another header, or the end of the stream, is there. One half of a damaged header may still
    be intact: its length, or its checksum, from which the length follows. So a record that contains frames is lost as a
-   whole rather than replaced by those frames, and a record whose header alone is damaged is returned if the checksum
-   of its data holds. If there is an index, it is tried first;
+   whole rather than replaced by those frames, and a record whose header alone is damaged is returned if the checksum of
+   its data holds. If there is an index, it is tried first;
 2. else at the next byte at which a whole frame begins (`FrameSearch`).
 
 A record found by (2) may be part of the contents of a lost record. It is returned, and reported as ambiguous
@@ -80,8 +80,8 @@ class FrameSalvager:
         self._verify = verify
         self._boundaries = boundaries
         # The bytes fed, from byte `_base` of the stream on, that may be needed again. While records follow each other,
-        # the
-        # decoder has received them up to `_fed`. After each `feed` it has received them all, and the buffer is empty.
+        # the decoder has received them up to `_fed`. After each `feed` it has received them all, and the buffer is
+        # empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
@@ -258,8 +258,7 @@ class FrameSalvager:
         return ends
 
     def _frame_follows(self, end: int, ended: bool) -> bool | None:
-        """Return whether a header or the end of the stream is at ``end``; `None` if those bytes have not yet been
-        fed."""
+        """Return whether a header or the stream's end is at ``end``; `None` if those bytes have not yet been fed."""
         at = end - self._base
         if at + HEADER_BYTES > len(self._buffer):
             return at == len(self._buffer) if ended else None
@@ -285,8 +284,7 @@ class FrameSalvager:
         """Skip the lost frame up to ``end``, and similar frames after it. A header or the stream's end is at ``end``.
 
         Frames with bad data may follow one another, and a new decoder for each would cost a thousand times as much as
-        reading.
-        So the next frames are checked together, in larger pieces each time while the headers hold.
+        reading. So the next frames are checked together, in larger pieces each time while the headers hold.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)

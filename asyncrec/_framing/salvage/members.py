@@ -272,8 +272,7 @@ def recognise(head: bytes) -> CompressionType | None:
     """Return the compression of an object with a damaged beginning, by the first records found in its ``head``.
 
     A GZIP member may hold frames verbatim, if they did not compress, and a record may hold members. So the first member
-    or
-    frame decides. Returns `None` if there is neither. ZLIB cannot be recognised without its beginning.
+    or frame decides. Returns `None` if there is neither. ZLIB cannot be recognised without its beginning.
     """
     ignored = DamageLog()
     frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)

@@ -36,7 +36,7 @@ _STRIDE = 4096
 
 
 def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
-    """Return ``(position, length)`` of each whole header in ``data`` with a valid checksum and length."""
+    """Return ``(position, length)`` of each valid header in ``data`` whose length is at most ``max_length``."""
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []

@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """Open a reader as `open_reader` does, of an object in a folder shown in messages. ``info``: see `open_reader_at`."""
+    """Do the same as `open_reader` for an object in a folder, shown in messages. ``info``: see `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,

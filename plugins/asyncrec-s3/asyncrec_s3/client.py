@@ -133,8 +133,10 @@ class Connection:
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
-    """Ask the store for the checksum of a whole object. With the SDK's own parameter, the SDK would also verify it, on
-    the loop, if it is a CRC-32 or a SHA-256."""
+    """Ask the store for the checksum of a whole object.
+
+    With the SDK's own parameter, the SDK would also verify a CRC-32 or a SHA-256, on the loop.
+    """
     if "Range" not in params["headers"]:
         params["headers"]["x-amz-checksum-mode"] = "ENABLED"
 
@@ -209,8 +211,10 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
 
 
 async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
-    """Make the client, and find its credentials, in a worker thread, on a temporary event loop of the same kind as the
-    client's."""
+    """Make the client, and find its credentials.
+
+    Runs in a worker thread, on a temporary event loop of the same kind as the client's.
+    """
     global _loader
     quieten()
     session = (Session if backend == "asyncio" else SessionOnTrio)(profile=options.profile)

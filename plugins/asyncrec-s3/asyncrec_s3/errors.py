@@ -51,7 +51,7 @@ _ADVICE = {
 
 
 class UploadGoneError(StorageError):
-    """The upload no longer exists: completed or aborted, by our request whose response was lost, or by another writer."""
+    """The upload no longer exists: completed or aborted, by a request whose response was lost, or by another."""
 
 
 class CompletingError(StorageError):

@@ -78,9 +78,10 @@ class S3Source(RangedSource):
     async def _changed(self, error: ObjectChangedError) -> None:
         """Handle a response with another version, which is trusted if HEAD agrees.
 
-        The change is ignored if only one response had named the version, the new one has the same size, on which the caller
-        relies, and it has the same few bytes that the caller has already received: then that response was damaged.
-"""
+        The change is ignored if only one response had named the version, the new one has the same size, on which the
+        caller relies, and it has the same few bytes that the caller has already received: then that response was
+        damaged.
+        """
         found = await self.look()
         if found.etag == self.info.etag:
             raise TransientStorageError(

@@ -23,7 +23,7 @@ from asyncrec._framing.crc import (
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._numpy import np
 
-# The next frame is usually near, so windows start small, so that few bytes are searched twice, and grow.
+# The next frame is usually near. Windows start small and grow, so that few bytes are searched twice.
 _FIRST_WINDOW = 1 << 10
 _WINDOW = 1 << 18
 

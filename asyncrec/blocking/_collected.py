@@ -15,7 +15,7 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records on their way to ``writer``. Threads append them, and the loop writes them from the front.
+    """Records in transit to ``writer``. Threads append them, and the loop writes them from the front.
 
     It outlives the blocking writer that filled it, which may be garbage-collected.
 

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that gives an ``__init__``, which receives a made object, the parameters of ``make``."""
+    """Return a decorator that replaces the object an ``__init__`` receives by the parameters of ``make``."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)

@@ -165,7 +165,7 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Return the stream's counts. Records on their way from the event loop count as returned."""
+        """Return the stream's counts. Records in transit from the event loop count as returned."""
         return self._owner.call_sync(self._value.stats)
 
     @property

@@ -1,5 +1,7 @@
-"""Checksums of stored objects: compared with the bytes sent (`check_sent`), or computed by reading them back, for
-stores that keep no checksum (`stored_crc32c`; `end_crc32c` for the end alone).
+"""Checksums of stored objects.
+
+`check_sent` compares an object with the bytes sent. `stored_crc32c`, and `end_crc32c` for the end alone, read an object
+back, for stores that keep no checksum.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A part of a listing: its beginning (`list_some`), or the names that match a pattern in the last part of a path
-(`matching`): ``*``, ``?`` and ``[...]``, as in `fnmatch`.
+"""A part of a listing: its beginning (`list_some`), or the names that match a pattern (`matching`).
+
+A pattern may have ``*``, ``?`` and ``[...]`` in the last part of a path, as in `fnmatch`.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Backoff:
         bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
         delay = _jitter.uniform(0.0, bound)
         if error.retry_after is not None:
-            # The jitter is added; otherwise all clients that were told the same time would come back at the same time.
+            # The jitter is added; otherwise all clients that received the same time would come back at the same time.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
         deadline = current_deadline()

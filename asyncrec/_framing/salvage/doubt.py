@@ -3,7 +3,7 @@
 In the second case, the next bytes after the contents are not a frame: at least the rest of the lost record is there. So
 if damage occurs twice within the size of a record, the records found between the two are reported as ambiguous. They
 are returned all the same, because just as often they are real records. If a record is cut, or longer than allowed, its
-intact header says how far its contents reach: to the end it gives, or to the stream's end if that comes first.
+intact header says how far its contents reach: to the end it states, or to the stream's end if that comes first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Doubt:
             self.found = None  # after an interruption, the compressed stream vouches for the frames found
             return
         reach, claimed = (0, 0) if found is None else (found.reach, found.claim)
-        if end != claim:  # otherwise the frame stands at the end that the header gives
+        if end != claim:  # otherwise the frame stands at the end that the header states
             reach = max(reach, claim, began + self._max_record_bytes + FRAME_OVERHEAD)
             claimed = max(claimed, claim)
         self.found = Found(end, records, reach, claimed)

@@ -35,8 +35,8 @@ from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# Half a header is trusted for a record of at most this size: a checksum that is garbage gives a random length, and that
-# many bytes would have to be fed. Larger records are found by search.
+# Half a header is trusted for a record of at most this size: a checksum that is garbage yields a random length, and
+# that many bytes would have to be fed. Larger records are found by search.
 _HALF_HEADER_BYTES = 16 << 20
 
 

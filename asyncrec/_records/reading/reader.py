@@ -38,8 +38,8 @@ class ReaderStats:
     """Counts of one `RecordReader` so far.
 
     ``bytes`` counts the bytes of frames, decompressed. ``retries`` counts connections that were reopened; ``rereads``
-    counts ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count what
-    `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
+    counts ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count the
+    ranges that `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
     """
 
     records: int

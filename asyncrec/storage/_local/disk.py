@@ -128,7 +128,7 @@ class Disk:
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # The lock: no thread takes a folder for durable that another thread has created but not yet synced.
+        # The lock: no thread regards a folder as durable that another thread has created but not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):

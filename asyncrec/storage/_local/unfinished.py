@@ -103,9 +103,9 @@ class UnfinishedFile:
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
-            # The umask, or the folder's access list, gives an object these rights, but no other user may read it before
-            # it is published. Create it again instead of changing it: a process that had already opened it could read
-            # on.
+            # The umask, or the folder's access list, grants an object these rights, but no other user may read it
+            # before it is published. Create it again instead of changing it: a process that had already opened it could
+            # read on.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None

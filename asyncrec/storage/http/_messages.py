@@ -82,7 +82,7 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """Return the CRC-64/NVME of ``data``, in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
+    """Return the CRC-64/NVME of ``data``, in a twentieth of the time of an MD5 on x86-64, in two fifths otherwise.
 
     Returns `None` if asyncrec's C extension is missing: in Python it would take a hundred times as long, and an MD5
     serves as well. It blocks, and releases the GIL.

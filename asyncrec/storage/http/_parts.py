@@ -1,5 +1,6 @@
-"""The parts of an upload in transit: `PartTasks` sends them, `PartSlots` counts them, `PartBuffers` keeps memory for
-them, and `fill_part` copies a chunk into it.
+"""The parts of an upload in transit.
+
+`PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` copies a chunk to it.
 
 Memory for parts is mapped rather than allocated by the C library. For each worker thread, the C library would keep the
 memory that the thread freed, and gaps between blocks in use: with four parts of 8 MiB in transit, a process grew by 75
@@ -100,7 +101,7 @@ def _mapped(size: int) -> mmap.mmap:
     """Map private memory. The first write to a page waits for the page; this call does not."""
     # Private, because a fork would otherwise share it.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # only on Linux, and not in every kernel
+    with suppress(AttributeError, OSError):  # only on Linux, but not in every kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 

@@ -1,4 +1,4 @@
-"""Translate errors of the store, the SDK and its HTTP client into asyncrec's. Only this module says which are transient.
+"""Translate the errors of the store, the SDK and its HTTP client into asyncrec's, and say which are transient.
 
 Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation and
 the object, the store's code and the first line of its text without secrets, and a remedy if one is known. If a
@@ -71,7 +71,7 @@ def translate(
     """Return the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
 
     Args:
-        condition: the condition of the request, which tells what its failure means.
+        condition: the condition of the request, which determines the meaning of its failure.
         secrets: the secrets that the store may echo.
         sent: the credentials that were sent, for messages.
     """

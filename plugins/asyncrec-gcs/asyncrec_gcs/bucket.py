@@ -149,7 +149,7 @@ class Bucket:
         """Request an object's content, as it is stored. The caller must close the response.
 
         Raises:
-            ObjectChangedError: ``pinned``, and the object no longer exists, or is shorter than this range.
+            ObjectChangedError: ``pinned``, and the object no longer exists, or has no bytes in this range.
             StorageError: the error for the status.
         """
         incoming = await self._client.download(url, what=what, headers=headers)
@@ -200,7 +200,7 @@ class Bucket:
     async def page(
         self, *, prefix: str, start_offset: str, page: str, size: int, what: str
     ) -> tuple[list[ObjectInfo], str]:
-        """List objects from ``start_offset`` on (inclusive). Return a page and the next page's token, ``""`` at the end.
+        """List objects from ``start_offset`` on (inclusive). Return a page, and the token of the next or ``""``.
 
         Raises:
             StorageError: the request failed; it is not retried here.

@@ -55,8 +55,8 @@ def of_answer(
     Args:
         what: the object and the operation: ``"gs://bucket/key: reading"``.
         write: whether the request sent an object's bytes, or was to begin with them.
-        condition: the condition of the request, which tells what its failure means: with ``"none"`` the object already
-            exists, with ``"same"`` it has changed.
+        condition: the condition of the request, which determines the meaning of its failure: with ``"none"`` the object
+            already exists, with ``"same"`` it has changed.
         secret: the access token in use, in case the store echoes it.
         endpoint: the endpoint of the request.
     """

@@ -96,7 +96,7 @@ class GcsSink(ByteSink):
             self._held = b""
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
-        """Pass whole units to the upload, keeping the last with ``hold``. Return how many bytes of ``buffers`` it got."""
+        """Pass whole units to the upload, except the last with ``hold``; return how many bytes of ``buffers``."""
         size = len(self._held) + sum(map(len, buffers)) - skip
         whole = max(0, size - hold) // UNIT * UNIT
         if not whole:

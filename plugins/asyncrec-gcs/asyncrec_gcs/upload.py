@@ -1,8 +1,8 @@
 """One resumable upload: bytes are sent until they are stored, then published and verified, or removed.
 
 After a fault whose effect is unknown, the session is asked for the number of stored bytes, and only the rest is sent.
-The last request is never repeated blindly: the session tells whether it was completed. If the session no longer exists,
-the object tells, by the id of this upload in its metadata, which no other writer's object has.
+The last request is never repeated blindly: the session shows whether it was completed. If the session no longer exists,
+the object shows it, by the id of this upload in its metadata, which no other writer's object has.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class InvalidPartError(IntegrityError):
 def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
     """Return the error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
 
-    ``condition`` is the condition of the request, and tells what its failure means: with ``"none"`` the object already
-    exists, with ``"same"`` it has changed.
+    ``condition`` is the condition of the request, which determines the meaning of its failure: with ``"none"`` the
+    object already exists, with ``"same"`` it has changed.
     """
     scrub(error)
     if isinstance(error, sdk.ClientError):
@@ -201,7 +201,7 @@ class Limited:
 
     Args:
         what: the operation and its object, for errors.
-        condition: the condition of the request, which tells what its failure means.
+        condition: the condition of the request, which determines the meaning of its failure.
         patience: seconds without a byte, including those for connecting.
         size: the number of bytes that the request transfers.
 

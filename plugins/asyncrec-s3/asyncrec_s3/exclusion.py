@@ -38,7 +38,7 @@ async def excludes_parts(bucket: Bucket, key: str) -> bool:
         part = await repeat("upload_part", UploadId=upload_id, PartNumber=1, Body=_NEW, **Digest(_NEW, "md5").params)
         await repeat("put_object", Body=_THERE, **Digest(_THERE, "md5").params)
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-        # If a response was lost, that of the repeated request tells nothing, so the object decides.
+        # If a response was lost, that of the repeated request shows nothing, so the object decides.
         with suppress(ObjectExistsError, UploadGoneError):
             await repeat("complete_multipart_upload", UploadId=upload_id, MultipartUpload=parts, IfNoneMatch="*")
         honoured = (await bucket.head(key, shown=key)).info.size == len(_THERE)

@@ -157,7 +157,7 @@ class Publication:
             self._bucket.known.learn_exclusion(puts=True)
             return
         except StorageError:
-            return  # our object was accepted; the next put will tell
+            return  # our object was accepted; the next put will show it
         self._bucket.known.learn_exclusion(puts=False)
         found = await self._look()
         if found is not None and found.writer == self._writer:

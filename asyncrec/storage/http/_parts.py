@@ -1,6 +1,6 @@
 """The parts of an upload in transit.
 
-`PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` copies a chunk to it.
+`PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` fills it.
 
 Memory for parts is mapped rather than allocated by the C library. For each worker thread, the C library would keep the
 memory that the thread freed, and gaps between blocks in use: with four parts of 8 MiB in transit, a process grew by 75

@@ -36,7 +36,7 @@ def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Calla
 
 
 class DatasetWriter(OfOneProcess):
-    """`asyncrec.DatasetWriter`, with the same parameters. Its asynchronous methods are plain methods here.
+    """`asyncrec.DatasetWriter`, with the same parameters, whose asynchronous methods are plain methods here.
 
     The generator and the serializer may be synchronous or asynchronous.
     """

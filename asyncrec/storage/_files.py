@@ -79,7 +79,7 @@ class FileWriter:
 async def open_file(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[FileWriter]:
-    """Write any bytes to ``path``. The object appears whole when the context exits cleanly, otherwise not at all.
+    """Write any bytes to ``path``, as an object that appears whole if the context exits cleanly, or else not at all.
 
     Raises: as `open_storage`, and `StorageError`.
     """

@@ -20,7 +20,7 @@ def folder_at(storage: Storage, prefix: str) -> Storage:
 
 
 class PrefixedStorage(Storage):
-    """The part of a storage whose keys begin with ``prefix``. Its keys omit the prefix. It never closes ``storage``.
+    """The part of a storage whose keys begin with ``prefix``, which its own keys omit. It never closes ``storage``.
 
     Args:
         prefix: a folder; a trailing slash is added if missing. It must be a valid key.

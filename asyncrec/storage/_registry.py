@@ -50,7 +50,7 @@ registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the text befor
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
-    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin. A second call replaces the factory.
+    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin or earlier factory for the prefix.
 
     Args:
         prefix: the text before the first colon, exactly as in paths.

@@ -107,7 +107,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """Join ``root`` and ``key`` to a path, for messages and keys. `split_path` reverses it, except for file URLs."""
+    """Join ``root`` and ``key`` to a path, for messages and keys; `split_path` reverses it, except for file URLs."""
     if root in ("", "."):
         return key
     if not key:

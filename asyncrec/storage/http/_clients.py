@@ -43,7 +43,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SharedClients(Generic[K, C]):
-    """The clients in use, one for each key and event loop. The first user creates a client, the last one closes it.
+    """The clients in use, one for each key and event loop, created by the first user and closed by the last.
 
     Args:
         name: the name of the kind of client.

@@ -17,7 +17,7 @@ _SLICE = 256 * 1024
 
 
 class SlicedBody:
-    """A body for one attempt, iterated over once. Every client accepts such a body, with its length.
+    """A request body for one attempt, iterated over once, which every client accepts together with its length.
 
     If it were `bytes`, a client would write all of them at once, on the loop. It is a class rather than a generator, so
     that an abandoned body needs no finalising.
@@ -82,7 +82,7 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """Return the CRC-64/NVME of ``data``, in a twentieth of the time of an MD5 on x86-64, in two fifths otherwise.
+    """Return the CRC-64/NVME of ``data``, in a twentieth of the time of an MD5 on x86-64, or two fifths on other machines.
 
     Returns `None` if asyncrec's C extension is missing: in Python it would take a hundred times as long, and an MD5
     serves as well. It blocks, and releases the GIL.

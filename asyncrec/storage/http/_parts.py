@@ -30,7 +30,7 @@ _ON_LOOP = 1 << 20  # some tenths of a millisecond
 
 
 class PartSlots:
-    """Slots for parts in transit, one per chunk size, shared by all sinks of a storage.
+    """Slots for parts in transit, each of one chunk, shared by all sinks of a storage.
 
     A part that has grown takes a slot for each chunk of its length, but never more than all slots.
     """

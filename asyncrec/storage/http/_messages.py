@@ -82,7 +82,7 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """Return the CRC-64/NVME of ``data``, in a twentieth of the time of an MD5 on x86-64, or two fifths on other machines.
+    """Return the CRC-64/NVME of ``data``, in a twentieth of an MD5's time on x86-64, or else in two fifths.
 
     Returns `None` if asyncrec's C extension is missing: in Python it would take a hundred times as long, and an MD5
     serves as well. It blocks, and releases the GIL.

@@ -63,9 +63,9 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 
 
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
-    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, with the error of that loop.
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise its error.
 
-    Raises the error of the first item, in the order of the items rather than of time, that fails. Calls for the items
+    Raises the error of the first failing item, in the order of the items rather than of time. Calls for the items
     before it are awaited to their end. Running calls for the items after it are cancelled, and no other is begun.
     """
     results: dict[int, T] = {}

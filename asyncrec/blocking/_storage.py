@@ -131,7 +131,7 @@ class FileWriter(Handle[files.FileWriter]):
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make the written data as durable as the store can; return the number of durable bytes from the start."""
+        """Make the written data as durable as the store allows; return the number of durable bytes from the start."""
         return self._owner.call_inside(self._value.flush)
 
 

@@ -1,7 +1,7 @@
 """Paths to bytes: stores, and the tools for writing a storage plugin. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
-    UnfinishedUploads, ExclusiveParts, LocalFiles     optional abilities of a storage
+    UnfinishedUploads, ExclusiveParts, LocalFiles     optional interfaces of a storage
     SinkState                                         the state machine of a sink, for authors of sinks
     StorageFactory                                    the entry of a plugin, by `asyncrec.plugins.hookimpl`
     register_writer_factory                           the same for one program, as in tensorboardX

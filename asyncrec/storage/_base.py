@@ -86,7 +86,7 @@ class ByteSink(ABC):
 
     @abstractmethod
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Make the bytes sent so far durable, and as much of ``tail`` as the store can.
+        """Make the bytes sent so far durable, and as much of ``tail`` as the store allows.
 
         ``tail`` holds the caller's unsent bytes, shorter than `chunk_size`; they will be sent again as part of the next
         chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none, for GCS

@@ -2,9 +2,9 @@
 
 The version of an object determines whether the cache has its copy. The version is known from a caller, from its
 manifest (`by_content`), or from a listing by this storage; otherwise the store is asked once, by HEAD. The bytes then
-come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes that
-neither the cache nor the disk can hold are read from the store. No task runs in the background: a reader that needs a
-piece fetches it. So nothing has to be ended at an exit, and only pieces that a reader needs are fetched.
+come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes for which
+the cache or the disk has no room are read from the store. No task runs in the background: a reader that needs a piece
+fetches it. So nothing has to be ended at an exit, and only pieces that a reader needs are fetched.
 """
 
 from __future__ import annotations

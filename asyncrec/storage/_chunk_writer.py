@@ -90,7 +90,7 @@ class ChunkWriter:
         self._error = None
 
     async def flush(self) -> int:
-        """Make the written data as durable as the sink can; return the number of durable bytes from the start."""
+        """Make the written data as durable as the sink allows; return the number of durable bytes from the start."""
         self._check()
         self._begin()
         try:

@@ -144,7 +144,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces; return `None` if it does not exist, or has not yet its full length."""
+        """Open a file of pieces; return `None` if it does not exist, or does not yet have its full length."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:

@@ -71,7 +71,7 @@ class FileWriter:
         await self._chunks.write([data])
 
     async def flush(self) -> int:
-        """Make the written data as durable as the store can; return the number of durable bytes from the start."""
+        """Make the written data as durable as the store allows; return the number of durable bytes from the start."""
         return await self._chunks.flush()
 
 

@@ -79,7 +79,10 @@ class PlainFeed:
         """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Add the records that the source has in memory: a step through the layers above costs as much as a block."""
+        """Add the records of the bytes that the source has in memory.
+
+        A step through the layers above costs as much as a block.
+        """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
             while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:

@@ -168,7 +168,7 @@ class Handle(OfOneProcess, Generic[A]):
         _owners[self] = owner
 
 
-# The owner of each handle, for functions that open one object over another. It is no public attribute of the handle.
+# The owner of each handle, for functions that open one object over another. It is not a public attribute.
 _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
 
 

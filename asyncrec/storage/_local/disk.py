@@ -69,7 +69,7 @@ class Disk:
     """The operating system, as used by one storage.
 
     Attributes:
-        system: the functions of `os`; tests put an object that fails here.
+        system: the functions of `os`; tests substitute an object that fails.
     """
 
     def __init__(self, system: Any = None) -> None:

@@ -220,8 +220,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
 
-        The file that this is a part of (`write_behind`) is removed first. If that file stays, so does this one: a
-        process that dies in between leaves no file without this part.
+        The file of which this one is a part (`write_behind`) is removed first. If that file stays, so does this one, so
+        a process that dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
@@ -308,7 +308,7 @@ def leads_to(path: str, fd: int, system: Any = None) -> bool:
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
     """Raise an error if the file's name no longer leads to it, or its owner has lost the job.
 
-    Its bytes would be lost.
+    In both cases, bytes written to it would be lost.
 
     Raises:
         ObjectNotFoundError: the file was removed or renamed.

@@ -120,8 +120,8 @@ class RangedSource(ByteSource):
         slots: for backends that can `stream`; without them, all bytes come from `fetch`.
 
     Attributes:
-        window: the most bytes requested from `fetch` at once. At 8 MiB, a connection's full speed hides the latency of
-            a request, some 30 ms.
+        window: the most bytes requested from `fetch` at once. At 8 MiB, a request's latency, some 30 ms, is small
+            compared with the transfer at a connection's speed.
     """
 
     window: int = 8 << 20

@@ -13,8 +13,8 @@ from .shared import Shared
 
 __all__ = ["S3Source"]
 
-# The most that one request for a range fetches. At 8 MiB, a connection's full speed hides the request's latency (some
-# 30 ms on S3).
+# The most that one request for a range fetches. At 8 MiB, the request's latency (some 30 ms on S3) is small compared
+# with the transfer at a connection's speed.
 WINDOW = 8 * MIB
 # The most bytes kept for comparison, in case their response named a wrong version.
 _COMPARED = MIB // 2

@@ -1,6 +1,6 @@
-"""Small helpers on top of `asyncrec._concurrency.tasks`; they know nothing of storage or records.
+"""Small helpers on top of `asyncrec._concurrency.tasks`, independent of storage and records.
 
-batches    the iterator over batches of every reader and stream
-ahead      some things at a time, and one step ahead
-lru_cache  values made once, however many tasks ask, within a bound
+batches          the batch iterator of every reader and stream
+map, read_ahead  several calls at a time; one step ahead
+lru_cache        a bounded cache that makes each value once, however many tasks ask for it
 """

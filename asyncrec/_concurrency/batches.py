@@ -1,4 +1,4 @@
-"""`Batches` is the one iterator over batches that readers and streams give out."""
+"""`Batches`, the batch iterator of all readers and streams."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class Batches(Generic[T]):
-    """An async iterator over what ``next_batch`` returns, until that raises StopAsyncIteration.
+    """Async iterator that yields the results of ``next_batch`` until it raises StopAsyncIteration.
 
-    A class, since an async generator is not closed when its loop is left.
+    This is a class because an async generator is not closed when the caller breaks out of its ``async for`` loop.
     """
 
     def __init__(self, next_batch: Callable[[], Awaitable[T]]) -> None:

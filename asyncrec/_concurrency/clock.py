@@ -1,4 +1,4 @@
-"""`clock_of_loop` gives an event loop's clock to other threads, which have no loop to ask."""
+"""`clock_of_loop` makes an event loop's clock readable from other threads, which have no loop to ask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import anyio
 
 
 def clock_of_loop() -> Callable[[], float]:
-    """Return the clock of the running loop, for other threads, too: there it counts the time that has passed since."""
+    """Return a function that reads the running loop's clock from any thread.
+
+    In other threads, or after the loop has ended, it adds the time passed since this call.
+    """
     home, ahead = threading.get_ident(), anyio.current_time() - time.monotonic()
 
     def now() -> float:

@@ -1,7 +1,7 @@
-"""`Deadline`: when everything that a job still does has to end, including shielded requests that have begun.
+"""`Deadline`, by which all of a job's work must end, including shielded requests that have begun.
 
 A shield is opened with its own time limit while all is well. If the body fails later, the exit has only a few seconds,
-and a limit that was computed before does not take them into account.
+and a limit computed earlier does not take them into account.
 
 A job's requests to a store run under its deadline (`Deadline.applied`). A task inherits the deadline from the task that
 starts it. So the shielded requests of a backend (`shielded`), and its back-off, end with the job.
@@ -16,11 +16,11 @@ from contextvars import ContextVar
 
 import anyio
 
-# Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
+# Undoing a publication after a failure takes some deletions, each retried by the backend. After this time, give up.
 CLEAN_UP_SECONDS = 30
-# At an exit that has to end: what does not answer now is left to `recover`.
+# For an exit whose deadline has passed: any clean-up that takes longer is left to `recover`.
 _LATE_SECONDS = 1
-# Seconds that a backend then has to end what it has begun.
+# Seconds that a backend then has to end the requests it has begun.
 _LAST_SECONDS = 1
 
 _current: ContextVar[Deadline | None] = ContextVar("asyncrec_deadline", default=None)
@@ -32,9 +32,9 @@ def current_deadline() -> Deadline | None:
 
 
 def shielded(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
-    """Open a scope for settling or cleaning up, shielded from cancellation for at most this many seconds.
+    """Open a scope for settling or cleaning up, shielded from cancellation for at most ``seconds``.
 
-    At the exit of a writer whose ``exit_timeout`` has run out, it ends a second later.
+    If the writer's ``exit_timeout`` runs out first, the scope ends a second later.
     """
     deadline = _current.get()
     if deadline is None:
@@ -43,10 +43,10 @@ def shielded(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 class Deadline:
-    """The deadline of one job, by the event loop's clock; infinite until it is brought forward.
+    """The deadline of one job, by the event loop's clock. Infinite until it is brought forward.
 
     Attributes:
-        at: the time, in seconds.
+        at: the deadline, in seconds.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it has passed: then nothing is begun, and nothing tried again."""
+        """Whether the deadline has passed. The job then begins no request and retries none."""
         return self.at <= anyio.current_time()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Apply the deadline to this task's requests to a store, and to the tasks that it starts meanwhile."""
+        """Apply the deadline to this task's requests to a store, and to tasks started inside the block."""
         token = _current.set(self)
         try:
             yield
@@ -68,7 +68,7 @@ class Deadline:
             _current.reset(token)
 
     def bring(self, at: float) -> None:
-        """Bring the deadline forward to this time, for requests in progress, too."""
+        """Bring the deadline forward to ``at``, also for requests in progress. A later time changes nothing."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)
@@ -77,7 +77,8 @@ class Deadline:
     def within(self, seconds: float, *, late: float = 0.0, shield: bool = True) -> Iterator[anyio.CancelScope]:
         """Open a scope that lasts at most ``seconds`` and ends at the deadline.
 
-        With ``late``, it may last that many seconds beyond the deadline, or beyond its own beginning if that is later.
+        With ``late``, the scope may last that many seconds beyond the deadline, or beyond its own start if that is
+        later.
         """
         now = anyio.current_time()
         end = now + seconds
@@ -91,5 +92,5 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
-        """Open a scope for what has to be deleted whatever happens: shielded, and limited in time."""
+        """Open a scope for deletions that must happen whatever the outcome. It is shielded, and limited in time."""
         return self.within(seconds, late=_LATE_SECONDS)

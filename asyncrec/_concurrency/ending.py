@@ -1,8 +1,8 @@
-"""Do the work of a thread in the calling thread if Python is ending and refuses to start one.
+"""Do a thread's work in the calling thread if the interpreter is shutting down and cannot start one.
 
-A program that reaches its end with a writer open still has something to upload. From then on Python 3.12.0 and 3.12.1
-start no thread; later versions start none once only daemon threads are left; `concurrent.futures` takes no work once
-the main thread has ended. At that time, only the code that ends the event loop waits for it, so it may be held.
+A program that ends with a writer still open has data to upload. From then on, Python 3.12.0 and 3.12.1 start no
+threads, later versions start none once only daemon threads are left, and `concurrent.futures` accepts no work once the
+main thread has ended. At that time, only the code that ends the event loop waits for it, so the loop may be blocked.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ P = ParamSpec("P")
 
 
 def is_refused_by_the_end(error: BaseException) -> bool:
-    """Return whether a thread could not be started because Python is ending, or ``error`` comes from that.
+    """Return whether ``error`` is, or was caused by, a failure to start a thread because Python is shutting down.
 
-    Python says it in words only: "can't create new thread at interpreter shutdown", "cannot schedule new futures after
+    Only the message shows this: "can't create new thread at interpreter shutdown", "cannot schedule new futures after
     interpreter shutdown".
     """
     seen: list[BaseException] = []
@@ -33,9 +33,9 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor for an event loop that lives until Python ends, and still resolves names then.
+    """The default executor of an event loop that runs until Python ends. It can still resolve names then.
 
-    `submit` itself calls a function for which no thread can be started.
+    If no thread can be started for a function, `submit` calls the function itself.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -43,7 +43,7 @@ class LastExecutor(ThreadPoolExecutor):
         claim = threading.Lock()
 
         def work() -> None:
-            # A thread that could not be started leaves its work in the queue, where another finds it.
+            # If its thread cannot be started, the work stays in the queue, where another thread may find it.
             if claim.acquire(blocking=False) and future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))

@@ -1,4 +1,4 @@
-"""`AsyncLRUCache` keeps values that coroutines make: each is made once, however many tasks ask for it at once."""
+"""`AsyncLRUCache` caches values made by coroutines. Each value is made once, however many tasks ask for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class AsyncLRUCache(Generic[K, V]):
-    """A cache of values by key. The least recently used are dropped if together they weigh more than ``most``.
+    """Cache of values by key. It discards the least recently used ones if all together weigh more than ``most``.
 
-    The latest value stays however heavy it is, so that the tasks that wait for it get it.
+    The newest value stays however heavy it is, so that the tasks waiting for it get it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
@@ -27,7 +27,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return the value, awaiting ``make()`` if it is not cached. If that fails, the next task that waits tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. If ``make`` fails, the next waiting task tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:
@@ -45,10 +45,10 @@ class AsyncLRUCache(Generic[K, V]):
         return self._values[key]
 
     def held(self, key: K) -> V | None:
-        """Return the value if it is cached. From any thread."""
+        """Return the value if it is cached, else `None`. Safe to call from any thread."""
         value = self._values.get(key)
         if value is not None:
-            with suppress(KeyError):  # gone meanwhile, on another thread
+            with suppress(KeyError):  # discarded meanwhile by another thread
                 self._values.move_to_end(key)
         return value
 

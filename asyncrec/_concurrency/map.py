@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-# Small objects that are processed at once: enough to hide a store's delay, few enough for its connections.
+# Small objects processed at a time: enough to hide a store's latency, few enough for its connections.
 _SMALL_OBJECTS = 32
 
 P = TypeVar("P")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P], *, tasks: int) -> None:
-    """Await ``func(item)`` for each item, in up to ``tasks`` tasks; the first error ends it."""
+    """Await ``func(item)`` for each item, in up to ``tasks`` tasks. The first error cancels the others."""
     waiting = iter(items)
     first = next(waiting, None)
     if first is None:
@@ -36,7 +36,7 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
             scope.cancel()
 
     second = next(waiting, None) if tasks > 1 else None
-    if second is None:  # one after the other needs no tasks
+    if second is None:  # a single item at a time needs no task
         await func(first)
         for item in waiting:
             await func(item)
@@ -51,7 +51,7 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
 
 
 async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int = _SMALL_OBJECTS) -> list[T]:
-    """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks; the first error ends it."""
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks. The first error ends it."""
     results: dict[int, T] = {}
 
     async def work(numbered: tuple[int, P]) -> None:
@@ -63,10 +63,10 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 
 
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
-    """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks, and fail as that would.
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise its error.
 
-    Raises the error of the first item that fails, in the order of the items, not of the clock: the items before it are
-    awaited to their ends, those behind it that are in work are cancelled, and no other item behind it is begun.
+    Raises the error of the first failing item, in the order of the items rather than of time. Calls for the items
+    before it are awaited to their end. Running calls for the items after it are cancelled, and no other is begun.
     """
     results: dict[int, T] = {}
     in_work: dict[int, anyio.CancelScope] = {}
@@ -98,7 +98,7 @@ async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *,
 
 @dataclass(slots=True)
 class _Slot(Generic[P, T]):
-    """An item in work, and its result."""
+    """An item in progress, and its result."""
 
     item: P
     done: anyio.Event
@@ -109,9 +109,9 @@ class _Slot(Generic[P, T]):
 async def ordered_map(
     items: Iterable[P], work: Callable[[P], Awaitable[T]], use: Callable[[P, T], Awaitable[None]], *, concurrency: int
 ) -> None:
-    """Await ``use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
+    """Await ``use(item, await work(item))`` for each item, in order, with up to ``concurrency`` of them in progress.
 
-    Raises the error of the first item that fails, after the others have ended.
+    Raises the error of the first item that fails, after the tasks of the others have ended.
     """
     window: deque[_Slot[P, T]] = deque()
 
@@ -128,7 +128,7 @@ async def ordered_map(
         await slot.done.wait()
         if slot.error is not None:
             raise slot.error
-        await use(slot.item, slot.result)  # type: ignore[arg-type]  # done without an error, it has its result
+        await use(slot.item, slot.result)  # type: ignore[arg-type]  # done without an error, so it has a result
 
     async with TaskScope() as scope:
         for item in items:

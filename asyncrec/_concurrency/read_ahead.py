@@ -1,4 +1,4 @@
-"""`ReadAhead` works one step ahead of the task that takes its results; `iterated_ahead`, an iterator a few steps."""
+"""`ReadAhead` fetches one result ahead of its consumer; `iterated_ahead` iterates a few items ahead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import Handover, TaskScope
 
-# Items that wait to be taken, besides the one that is being made.
+# Items that wait for the consumer, besides the one being made.
 _WAITING = 2
 
 P = TypeVar("P")
@@ -21,11 +21,11 @@ T = TypeVar("T")
 async def iterated_ahead(
     make: Callable[[AsyncExitStack], AsyncIterator[T]], what: str
 ) -> AsyncIterator[AsyncIterator[T]]:
-    """Iterate in a task of its own, at most `_WAITING` items ahead of the consumer.
+    """Iterate in a separate task, at most `_WAITING` items ahead of the consumer.
 
     Args:
-        make: makes the iterator; it puts what the iterator holds open on the stack, which is closed in the same task.
-        what: what is iterated over, for errors.
+        make: returns the iterator. It enters the iterator's resources on the stack, which is closed in the same task.
+        what: the name of the input, for errors.
     """
     items: Handover[T] = Handover(_WAITING, what)
 
@@ -59,9 +59,9 @@ class _Taken(Generic[T]):
 
 
 class ReadAhead(Generic[P, T]):
-    """Awaits ``fetch(plan)`` for each plan in turn, one of them ahead, in a task of ``scope``.
+    """Awaits ``fetch(plan)`` for each plan in turn, one plan ahead of the consumer, in a task of ``scope``.
 
-    It holds one result that waits to be taken, or one that is being made.
+    It holds one result, which waits for the consumer or is being fetched.
     """
 
     def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
@@ -72,7 +72,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """Return the next result; `None` at the end. If making it failed, this and every later call raise the error."""
+        """Return the next result, or `None` at the end. If ``fetch`` failed, raise its error at every call."""
         if self._coming is None:
             self._begin()
         coming = self._coming
@@ -86,7 +86,7 @@ class ReadAhead(Generic[P, T]):
         return coming.result
 
     def cancel(self) -> None:
-        """Give up the result that is being made."""
+        """Cancel the fetch in progress, and begin no other."""
         self._plans = iter(())
         self._making.cancel()
 
@@ -108,7 +108,7 @@ class ReadAhead(Generic[P, T]):
 
 
 class _Coming(Generic[T]):
-    """A result that is being made, or waits to be taken."""
+    """A result that is being fetched or waits for the consumer."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()

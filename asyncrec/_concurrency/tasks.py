@@ -1,22 +1,22 @@
-"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and results that a cancelled caller does not lose.
+"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and results that survive a cancelled caller.
 
-`TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
-to `anyio.create_task_group`:
+`TaskScope` is a task group for tasks that own a resource (a shard, a source) on behalf of the caller's body. It adds to
+`anyio.create_task_group`:
 
-- The body's exception leaves as itself, never inside an exception group, on asyncio and on trio.
+- The body's exception is raised as itself, never inside an exception group, on asyncio and on trio.
 - A task never cancels the body. Tasks are expected to keep their own errors for the callers that ask; an error that
   escapes a task is raised at the exit.
-- Cancelling the body does not reach the tasks: they go on until they return or `TaskScope.cancel` is called, so that
-  the owner of the scope can let them finish what they hold. Leaving with an exception cancels them.
-- `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
+- Cancelling the body does not cancel the tasks. They go on until they return or `TaskScope.cancel` is called, so that
+  the owner of the scope can let them finish. Exiting with an exception cancels them.
+- `TaskScope.shield` protects the rest of the body, and the exit, from cancellation for a limited time.
 
-A scope is entered and left in one task, like every task group.
+Like every task group, a scope is entered and exited in the same task.
 
-`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running after its caller has left. If the caller
-is cancelled, the result is lost, which is right for work that can be done again. A result that must be released (a
-lock, a descriptor) comes from `acquire_in_thread`, which releases it if the caller is cancelled. If the function moves
-something on (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which keeps
-the result. What one task makes for another that may be cancelled goes through a `Handover`, which keeps each item.
+`in_thread` is `anyio.to_thread.run_sync`, but never returns while its function is still running. If the caller is
+cancelled, the result is lost, which is right for work that can be repeated. If the result must be released (a lock, a
+descriptor), use `acquire_in_thread`, which releases the result if the caller is cancelled. If the function advances the
+state of an object (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which
+keeps the result. Pass items from one task to another that may be cancelled through a `Handover`, which keeps each item.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Ts = TypeVarTuple("Ts")
 
 
 class TaskScope:
-    """An async context manager that owns tasks on behalf of its body.
+    """Async context manager that owns tasks on behalf of its body.
 
     A task never cancels the body; an exception that escapes a task is raised at the exit. The body's own exception is
-    raised as itself, never inside an exception group, and cancels the tasks. A cancellation that comes while the body
-    runs does not reach the tasks: they go on until they return or `cancel` is called. Entered and left in one task.
+    raised as itself, never inside an exception group, and cancels the tasks. Cancelling the body while it runs does not
+    cancel the tasks: they go on until they return or `cancel` is called. Must be entered and exited in the same task.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class TaskScope:
         return self
 
     def start_soon(self, func: Callable[[*Ts], Awaitable[object]], *args: *Ts) -> None:
-        """Run ``func(*args)`` as a task. After `cancel`, it is cancelled at its first await."""
+        """Run ``func(*args)`` as a task. After `cancel`, the task is cancelled at its first await."""
         scope = anyio.CancelScope(shield=True)
         if self._cancelled:
             scope.cancel()
@@ -75,16 +75,16 @@ class TaskScope:
         self._group.start_soon(self._run, scope, func, args)
 
     def cancel(self) -> None:
-        """Cancel the tasks, including those that have not started; the body continues."""
+        """Cancel the tasks, including those that have not yet started. The body continues."""
         self._cancelled = True
         for scope in list(self._running):
             scope.cancel()
 
     def shield(self, timeout: float) -> None:
-        """Protect the body and the exit from outside cancellation, from now on for ``timeout`` seconds.
+        """Protect the body and the exit from outside cancellation for ``timeout`` seconds from now.
 
-        After that they are cancelled, and the exit raises `TimeoutError`. If it is called again, the later time counts.
-        A cancellation that was delivered already is the caller's to pass on: raise it again when done. (asyncio's own
+        After that time both are cancelled, and the exit raises `TimeoutError`. A second call replaces the time of the
+        first. If the caller has already caught a cancellation, it must raise it again when done. (asyncio's own
         ``task.cancel()`` ignores shields, and still interrupts an await.)
         """
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
@@ -93,11 +93,12 @@ class TaskScope:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Wait for the tasks; on an exception, or when cancelled while waiting, cancel them and wait.
+        """Wait for the tasks. On an exception, or if cancelled while waiting, cancel the tasks and wait for them.
 
         Raises:
-            TimeoutError: the time given to `shield` ran out.
-            Exception: what escaped a task, when the body ended well; more than one as an `ExceptionGroup`.
+            TimeoutError: the time passed to `shield` ran out.
+            Exception: an error that escaped a task, if the body succeeded. Several errors are raised as an
+                `ExceptionGroup`.
         """
         error = exc
         if exc is None and self._running:
@@ -109,14 +110,14 @@ class TaskScope:
             self.cancel()
         while self._running:
             try:
-                # Not limited in time here: each task limits its own clean-up.
+                # No time limit here: each task limits its own clean-up.
                 with anyio.CancelScope(shield=True):
                     await self._idle.wait()
-            except GeneratorExit:  # collected, its loop gone: nothing will ever come
+            except GeneratorExit:  # garbage-collected without its loop: no event will ever be set
                 raise
             except BaseException as interruption:  # asyncio's own cancellation, KeyboardInterrupt
                 error = interruption
-        # The group has nothing to wait for but its book-keeping, which a cancellation must not turn into a group.
+        # Only the group's book-keeping is left to await. A cancellation there must not be raised as an exception group.
         self._outer.shield = True
         try:
             await self._group.__aexit__(None, None, None)
@@ -152,16 +153,17 @@ class TaskScope:
 async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
     """Call ``func(*args)`` in a worker thread.
 
-    If the call is cancelled before the function began, the function never begins. Otherwise this returns or raises only
-    after the function has ended, so that the caller may clean up what it works on (a file descriptor, a buffer). anyio
-    ensures that for its own cancellation, which then takes effect at the next await. asyncio's ``task.cancel()`` goes
-    through anyio's shield, and is held here until the function has ended, whose result is then lost.
+    If the call is cancelled before the function begins, the function is never called. Otherwise this returns or raises
+    only after the function has ended, so that the caller may release the objects that the function uses (a file
+    descriptor, a buffer). anyio ensures that for its own cancellation, which then takes effect at the next await.
+    asyncio's ``task.cancel()`` passes through anyio's shield. Here it is held back until the function has ended, and
+    the result is lost.
 
-    If Python starts no thread because it is ending, the function is called here.
+    If Python cannot start a thread because it is shutting down, the function is called in this thread.
     """
     claim = threading.Lock()
     ended = threading.Event()
-    # Taken out to be called: the thread keeps what it was given until it has its turn again, and that may be late.
+    # Popped by the call, because the thread keeps its work item until its next turn, which may come late.
     given = [(func, args)]
 
     def run() -> T:
@@ -178,14 +180,14 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     except GeneratorExit:
         raise
     except BaseException as error:
-        if not claim.acquire(blocking=False):  # it has begun
+        if not claim.acquire(blocking=False):  # the function has begun
             while not ended.is_set():
                 try:
                     with anyio.CancelScope(shield=True):
                         await to_thread.run_sync(ended.wait)
-                except GeneratorExit:  # collected, its loop gone: nothing will ever come
+                except GeneratorExit:  # garbage-collected without its loop: no event will ever be set
                     raise
-                except BaseException:  # cancelled once more; the first one is raised below
+                except BaseException:  # cancelled again; the first cancellation is raised below
                     continue
             raise
         if not is_refused_by_the_end(error):
@@ -196,9 +198,9 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
 async def surely_in_thread(
     func: Callable[[*Ts], object], *args: *Ts, limiter: anyio.CapacityLimiter | None = None
 ) -> None:
-    """Call ``func(*args)`` in a worker thread, shielded: for clean-up that has to happen.
+    """Call ``func(*args)`` in a worker thread, shielded, for clean-up that must happen.
 
-    asyncio's ``task.cancel()`` goes through every shield; it is raised when the function has ended.
+    asyncio's ``task.cancel()`` passes through every shield; it is raised when the function has ended.
     """
     began = False
 
@@ -221,15 +223,15 @@ async def surely_in_thread(
 async def acquire_in_thread(
     func: Callable[[], T], release: Callable[[T], object], *, limiter: anyio.CapacityLimiter | None = None
 ) -> T:
-    """Acquire something in a worker thread: the caller gets what ``func`` returns, or ``release`` is called with it.
+    """Acquire a resource in a worker thread. Either the caller gets the result of ``func``, or ``release`` gets it.
 
-    asyncio's ``task.cancel()`` can reach a caller when the function has ended and the result is on its way; ``release``
-    then runs in a worker thread before the cancellation is raised.
+    asyncio's ``task.cancel()`` can reach the caller after the function has ended but before the result is returned.
+    ``release`` then runs in a worker thread before the cancellation is raised.
     """
     got: list[T] = []
     try:
         await in_thread(lambda: got.append(func()), limiter=limiter)
-    except GeneratorExit:  # collected, its loop gone: nothing can be awaited any more
+    except GeneratorExit:  # garbage-collected without its loop: nothing can be awaited any more
         for each in got:
             release(each)
         raise
@@ -241,23 +243,23 @@ async def acquire_in_thread(
 
 
 class ThreadedStep(Generic[T]):
-    """A function that computes in a worker thread, step by step: no result of it is lost. Used by one task.
+    """Runs the steps of a computation in a worker thread, one at a time, and loses no result. Used by one task.
 
-    A caller that is cancelled while the function runs leaves when the function has ended (see `in_thread`). Its result
-    or error is kept: the next `take` returns or raises that, and runs nothing.
+    A caller that is cancelled while the function runs exits when the function has ended (see `in_thread`). The result
+    or error of the function is kept: the next `take` returns or raises it, and calls no function.
     """
 
     def __init__(self) -> None:
-        self._given: list[T] = []  # the result of a run, until it is taken
+        self._given: list[T] = []  # the result of a run, until `take` returns it
         self._error: Exception | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether the result of an earlier run has not been taken yet."""
+        """Whether the result of an earlier run has not yet been taken."""
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return the result of an earlier run, if it was not taken, else of ``func(*args)``. Pass the same ``func``."""
+        """Return the untaken result of an earlier run, or else of ``func(*args)``. Always pass the same ``func``."""
 
         def run() -> None:
             try:
@@ -274,14 +276,14 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """A queue from one task to one other: an item stays in it until it is taken, even if a task is cancelled.
+    """Queue from one task to one other. An item stays in it until it is taken, even if a task is cancelled.
 
-    (anyio's memory object streams hand an item to a waiting receiver: if asyncio's ``task.cancel()`` reaches that
-    receiver in the same moment, the item is lost.)
+    (anyio's memory object streams pass an item to a waiting receiver. If asyncio's ``task.cancel()`` reaches that
+    receiver at the same moment, the item is lost.)
 
     Args:
-        size: how many items may wait.
-        what: what is read, for errors.
+        size: the number of items that may wait.
+        what: the name of the input, for errors.
     """
 
     def __init__(self, size: int, what: str) -> None:
@@ -290,17 +292,17 @@ class Handover(Generic[T]):
         self._items: deque[T] = deque()
         self._ended = False
         self._error: Exception | None = None
-        self._changed = anyio.Event()  # for the taker
-        self._room = anyio.Event()  # for the putter
+        self._changed = anyio.Event()  # for the task that takes
+        self._room = anyio.Event()  # for the task that puts
         on_fork(self)
 
     def forked(self) -> None:
-        """Refuse to be used in the child of a fork: the task that puts stayed with the parent."""
+        """Make `take` fail in the child of a fork, because the task that puts exists only in the parent."""
         self._items.clear()
         self._error = forked_error(self._what)
 
     async def put(self, item: T) -> None:
-        """Put an item, after waiting for room. If this is cancelled, the item was not put."""
+        """Append an item, waiting for room first. If cancelled, the item is not in the queue."""
         while len(self._items) >= self._size:
             self._room = anyio.Event()
             await self._room.wait()
@@ -308,12 +310,12 @@ class Handover(Generic[T]):
         self._changed.set()
 
     def end(self, error: Exception | None = None) -> None:
-        """Note that nothing more will be put."""
+        """Mark the end of the items. `take` raises ``error``, if given, after the last item."""
         self._ended, self._error = True, error
         self._changed.set()
 
     def close(self) -> None:
-        """Drop the items that wait; `take` raises ClosedResourceError from now on."""
+        """Discard the waiting items. From now on, `take` raises ClosedResourceError."""
         self._items.clear()
         self.end(anyio.ClosedResourceError(f"{self._what} must be read inside its `async with`"))
 
@@ -321,8 +323,8 @@ class Handover(Generic[T]):
         """Return the next item.
 
         Raises:
-            StopAsyncIteration: every item was taken, and `end` was called.
-            Exception: the error that `end` was given, behind the last item; and again at each later call.
+            StopAsyncIteration: every item has been taken, and `end` was called.
+            Exception: the error passed to `end`, after the last item; each later call raises it again.
         """
         while not self._items:
             if self._error is not None:

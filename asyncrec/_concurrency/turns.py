@@ -1,4 +1,4 @@
-"""`Turns` gives the event loop its turn between many small steps of work, and has large ones done in a thread."""
+"""`Turns` yields to the event loop between many small steps of work, and runs large steps in a thread."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from asyncrec._concurrency.tasks import in_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# A turn of the loop takes about 0.05 ms, and one more step may take nearly as long as this again.
+# A turn of the loop takes about 0.05 ms, and one more step may take nearly this long again.
 _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """Steps of work for one caller, who may never have to wait: the time they take on the event loop is counted.
+    """Steps of work for a caller that may never wait: their time on the event loop is measured.
 
-    For work whose time is known only afterwards, such as encoding whatever a record holds.
+    For work whose duration is known only afterwards, such as encoding a record of unknown content.
     """
 
     __slots__ = ("_seconds",)
 
     def __init__(self) -> None:
-        self._seconds = 0.0  # since others last ran
+        self._seconds = 0.0  # since other tasks last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, after a turn of others if it is time.
+        """Call ``func(*args)``: in a worker thread if ``large``, else here, after yielding to the loop if it is time.
 
-        If this is cancelled, the function was not called, or its result is lost.
+        If this is cancelled, either the function was not called or its result is lost.
         """
         if large:
             return await in_thread(func, *args)

@@ -1,11 +1,11 @@
-"""Bytes become records, and records bytes, without I/O: the layer everything else stands on.
+"""Conversion between bytes and records, without I/O. All other layers stand on this one.
 
     crc          the checksum, of one buffer and of many lengths at once
-    frames       records <-> frames; borders where those in one block begin
+    frames       records <-> frames; borders finds the frames within one block
     compression  the byte stream <-> GZIP in members, or one ZLIB stream
-    salvage      a damaged stream -> the records that are whole; members the same of a damaged GZIP or ZLIB file
-    damage       what was lost of it, and where
+    salvage      a damaged stream -> its intact records; members does the same for a damaged GZIP or ZLIB file
+    damage       the ranges of a file that were lost
 
-Pure and synchronous: nothing here opens, waits or logs. Compression and the checksums of large records give up the GIL,
-and are called from worker threads. Positions count bytes of the decompressed stream unless they say otherwise.
+Nothing here opens, waits or logs. Compression and the checksums of large records release the GIL, and are called from
+worker threads. Positions count bytes of the decompressed stream unless stated otherwise.
 """

@@ -1,4 +1,4 @@
-"""Find where the frames of records in one block begin, and which of them hold: many at once."""
+"""Find the borders of the frames in one block, and check their data, for many frames at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the records' lengths, and where each of their frames begins, from ``position`` on, and the last ends."""
+    """Return the records' lengths, and the ``len(records) + 1`` borders of their frames, the first at ``position``."""
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     borders = np.empty(len(records) + 1, np.int64)
     borders[0] = position
@@ -23,8 +23,8 @@ def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64
 
 
 def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each of these frames in ``data`` whether the checksum of its data holds."""
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+    """Return, for each of these frames in ``data``, whether its data matches its checksum."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
     holds: NDArray[np.bool_] = (
         mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
     )

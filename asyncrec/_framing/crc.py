@@ -1,11 +1,11 @@
 """The checksum of a TFRecord file: CRC-32C (Castagnoli), masked.
 
-A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
-useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers is computed in C, by the instructions of SSE
-4.2 or ARMv8: in our own, or if that was not built in the package ``crc32c``. Both release the GIL for long buffers.
-NumPy computes the CRC of many 8-byte lengths at once: a call per header would cost as much as the checksum of a small
-record. Salvage has two ways back: `length_of` inverts a header's checksum, and `crcs_between` takes two places of one
-running CRC, so that overlapping ranges are checked in one pass over the bytes.
+To mask a CRC, rotate it right by 15 bits and add a constant, so that the CRC of data that itself contains CRCs stays
+useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of a single buffer is computed in C with the instructions of
+SSE 4.2 or ARMv8, by our own module, or if that was not built, by the package ``crc32c``. Both release the GIL for long
+buffers. NumPy computes the CRC of many 8-byte lengths at once, because a call per header would cost as much as the
+checksum of a small record. Two functions are for salvage: `length_of` inverts a header's checksum, and `crcs_between`
+derives the CRC of a range from a running CRC at its two ends, so that overlapping ranges are checked in one pass.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 _DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-_PLACES = 5  # bytes of the lengths that CRCs are carried over
+_POLYNOMIAL = 0x82F63B78  # Castagnoli's, with its bits reversed
+_PLACES = 5  # the number of length bytes for which `crcs_between` has tables
 
-# The C function itself: a wrapper of ours would cost half as much again for a small record.
+# The C function itself: a Python wrapper would add half its cost for a small record.
 if native is None:
     from crc32c import crc32c
 else:
-    crc32c = native.crc32c  # type: ignore[assignment]  # the package's takes one parameter more
-"""``crc32c(data, value=0) -> int``: the plain CRC-32C of ``data``, carried on from ``value``."""
+    crc32c = native.crc32c  # type: ignore[assignment]  # the package's function has one more parameter
+"""``crc32c(data, value=0) -> int``: the plain CRC-32C of ``data``, continued from ``value``."""
 
 
 def mask(crc: int) -> int:
-    """Mask a plain CRC, as TFRecord files store it."""
+    """Mask a plain CRC, as stored in TFRecord files."""
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 
 
 def unmask(masked: int) -> int:
-    """Return the plain CRC of a stored one."""
+    """Return the plain CRC of a masked one."""
     rotated = (masked - _DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
@@ -63,15 +63,15 @@ def masked_crc32c(data: Buffer) -> int:
 
 
 def mask_all(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Mask each of many CRCs; NumPy's uint32 wraps around as the format wants."""
+    """Mask many CRCs. NumPy's uint32 wraps around, as the format requires."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_DELTA)
 
 
 def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """Compute the header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
 
-    CRC is affine: the CRC of 8 bytes is that of 8 zeros, xored with a term for each byte that depends on its value and
-    place alone. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
+    CRC is affine: the CRC of 8 bytes is the CRC of 8 zeros, xored with a term for each byte that depends only on its
+    value and place. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
     """
     if not lengths.size:
         return np.empty(0, np.uint32)
@@ -83,10 +83,10 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def length_of(masked: int) -> int:
-    """Find the one length below 4 GiB that has this header checksum.
+    """Return the only length below 4 GiB that has this header checksum.
 
-    A CRC of 32 bits over 32 unknown bits is one to one: the register is run back over the 8 bytes as if all were zero,
-    and what is left is its initial value with the length xored in.
+    A 32-bit CRC of 32 unknown bits is one-to-one. The register is run back over 8 zero bytes, which leaves its initial
+    value xored with the length.
     """
     forth, back = _steps()
     register = unmask(masked) ^ 0xFFFFFFFF
@@ -99,10 +99,10 @@ def length_of(masked: int) -> int:
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the CRC ``before`` and ``after`` it.
+    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC at its two ends.
 
-    zlib's ``crc32_combine``, solved for the second part: the first is carried over the range's zeros, which is to
-    multiply it by x ** (8 * length) modulo the polynomial.
+    This is zlib's ``crc32_combine`` solved for the second part. The first CRC is carried over as many zeros as the
+    range has bytes, which means multiplying it by x ** (8 * length) modulo the polynomial.
     """
     carried = before
     for place in range(_PLACES):
@@ -113,7 +113,7 @@ def crcs_between(
 
 
 def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Multiply polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
+    """Multiply polynomials over GF(2), modulo Castagnoli's. The highest bit is the coefficient of x ** 0."""
     product = np.zeros_like(b)
     for bit in range(31, -1, -1):
         product ^= b * ((a >> np.uint32(bit)) & np.uint32(1))
@@ -121,9 +121,9 @@ def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32
     return product
 
 
-@cache  # takes milliseconds, which only readers of damaged files spend
+@cache  # takes milliseconds; only readers of damaged files need it
 def _powers() -> NDArray[np.uint32]:
-    """Return a table: row ``place``, column ``digit`` is x ** (8 * digit * 256 ** place)."""
+    """Return a table whose row ``place``, column ``digit`` is x ** (8 * digit * 256 ** place)."""
     powers = np.empty((_PLACES, 256), np.uint32)
     base = np.array([1 << 23], np.uint32)  # x ** 8
     for place in range(_PLACES):
@@ -137,7 +137,7 @@ def _powers() -> NDArray[np.uint32]:
 
 @cache
 def _steps() -> tuple[list[int], list[int]]:
-    """Return the register's change by a byte, by its lowest byte; and that byte, by the highest byte of the change."""
+    """Return two tables: the register's change for each lowest byte, and that byte by the change's highest byte."""
     forth = []
     for index in range(256):
         register = index
@@ -152,7 +152,7 @@ def _steps() -> tuple[list[int], list[int]]:
 
 @cache
 def _terms() -> NDArray[np.uint32]:
-    """Return a table: row ``place``, column ``value`` is what a byte there adds. Row 0 has the CRC of 8 zeros, too."""
+    """Return a table whose row ``place``, column ``value`` is that byte's term. Row 0 includes the CRC of 8 zeros."""
     zeros: int = crc32c(bytes(8))
     terms = np.zeros((8, 256), np.uint32)
     for place in range(8):

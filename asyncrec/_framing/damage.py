@@ -1,6 +1,7 @@
-"""What a file lost, and where: `Damage`, and the `DamageLog` that salvage keeps.
+"""The ranges that a file lost: `Damage`, and the `DamageLog` that salvage keeps.
 
-Ranges that touch are one. The list is limited, the counts are not: a file of nothing but damage fills no memory.
+Adjacent ranges are merged. The list is limited but the counts are not, so a file full of damage does not fill the
+memory.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Literal
 
 DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
 
-# What to do about damage: the remedy of each such error, and the same in a shell.
+# The remedy named in errors about damage, in Python and in a shell.
 READ_ON = (
     "to skip damaged records, pass on_corrupt='skip'; to write the intact ones to a new file, run `asyncrec repair`"
 )
 REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
-# Damage that is listed at most, some 100 KiB: a file with more has to be restored from elsewhere anyway.
+# The number of ranges listed at most, some 100 KiB. A file with more must be restored from another copy anyway.
 _LISTED = 1000
 
 
@@ -25,20 +26,22 @@ class Damage:
     """A range of a file that was lost, or is in doubt.
 
     Attributes:
-        offset: its first byte, counted in the file; with ``member_offset``, in the decompressed output of that member.
-        length: its length in bytes, counted in the same way.
+        offset: the range's first byte, counted in the file; with ``member_offset``, in the decompressed output of that
+            member.
+        length: the range's length in bytes, counted in the same way.
         reason: why reading could not continue at ``offset``. Adjacent damage is part of the range, whatever its reason.
 
-            - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record behind that
-              header was intact; that record was returned.
+            - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record after that header
+              was intact; that record was returned.
             - ``"data"``: the data and its checksum disagree.
             - ``"too_large"``: a record longer than ``max_record_bytes``.
             - ``"truncated"``: the file, or the compressed stream, ends too soon.
-            - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, cannot be decompressed. Counted in
-              compressed bytes, from the beginning of the member; records in it whose own checksums hold were returned.
-            - ``"ambiguous"``: not lost. Records that were found by searching between two damaged places; their
+            - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, cannot be decompressed. The range counts
+              compressed bytes, from the beginning of the member. Records in the member whose own checksums hold were
+              returned.
+            - ``"ambiguous"``: not lost. These records were found by searching between two damaged places. Their
               checksums hold, and they were returned, but they may be the contents of one large record that was lost.
-        records_before: how many records were returned before it.
+        records_before: the number of records returned before the range.
         member_offset: for damage inside a compressed stream, the byte of the file at which its member begins.
     """
 
@@ -55,17 +58,17 @@ class Damage:
         return self.offset == 0 and self.reason == "length" and self.records_before == 0 and not self.member_offset
 
     def to_json(self) -> dict[str, int | str | None]:
-        """Return the attributes by name, as JSON has them."""
+        """Return the attributes by name, as JSON values."""
         return asdict(self)
 
 
 class DamageLog:
-    """A log of the damage of one file, in order.
+    """Log of the damage of one file, in order.
 
     Attributes:
         listed: the first 1,000 ranges.
-        lost_ranges, lost_bytes: how much is lost, listed or not, without ambiguous ranges.
-        ambiguous_ranges: how many ranges are ambiguous.
+        lost_ranges, lost_bytes: the number of lost ranges and bytes, listed or not, without ambiguous ranges.
+        ambiguous_ranges: the number of ambiguous ranges.
     """
 
     def __init__(self) -> None:
@@ -73,10 +76,10 @@ class DamageLog:
         self.lost_ranges = 0
         self.lost_bytes = 0
         self.ambiguous_ranges = 0
-        self._last: Damage | None = None  # lost, listed or not
+        self._last: Damage | None = None  # the last lost range, listed or not
 
     def add(self, damage: Damage) -> None:
-        """Log one range; it becomes part of the last one if the two touch."""
+        """Log one range, or merge it into the last lost range if they are adjacent."""
         if damage.reason == "ambiguous":
             self.ambiguous_ranges += 1
             self._list(damage)
@@ -100,7 +103,7 @@ class DamageLog:
     def _list(self, damage: Damage) -> None:
         if len(self.listed) >= _LISTED:
             return
-        # That a range is in doubt turns out behind it, and there may be lost ones within.
+        # An ambiguous range is reported after it has ended, so lost ranges inside it may already be listed.
         at = len(self.listed)
         while at and _is_before(damage, self.listed[at - 1]):
             at -= 1

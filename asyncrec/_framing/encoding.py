@@ -1,6 +1,7 @@
-"""Records become frames: the half of `asyncrec._framing.frames` that writes.
+"""Encode records as frames: the writing half of `asyncrec._framing.frames`.
 
-In C if the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
+The encoder is in C if the package was built with a compiler (`asyncrec/_native/frames.c`), else it uses NumPy. Both
+return equal buffers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
 
-# From here on one more buffer in a gathered write is cheaper than copying the record into a run.
+# From this size on, one more buffer in a gathered write is cheaper than copying the record into a run.
 _HANDED_ON = 64 * 1024
-# Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
+# Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
 
 _LENGTH = Struct("<Q")
@@ -28,11 +29,11 @@ _GAP = bytearray(FRAME_OVERHEAD)
 
 
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
-    """Make the frames of ``records``, in order, as buffers to be written one after the other.
+    """Return the frames of ``records``, in order, as buffers to be written one after the other.
 
-    Runs of small records are joined once. A record of 64 KiB or more is in the list as the object that it is, with the
-    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory by what it
-    passes in one call. No records make no buffers.
+    Runs of small records are joined, in one copy. A record of 64 KiB or more is in the list as the object itself, with
+    the 16 bytes of footer and header between two such records as a separate buffer. So the caller bounds the memory by
+    the records it passes in one call. An empty list of records returns no buffers.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)
@@ -40,7 +41,7 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
 
 
 def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
-    """Do what `encode_frames` does, if there is no compiler."""
+    """Return the same as `encode_frames`, without the C extension."""
     if len(records) < _FEW:
         return _encode_few(records)
     lengths = np.fromiter(map(len, records), np.int64, len(records))

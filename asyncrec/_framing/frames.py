@@ -2,12 +2,12 @@
 
     u64le length | u32le masked CRC of the 8 length bytes | data | u32le masked CRC of the data
 
-16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
-frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-returns whole records. Both work on a batch at a time, in C if there is a compiler, and copy a small record once; a
-large one is returned as the object in which it came.
+Each record has 16 bytes around it, with no magic number and no padding (TensorFlow, ``core/lib/io/record_writer.h``).
+`encode_frames` makes the frames of many records at once (see `asyncrec._framing.encoding`). `FrameDecoder` accepts the
+byte stream in pieces of any size and returns whole records. Both process one batch at a time, in C if there is a
+compiler, and copy a small record once. A large record is returned as the bytes object that was fed.
 
-A length is believed only if its checksum holds and it is within the limit; nothing is allocated for any other length.
+A length is trusted only if its checksum holds and it is within the limit; nothing is allocated for any other length.
 """
 
 from __future__ import annotations
@@ -28,39 +28,42 @@ from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 __all__ = ["ANY_RECORD_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
 
 MAX_RECORD_BYTES = 256 * 2**20
-"""The longest record that is written or read unless the caller raises it: above any document or image, below what
-exhausts a worker. If a writer takes a larger one, its readers learn the length (`ShardEntry.max_record_bytes`)."""
+"""The longest record that is written or read unless the caller raises it: above any document or image, and below a size
+that exhausts a worker. If a writer accepts a larger one, its readers learn the length
+(`ShardEntry.max_record_bytes`)."""
 
 ANY_RECORD_BYTES = 1 << 62
-"""No limit: for what was written already, of which its checksums are believed."""
+"""No limit, for records that have already been written and whose checksums are trusted."""
 
-# Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
+# Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
-# Pieces below this are gathered as they come, so that a stream in tiny pieces costs no object for each.
+# Pieces smaller than this are gathered as they arrive, so that a stream in tiny pieces does not cost one object each.
 _TINY = 4096
-# From here on a read of its own for the record is cheaper than a copy of it.
+# From this size on, a separate read for the record is cheaper than a copy of it.
 _READ_EXACTLY = 128 * 1024
 
 _LENGTH = Struct("<Q")
-_NEXT_LENGTH = Struct("<4xQ")  # behind the footer of the frame before
+_NEXT_LENGTH = Struct("<4xQ")  # after the footer of the previous frame
 _HEADER = Struct("<QI")
 _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """Takes a TFRecord byte stream in any pieces, and returns whole records.
+    """Decoder that accepts a TFRecord byte stream in pieces of any size, and returns whole records.
 
-    On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
-    `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.
+    On damage, `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
+    `finish` raises it. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
 
     Args:
         max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
-        verify: `False` leaves out the checksums of the data. Those of the lengths are always checked: they find frames.
+        verify: `False` skips the checksums of the data. Those of the lengths are always checked, because they find
+            frames.
 
     Attributes:
-        offset: the byte of the stream at which the next frame begins: behind the last record returned.
-        records: how many were returned. A reader that starts in the middle of a file sets both before the first `feed`.
-        error: why there is no record at `offset`; `None` while all is well. The reader fills in its ``path``.
+        offset: the byte of the stream at which the next frame begins, which is the end of the last record returned.
+        records: the number of records returned. A reader that starts in the middle of a file sets both before the first
+            `feed`.
+        error: why there is no record at `offset`; `None` if no error was met. The reader fills in its ``path``.
     """
 
     def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
@@ -69,30 +72,31 @@ class FrameDecoder:
         self.error: FormatError | None = None
         self._max_record_bytes = max_record_bytes
         self._verify = verify
-        # The frame that is begun, part by part, so that it costs one copy however it was split.
+        # The unfinished frame, kept in parts, so that it costs one copy however it was split.
         self._header = b""
-        self._length: int | None = None  # once the header is whole and holds
+        self._length: int | None = None  # once the header is complete and its checksum holds
         self._body: list[Buffer] = []
-        self._missing = 0  # bytes of the body
-        self._record: bytes | None = None  # the body once it is whole, and then its checksum
+        self._missing = 0  # bytes of the body yet to come
+        self._record: bytes | None = None  # the body once it is complete; its checksum is next
         self._checksum = 0
         self._footer = b""
-        self._unread: Buffer = b""  # after an error: what was fed with the frame at fault, behind those parts
+        self._unread: Buffer = b""  # after an error: the rest of the piece that had the error, after those parts
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next so that a large record is not copied; 0 if any block will do.
+        """The number of bytes to feed next so that a large record is not copied; 0 if any block will do.
 
-        After a header, this is exactly the record's length: `feed` returns an object of that length as the record. Then
-        it is 16: the record's footer and the header of the next. A record that began inside a block is completed by its
-        exact rest, with one copy. It is at most ``max_record_bytes``; a file may still end before.
+        After a header, this is exactly the record's length, and `feed` returns an object of that length as the record.
+        After the record it is 16: the record's footer and the header of the next. A record that began inside a block is
+        completed by exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``; the file may
+        still end earlier.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
         return self._missing or FRAME_OVERHEAD - len(self._footer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the stream; return every record completed by now.
+        """Process the next bytes of the stream; return every record that is now complete.
 
         Raises:
             FormatError: the damage that an earlier call met; see `error`.
@@ -113,9 +117,10 @@ class FrameDecoder:
         return records
 
     def take_remains(self) -> Iterator[Buffer]:
-        """Return, after an error, everything fed from `offset` on: at most a record and a block. For a salvager.
+        """Yield, after an error, all bytes fed from `offset` on, for a salvager: at most one record and one block.
 
-        In parts, once: each is given up when the next is asked for, so that a caller that joins them holds them once.
+        The bytes come in parts, and only once. Each part is released when the next is requested, so that a caller that
+        joins the parts holds each byte once.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
@@ -125,11 +130,11 @@ class FrameDecoder:
             yield parts.popleft()
 
     def finish(self) -> None:
-        """Note that the stream has ended.
+        """Mark the end of the stream.
 
         Raises:
-            TruncatedError: it ended inside a record. 1 to 11 bytes after the last record are inside a record, too;
-                TensorFlow silently takes them for the end.
+            TruncatedError: the stream ended inside a record. 1 to 11 bytes after the last record count as inside a
+                record, too; TensorFlow silently ignores them.
             FormatError: the damage that an earlier call met.
         """
         if self.error is not None:
@@ -152,11 +157,11 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the frames that are whole in ``data``; return where the first other frame begins.
+        """Append the frames that are complete in ``data``; return the position of the first other frame.
 
-        Lengths are followed first and checked after, all together. A wrong length leads astray, but not out of
-        ``data``, and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked at
-        once; what is left then is the first frame that is not whole or not good.
+        Lengths are followed first and checked afterwards, all together. A wrong length leads astray, but never outside
+        ``data``, and costs no more than ``data`` itself; the frames after it are discarded. In C, each frame is checked
+        at once, so the first frame left is incomplete or damaged.
         """
         size = len(data)
         if native is not None:
@@ -192,7 +197,7 @@ class FrameDecoder:
         return position
 
     def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
-        """Return how many of the frames found from ``position`` on are good before one is not, and where they end."""
+        """Return how many frames found from ``position`` on are good, up to the first bad one, and where they end."""
         begin, good = position, len(found)
         if good < _FEW:
             for index, record in enumerate(found):
@@ -207,7 +212,7 @@ class FrameDecoder:
                 begin = end
         else:
             lengths, borders = frame_borders(found, position)
-            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
             bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
             bad |= lengths > self._max_record_bytes
             if self._verify:
@@ -232,7 +237,7 @@ class FrameDecoder:
         self._take(data, start)
 
     def _complete(self, data: bytes, records: list[bytes]) -> int:
-        """Go on with the unfinished frame; return how much of ``data`` it took."""
+        """Continue the unfinished frame; return the number of bytes of ``data`` that belong to it."""
         position = 0
         if self._length is None:
             position = HEADER_BYTES - len(self._header)
@@ -260,7 +265,7 @@ class FrameDecoder:
         return position
 
     def _take(self, data: bytes, position: int) -> int:
-        """Take what ``data`` holds of the body and the footer; return where that ends."""
+        """Consume the bytes of the body and the footer in ``data``; return the position after them."""
         if self._missing and position < len(data):
             end = min(position + self._missing, len(data))
             size = end - position
@@ -271,7 +276,7 @@ class FrameDecoder:
                     self._body.append(gathered)
                 gathered += data[position:end]
             else:
-                # A view pins its block until the record is whole: one block at each end of a record, no more.
+                # A view pins its block until the record is complete: at most one block at each end of a record.
                 self._body.append(data if size == len(data) else memoryview(data)[position:end])
             self._missing -= size
             position = end
@@ -284,7 +289,7 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join the body and sum it up, with its last bytes: a call with a footer alone should not take long."""
+        """Join the body and compute its checksum, with its last bytes, so that a call with only a footer is short."""
         # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []
@@ -294,7 +299,7 @@ class FrameDecoder:
         return record
 
     def _believe(self, header: bytes) -> int | None:
-        """Return the length in a header, or set `error` and return `None` if it cannot be believed."""
+        """Return the length in a header, or set `error` and return `None` if the length cannot be trusted."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
             hint = (

@@ -1,4 +1,4 @@
-"""`FrameMeter` decodes a TFRecord byte stream to the lengths of its records, if nothing else of them is needed."""
+"""`FrameMeter` decodes a TFRecord byte stream to only the lengths of its records."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class FrameMeter(FrameDecoder):
-    """Takes a TFRecord byte stream as a `FrameDecoder` does, by `measure` in place of `feed`.
+    """Decoder that accepts a TFRecord byte stream as `FrameDecoder` does, with `measure` in place of `feed`.
 
-    In C no record is made, and other threads run meanwhile: several streams are measured side by side.
+    In C, no record object is made, and other threads run meanwhile, so several streams are measured in parallel.
     """
 
     _before: list[NDArray[np.int64]] = []  # noqa: RUF012  # replaced, never changed
 
     def measure(self, data: bytes) -> NDArray[np.int64]:
-        """Take the next bytes of the stream; return the length of every record completed by now.
+        """Process the next bytes of the stream; return the length of every record that is now complete.
 
         Raises:
             FormatError: as `feed`.
@@ -42,7 +42,7 @@ class FrameMeter(FrameDecoder):
             self.records += len(measured)
             self._before = [_lengths(records), measured]
             records.clear()
-        # What is left is the first frame that is not whole or not good.
+        # The first frame left is incomplete or damaged.
         return super()._walk(data, position, records)
 
 

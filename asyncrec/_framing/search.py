@@ -1,9 +1,9 @@
-"""`FrameSearch` looks for the next frame behind damage, in bytes of which nothing is known.
+"""`FrameSearch` looks for the next frame after damage, in bytes of unknown content.
 
-A frame is found at the first byte where a length and its checksum agree and the data's checksum holds. Any byte may
-begin one, and each of a million headers may claim 64 MiB, so two things keep the search linear: headers are looked for
-by NumPy, a window at a time, and the data of large candidates is checked from one running CRC over the bytes, kept
-every 4 KiB, from which the CRC of any range follows. No candidate is given up for want of time.
+A frame is found at the first byte where a length and its checksum agree and the data's checksum holds. A frame may
+begin at any byte, and each of a million headers may claim 64 MiB. Two things keep the search linear: headers are found
+by NumPy, a window at a time, and the data of large candidates is checked against one running CRC, kept every 4 KiB,
+from which the CRC of any range follows. No candidate is skipped to save time.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from asyncrec._framing.crc import (
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._numpy import np
 
-# The next frame is most often near: windows begin small, so that little is looked at twice, and grow.
+# The next frame is usually near. Windows start small and grow, so that few bytes are searched twice.
 _FIRST_WINDOW = 1 << 10
 _WINDOW = 1 << 18
 
-# In any data but zeros and small integers, next to no eight bytes are a length that may be.
+# In any data but zeros and small integers, hardly any eight bytes are a possible length.
 _MANY = 8
 
-# Data up to here is checked directly: an overlapping claim on every 12 bytes then costs a microsecond or two each.
+# Data up to this size is checked directly. An overlapping claim every 12 bytes then costs a microsecond or two each.
 _DIRECT = 16 << 10
 _STRIDE = 4096
 
 
 def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
-    """Find ``(position, length)`` of every whole header in ``data`` whose checksum holds, of at most ``max_length``."""
+    """Return ``(position, length)`` of each valid header in ``data`` whose length is at most ``max_length``."""
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
     small = words[4 : 4 + count] <= max_length >> 32
-    if np.count_nonzero(small) > count // _MANY:  # zeros, most likely, which one length alone has for its checksum
+    if np.count_nonzero(small) > count // _MANY:  # mostly zeros, which are the checksum of only one length
         small &= (words[8 : 8 + count] != 0) | (words[:count] == length_of(0))
     at = np.flatnonzero(small)
     lengths = words[at].astype(np.uint64) | words[at + 4].astype(np.uint64) << np.uint64(32)
@@ -51,28 +51,28 @@ def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
 
 
 class FrameSearch:
-    """Finds the first whole frame at or after ``start``, in a buffer that its owner fills and the search empties.
+    """Search for the first whole frame at or after ``start``, in a buffer that its owner fills and the search empties.
 
     Args:
-        buffer: the bytes from ``base`` on. `find` drops those that no frame can begin in; so it holds at most a record
-            of ``max_record_bytes`` and what was added last.
-        base: the place of the buffer's first byte in the stream; so is every other place here.
+        buffer: the bytes from ``base`` on. `find` discards those in which no frame can begin, so the buffer holds at
+            most a record of ``max_record_bytes`` and the bytes added last.
+        base: the place of the buffer's first byte in the stream. All other places are counted in the stream, too.
     """
 
     def __init__(self, buffer: bytearray, *, base: int, start: int, max_record_bytes: int) -> None:
         self.base = base
         self._buffer = buffer
         self._max_record_bytes = max_record_bytes
-        self._next = start  # the first place not looked at
+        self._next = start  # the first place not yet searched
         self._window = _FIRST_WINDOW
         self._candidates: deque[tuple[int, int]] = deque()  # place and length, ascending
-        self._large: dict[int, bool] = {}  # of large candidates, once checked: whether they hold
+        self._large: dict[int, bool] = {}  # by place, once checked: whether the large candidate holds
         self._prefixes: _Prefixes | None = None
 
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
-        """Look for the next frame at or after ``start``, behind the one found. Nothing is looked at twice.
+        """Look for the next frame at or after ``start``, after the last frame found. No byte is searched twice.
 
-        Damage may come every few bytes: a window of its own for each would cost a hundred times as much.
+        Damage may occur every few bytes, and a new window for each would cost a hundred times as much.
         """
         self.base, self._buffer = base, buffer
         self._prefixes = None
@@ -82,7 +82,7 @@ class FrameSearch:
             self._large.pop(self._candidates.popleft()[0], None)
 
     def find(self, *, ended: bool) -> int | None:
-        """Return where the frame begins; `None` if that takes more bytes, or, with ``ended``, if there is no frame."""
+        """Return where the frame begins; `None` if more bytes are needed or, with ``ended``, if there is no frame."""
         while True:
             while self._candidates:
                 holds = self._check(*self._candidates[0], ended)
@@ -104,7 +104,7 @@ class FrameSearch:
             self._next = stop
 
     def _check(self, place: int, length: int, ended: bool) -> bool | None:
-        """Return whether a frame is whole; `None` if its end is not there yet."""
+        """Return whether a frame is valid; `None` if its end has not yet been fed."""
         if place + length + FRAME_OVERHEAD > self.base + len(self._buffer):
             return False if ended else None
         if length > _DIRECT:
@@ -116,7 +116,7 @@ class FrameSearch:
             return masked_crc32c(data) == self._footer(place, length)
 
     def _check_large(self) -> None:
-        """Check at once all large candidates whose ends are there."""
+        """Check all large candidates whose ends have been fed, at once."""
         end = self.base + len(self._buffer)
         chosen = [
             (place, length)
@@ -144,7 +144,7 @@ class FrameSearch:
         return int.from_bytes(self._buffer[at : at + FOOTER_BYTES], "little")
 
     def _drop(self, place: int) -> None:
-        """Drop what lies before ``place``, except what the next CRC is computed from."""
+        """Discard the bytes before ``place``, except those from which the next CRC is computed."""
         if self._prefixes is not None:
             self._prefixes.extend(self._buffer, self.base)
             place = max(self.base, place - _STRIDE)
@@ -153,15 +153,15 @@ class FrameSearch:
 
 
 class _Prefixes:
-    """Keeps the CRC of a stream from ``origin`` on, every 4 KiB: a thousandth of the bytes it stands for."""
+    """The running CRC of a stream from ``origin`` on, kept every 4 KiB. It takes a thousandth of the stream's size."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
         self._crcs = array("I", [0])
-        self._tail = (origin, 0)  # how far it has come, and the CRC there
+        self._tail = (origin, 0)  # the place up to which the CRC is computed, and the CRC there
 
     def extend(self, buffer: bytearray, base: int) -> None:
-        """Compute the CRCs of ``buffer``, which begins at ``base`` and has every byte not computed yet."""
+        """Compute the CRCs of ``buffer``, which begins at ``base`` and holds every byte not yet computed."""
         done, crc = self._tail
         end = base + len(buffer)
         with memoryview(buffer) as view:
@@ -175,7 +175,7 @@ class _Prefixes:
         self._tail = (done, crc)
 
     def crc_at(self, view: memoryview, base: int, place: int) -> int:
-        """Compute the CRC of everything from the origin to ``place``, in ``view`` with the 4 KiB before it."""
+        """Compute the CRC from the origin to ``place``, from at most 4 KiB of ``view`` before ``place``."""
         index = (place - self._origin) // _STRIDE
         begin = self._origin + index * _STRIDE
         with view[begin - base : place - base] as piece:

@@ -1,4 +1,4 @@
-"""`Collected` is what a blocking writer has accepted and its event loop has not yet taken."""
+"""`Collected` holds the records that a blocking writer has accepted and its event loop has not yet written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records that are on their way to ``writer``; a thread appends them, and the loop takes them from the front.
+    """Records in transit to ``writer``. Threads append them, and the loop writes them from the front.
 
-    It outlives the blocking writer that filled it, which may be dropped.
+    It outlives the blocking writer that filled it, which may be garbage-collected.
 
     Attributes:
-        is_closed: whether appending is refused.
+        is_closed: whether the blocking writer rejects further records.
     """
 
     def __init__(self, writer: ShardedWriter, exit_timeout: float) -> None:
@@ -28,10 +28,10 @@ class Collected:
         self.is_closed = False
         self._writer = writer
         self._exit_timeout = exit_timeout
-        self._turn: anyio.Lock | None = None  # made on the loop: a caller's trio would make a lock of its own kind
+        self._turn: anyio.Lock | None = None  # created on the loop: under a caller's trio, it would be a trio lock
 
     async def hand_on(self) -> None:
-        """Write the records. If cancelled, the first ones were written, and have been removed from `records`."""
+        """Write the records. If cancelled, the first ones have been written and removed from `records`."""
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
@@ -39,19 +39,19 @@ class Collected:
             while records:
                 record, key, partition = records[0]
                 await write(record, key=key, partition=partition)
-                records.popleft()  # a write that was cancelled did not take its record
+                records.popleft()  # a cancelled write has not accepted its record
 
     async def hand_on_in_time(self) -> None:
         """Do the same as `hand_on`, within the time that the writer has for its exit.
 
         Raises:
-            TimeoutError: the time was too short.
+            TimeoutError: the time ran out.
         """
         with anyio.fail_after(self._exit_timeout):
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Write the records, once no caller is left to do so or to get an error: a failure is logged."""
+        """Write the records when no caller is left to write them or to get an error. A failure is logged."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()
@@ -65,18 +65,18 @@ class Collected:
             )
 
 
-# Hands on and flushes what was collected. False if that was nothing; `None`: not now, a thread is writing.
+# Writes and flushes the collected records. Returns False if there were none, and `None` if a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
-# The lock of a writer is held for microseconds, or by a thread that hands on: then it is looked at less and less often.
+# A writer's lock is held for microseconds, or by a thread that is writing; then it is polled at growing intervals.
 _FIRST_DELAY = 0.001
 
 
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
-    """Flush every ``seconds``, from the first record on, until nothing was collected meanwhile.
+    """Flush every ``seconds``, starting at the first record, until a period passes without a record.
 
-    So no record waits longer, an idle writer is left alone, and records carry no time of their own.
-    ``flush`` is a `weakref.WeakMethod` of the writer, which can be dropped: nothing here keeps it.
+    So no record waits longer, an idle writer costs nothing, and records carry no time of their own. ``flush`` is a
+    `weakref.WeakMethod` of the writer, so that the writer can be garbage-collected.
     """
     delay = seconds
     while True:

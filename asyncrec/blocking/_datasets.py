@@ -1,4 +1,4 @@
-"""These write and read whole data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
+"""Write and read whole data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Give an ``__init__`` that takes an object the parameters of what makes that object."""
+    """Return a decorator that replaces the object an ``__init__`` receives by the parameters of ``make``."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)
@@ -36,7 +36,7 @@ def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Calla
 
 
 class DatasetWriter(OfOneProcess):
-    """`asyncrec.DatasetWriter`, with the same parameters; what is awaited there is called here.
+    """`asyncrec.DatasetWriter`, with the same parameters, whose asynchronous methods are plain methods here.
 
     The generator and the serializer may be synchronous or asynchronous.
     """
@@ -52,7 +52,7 @@ class DatasetWriter(OfOneProcess):
 
     @property
     def current_examples(self) -> int:
-        """How many examples were taken from the generator so far."""
+        """The number of examples taken from the generator so far."""
         return self._writer.current_examples
 
     def create_records(self) -> None:
@@ -96,7 +96,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the records; `None` if nothing says it."""
+        """The schema of the records; `None` if the data set has none."""
         return self._value.schema
 
     def __next__(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
         return self.schema.decode(self._records.next_record())
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Iterate over the records as they are stored, in non-empty lists."""
+        """Iterate over the stored records, undecoded, in non-empty lists."""
         return self._records
 
 
@@ -122,7 +122,7 @@ class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the features, in the order in which they are in each tuple."""
+        """The names of the features, in their order in each tuple."""
         return self._value.names
 
     def __next__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""A `Held` is the loop's side of an `Owner`: one task, in which an async context is entered, used and left."""
+"""`Held` is the loop's side of an `Owner`: one task, in which an async context is entered, used and exited."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ A = TypeVar("A")
 
 
 class Held(Generic[A]):
-    """The owner's task, on the loop.
+    """State of the owner's task on the loop, which enters and exits the context.
 
     Attributes:
-        entered: set when the context was entered, or entering it failed.
-        opened: whether it was entered.
-        ended: whether it was left, or could not be entered.
-        suppressed: whether leaving it suppressed the error.
-        rescue: awaited before the context is left because it was dropped, or Python ends: what the context still has to
-            be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
+        entered: set when the context was entered, or failed to enter.
+        opened: whether the context was entered.
+        ended: whether the context was exited, or failed to enter.
+        suppressed: whether the context's exit suppressed the error.
+        rescue: awaited before the context exits because its owner was garbage-collected or Python ends, to pass on
+            pending data. It must limit its own time, must not raise, and must not refer to an object that can be
+            garbage-collected.
     """
 
     value: A
@@ -61,7 +62,7 @@ class Held(Generic[A]):
                 await self._jobs.popleft().run()
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError if the context was left. From any thread."""
+        """Raise ClosedResourceError if the context was exited. Safe to call from any thread."""
         if self.ended or self.leaving is not None:
             raise anyio.ClosedResourceError(f"{self._what} is closed; use it inside its `with`")
 
@@ -74,7 +75,7 @@ class Held(Generic[A]):
             await job.done.wait()
         except BaseException:
             job.scope.cancel()
-            with anyio.CancelScope(shield=True):  # not limited: the job limits its own clean-up
+            with anyio.CancelScope(shield=True):  # no time limit: the job limits its own clean-up
                 await job.done.wait()
             raise
         if job.error is not None:
@@ -90,7 +91,7 @@ class Held(Generic[A]):
 
 
 class _Released(Generic[A]):
-    """The owner's context, left with the error of the caller's body, which is not one of the owner's task."""
+    """The owner's context, exited with the error of the caller's body rather than one of the owner's task."""
 
     def __init__(self, context: AbstractAsyncContextManager[A], held: Held[A]) -> None:
         self._context = context
@@ -102,7 +103,7 @@ class _Released(Generic[A]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if exc is not None:  # cancelled: interrupted while leaving, dropped, or Python ends
+        if exc is not None:  # cancelled: interrupted during the exit, garbage-collected, or Python ends
             if self._held.rescue is not None:
                 with anyio.CancelScope(shield=True):
                     await self._held.rescue()

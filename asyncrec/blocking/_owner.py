@@ -1,9 +1,9 @@
-"""An `Owner` holds an async context open for threads; decorators make the synchronous API of the asynchronous one.
+"""`Owner` holds an async context open for threads; decorators derive the synchronous API from the asynchronous one.
 
-`Owner` is one task on the portal's loop, in which an async context is entered and left, as cancel scopes require. What
-the context yielded may be used in two ways: by `Owner.call`, each call in a task of its own, for objects that any
-number of tasks may use; or by `Owner.call_inside`, in the owner's task, one call after the other, for objects that
-belong to one task.
+`Owner` runs one task on the portal's loop, in which an async context is entered and exited, as cancel scopes require.
+The object that the context yielded may be used in two ways. `Owner.call` runs each call in a task of its own, for
+objects that any number of tasks may use. `Owner.call_inside` runs one call after the other in the owner's task, for
+objects that belong to one task.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """The holder of ``context``, which is open from `enter` to `leave`. ``what`` names it in errors.
+    """Holder of ``context``, which is open from `enter` to `leave`. ``what`` is its name in errors.
 
-    Like a Python file, an owner that is dropped closes what it holds, as an exception would, and warns.
-    ``keeps`` is another owner, whose context this one's needs and therefore keeps alive.
+    Like a Python file, an open owner that is garbage-collected closes its context as an exception would, and warns.
+    ``keeps`` is another owner, whose context this one needs and therefore keeps alive.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
         if keeps is not None:
-            keeps.check()  # a child of a fork has a loop too, and must not open its parent's things there
+            keeps.check()  # a forked child has its own loop, and must not open its parent's objects on it
         self._portal = current_portal()
-        # On the loop nothing refers to this object, so that it can be dropped.
+        # Nothing on the loop refers to this object, so that it can be garbage-collected.
         self._held = Held(context, what)
         self._keeps = keeps
         self._task: Call[None] | None = None
@@ -50,7 +50,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context, and return what it yields."""
+        """Enter the context; return the object that it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -70,23 +70,24 @@ class Owner(Generic[A]):
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
-        """Call a method of the handle before the context is left, with the error that the body ended with.
+        """Call a method of the handle before the context exits, with the error that ended the body.
 
-        The context is left with the error that it raises. The method is kept weakly, so a dropped handle still closes.
+        If the method raises, the context exits with that error. The reference to the method is weak, so that the handle
+        can still be garbage-collected.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Await ``rescue`` before the context is left without `leave`; see `Held`."""
+        """Await ``rescue`` before the context exits without a call of `leave`; see `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
-        """Leave the context, with the error that the body ended with; return whether the error was suppressed."""
+        """Exit the context, with the error that ended the body; return whether the error was suppressed."""
         if isinstance(error, GeneratorExit) and (self._portal.is_own_thread() or self._portal.has_ended):
-            # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
+            # A generator that held this open was garbage-collected, perhaps in the loop's thread, and cannot wait here.
             self.abandon()
             return False
-        self._portal.check(self.what)  # before the handle is finished, whose lock a thread of the parent may have held
+        self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may have held
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -104,10 +105,10 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close what is held, as an exception would, without waiting; return whether anything was. A finaliser may."""
+        """Close the context as an exception would, without waiting; return whether it was open. Safe in a finaliser."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
-        # In a child made by fork nothing is open: the loop is its parent's.
+        # In a forked child, nothing is open: the loop is its parent's.
         if task is None or self._held.ended or self._portal.is_of_another_process():
             return False
         task.abandon()
@@ -120,21 +121,21 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise the error that `call_inside` would, if the owner cannot be used.
+        """Raise the error that `call_inside` would raise, if the owner cannot be used.
 
         Raises:
-            RuntimeError: this is another process than the one that opened it, or the loop's own thread.
-            ClosedResourceError: the context was left.
+            RuntimeError: this is another process than the one that opened the owner, or the loop's own thread.
+            ClosedResourceError: the context was exited.
         """
         self._portal.check(self.what)
         self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in a task of its own. If interrupted, the task is cancelled; the context stays open."""
+        """Await ``func(*args)`` in a new task. If interrupted, the task is cancelled; the context stays open."""
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
-        """Begin ``func(*args)`` in a task that no call waits for; it must still work after the context was left."""
+        """Begin ``func(*args)`` in a task that no call waits for. It must still work after the context has exited."""
         self._portal.check(self.what)
         task = Call(self._portal, func, *args)
         task.begin()
@@ -167,7 +168,7 @@ class Handle(OfOneProcess, Generic[A]):
         _owners[self] = owner
 
 
-# Of each handle, for the functions that open one thing over another. A user's handle has no such attribute to see.
+# The owner of each handle, for functions that open one object over another. It is not a public attribute.
 _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -180,7 +181,7 @@ H = TypeVar("H", bound=Handle[Any])
 
 
 class Opened(AbstractContextManager[H, bool]):
-    """A synchronous context manager over an asynchronous one."""
+    """Synchronous context manager over an asynchronous one."""
 
     def __init__(self, make: Callable[[Owner[Any], Any], H], open_: Callable[[], Owner[Any]], what: str) -> None:
         self._make = make
@@ -219,7 +220,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close it as an exception would, without waiting or a warning, for an object that warns by itself."""
+        """Close the object as an exception would, without waiting or warning, for callers that warn themselves."""
         self._owner.abandon()
 
     def __exit__(
@@ -231,7 +232,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """Make a function that opens a ``handle`` if ``func`` opens an asynchronous object; all else is the same."""
+    """Return a function like ``func`` that opens a ``handle`` in place of the asynchronous object."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
@@ -241,7 +242,7 @@ def as_context(
 
 
 def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a function that returns what awaiting ``func`` returns; parameters and docstring are the same."""
+    """Return a function that awaits ``func`` and returns the result. Parameters and docstring are the same."""
 
     @wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -254,7 +255,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Return a decorator that gives the twin of ``func`` on this side the parameters and the docstring of ``func``."""
+    """Return a decorator that gives the blocking twin of ``func`` the parameters and the docstring of ``func``."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)
@@ -265,7 +266,7 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Declare that a method takes the parameters of ``func``, and passes its arguments on to it."""
+    """Declare that a method has the parameters of ``func``, to which it passes its arguments on."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:

@@ -1,4 +1,4 @@
-"""What a data set has of a page is looked up without async here."""
+"""Look up the stored versions of a page in a data set without async."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Behind `asyncrec.blocking` each process has one event loop, in a thread of its own.
+"""The event loop behind `asyncrec.blocking`: one per process, in its own thread.
 
-It is an asyncio loop, reached through anyio's blocking portal. It starts when it is first needed, and ends with the
-process: when the main thread has ended, and every other thread that used it and that Python waits for. What is open
-then is closed, as an exception would.
+It is an asyncio loop, accessed through anyio's blocking portal. It starts when first needed, and ends with the process:
+after the main thread and every other non-daemon thread that used it have ended. Objects that are still open then are
+closed as on an exception.
 
-A loop does not survive ``os.fork``, since its thread does not exist in the child. So the child starts its own when it
-needs one. There, an object opened before the fork raises RuntimeError; otherwise it would wait for ever.
+A loop does not survive ``os.fork``, because its thread does not exist in the child. So the child starts its own loop
+when it needs one. There, an object opened before the fork raises RuntimeError; otherwise it would wait for ever.
 
 A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception propagates once the
 cancelled call has cleaned up. A second interruption does not wait for the clean-up.
@@ -32,12 +32,12 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# In tasks of the loop, and in the worker threads that they wait for, which end with it.
+# True in tasks of the loop, and in the worker threads that they wait for, which end with the loop.
 _of_the_loop = ContextVar("_of_the_loop", default=False)
 
 
 class Portal:
-    """The way to the event loop of the process that made it. Any number of threads may use it at once."""
+    """Access to the event loop of the process that created it. Any number of threads may use it at once."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -51,17 +51,17 @@ class Portal:
         self._note_user()
         self._before_end: list[Callable[[], object]] = []
         self.has_ended = False
-        # When Python ends it first waits for all threads, and anyio's worker threads wait for their loop to end: exit
-        # handlers would come too late. So a thread of ours waits for the main one, and ends the loop then. No daemon:
-        # Python waits for it, and so for the clean-up of whatever is still open.
+        # At exit, Python first waits for all threads, and anyio's worker threads wait for their loop to end, so exit
+        # handlers would run too late. Therefore a thread of ours waits for the main thread, and then ends the loop. It
+        # is not a daemon thread, so that Python waits for it, and for the clean-up of all objects that are still open.
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
-        """Raise if waiting for the loop would never end.
+        """Raise an error if waiting for the loop would never end.
 
         Raises:
             RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread; or the
-                loop has ended, because Python does.
+                loop has ended because Python is exiting.
         """
         if self.is_of_another_process():
             raise forked_error(what)
@@ -81,7 +81,7 @@ class Portal:
         return self._pid != os.getpid()
 
     def call_soon(self, func: Callable[[], object]) -> None:
-        """Call ``func`` on the loop without waiting. Any thread or finaliser may. If the loop has ended, do nothing."""
+        """Call ``func`` on the loop, unless it has ended, without waiting. Safe in any thread or finaliser."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(func)
 
@@ -89,7 +89,7 @@ class Portal:
         return self._thread == threading.get_ident()
 
     def run(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts, what: str = "asyncrec.blocking") -> T:
-        """Await ``func(*args)`` on the loop, in a task of its own. If interrupted, cancel it and wait for its end."""
+        """Await ``func(*args)`` on the loop, in a new task. If interrupted, cancel the task and wait for its end."""
         self.check(what)
         return Call(self, func, *args).result()
 
@@ -109,7 +109,8 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Garbage that is collected here may use the portal: this thread must not be noted as a user, nor lock twice.
+        # Objects that are garbage-collected here may use the portal. This thread must not become a user, nor take the
+        # lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -125,7 +126,7 @@ class Portal:
 
 
 class Call(Generic[T]):
-    """A call on the loop. An interruption at any point of `begin` or `result` cancels it, if it has begun."""
+    """A call on the loop. An interruption at any point of `begin` or `result` cancels the call, if it has begun."""
 
     def __init__(self, portal: Portal, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> None:
         self._portal = portal
@@ -141,7 +142,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # Raised by a user's function, and meant for the caller: asyncio would end the loop for it.
+                # Raised by a user's function, and meant for the caller; asyncio would stop the loop on it.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:
@@ -149,14 +150,14 @@ class Call(Generic[T]):
         raise RuntimeError("the call was cancelled, and no thread waits for it")
 
     def begin(self) -> None:
-        """Hand the call to the loop."""
+        """Submit the call to the loop."""
         self._future = self._portal.portal.start_task_soon(self._run)
 
     def result(self) -> T:
-        """Wait for the result; begin the call first if it has not begun.
+        """Wait for the result; begin the call first if necessary.
 
         Raises:
-            RuntimeError: the loop ended, because Python does.
+            RuntimeError: the loop ended because Python is exiting.
         """
         try:
             if self._future is None:
@@ -173,11 +174,11 @@ class Call(Generic[T]):
             raise
 
     def cancel(self) -> None:
-        """Cancel the call if it has begun, and wait until it has ended."""
+        """Cancel the call if it has begun, and wait for its end."""
         if self._future is not None:
             self._future.cancel()
         else:
-            # Interrupted inside `begin`: whether the loop has it is seen behind it in the loop's queue.
+            # Interrupted inside `begin`: a no-op queued now runs after the call has started, if the loop received it.
             self._portal.portal.call(_nothing)
             if self._scope is None:
                 return
@@ -185,7 +186,7 @@ class Call(Generic[T]):
         self._ended.wait()
 
     def abandon(self) -> None:
-        """Cancel the call without waiting, for an object that was dropped and may be finalised in any thread."""
+        """Cancel the call without waiting. Safe in a finaliser, in any thread."""
         if self._future is not None:
             self._portal.call_soon(self._future.cancel)
 
@@ -201,12 +202,12 @@ def _loop_that_ends_last() -> asyncio.AbstractEventLoop:
 
 
 class _OfThisProcess:
-    """The portal of the process, started when it is first needed."""
+    """The portal of the process, started when first needed."""
 
     def __init__(self) -> None:
         self._portal: Portal | None = None
         self._starting = threading.Lock()
-        # A parent's, kept so that nothing of it is finalised here, on a loop that does not run.
+        # A parent's portal, kept so that it is not finalised here, on a loop that does not run.
         self._inherited: list[Portal] = []
         on_fork(self)
 
@@ -228,5 +229,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """Return the portal of this process, which is started unless it runs."""
+    """Return the portal of this process, starting it if necessary."""
     return _of_this_process.get()

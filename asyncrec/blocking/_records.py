@@ -1,8 +1,7 @@
 """Write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
-A call that goes to the event loop and back costs tens of microseconds, far more than a record does. So reading
-receives lists of records, and writing collects them: at most 1,024 records or 512 KiB, as much as the loop's side moves
-at once.
+A call to the event loop and back costs tens of microseconds, far more than a record does. So reading receives lists of
+records, and writing collects at most 1,024 records or 512 KiB, the size of a write batch on the loop.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._records
 
     def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
-        """See `asyncrec.RecordReader.examples`; they are decoded in this thread."""
+        """See `asyncrec.RecordReader.examples`. Records are decoded in this thread."""
         return Examples(self.path, self, schema)
 
     @property
@@ -62,12 +61,12 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def info(self) -> ObjectInfo:
-        """The store's description of the object that is read."""
+        """The store's description of the object being read."""
         return self._value.info
 
     @property
     def compression(self) -> str:
-        """How the file is compressed, as it was detected or given."""
+        """The file's compression, as detected or passed."""
         return self._value.compression
 
     @property
@@ -76,7 +75,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """Return the counts so far, of whole lists."""
+        """Return the counts so far, in whole lists of records."""
         return self._value.stats()
 
 
@@ -84,7 +83,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     """`asyncrec.RecordWriter`. Any number of threads may use it.
 
     `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by `flush`, by `write_many`,
-    and at the end of the ``with``. Whichever call passes them on raises an error of the store.
+    and at the end of the ``with``. The call that passes them on raises any error of the store.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def max_record_bytes(self) -> int:
-        """The length above which a record is refused."""
+        """The length in bytes above which a record is rejected."""
         return self._most
 
     @property
@@ -115,13 +114,13 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema that records are checked against."""
+        """The schema against which records are checked."""
         return None if self._encoder is None else self._encoder.schema
 
     def write(self, record: Record) -> None:
         """Write one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
 
-        A mapping is encoded in this thread. If the call is interrupted, the record was accepted, and is passed on
+        A mapping is encoded in this thread. If the call is interrupted, the record has been accepted, and is passed on
         later.
         """
         if self._encoder is not None:
@@ -169,7 +168,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         try:
             self._owner.call(self._value.write_many, self._pending)
         finally:
-            # Interrupted, a prefix of them was taken.
+            # If interrupted, the loop has accepted the first of them.
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
@@ -189,7 +188,7 @@ def _with_encoder(
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[RecordWriter]:
         options = cast("dict[str, Any]", kwargs)
-        # What is given is encoded and looked at on this side.
+        # The records are encoded and checked on this side.
         schema, validate = options.pop("schema", None), options.pop("validate", "sample")
         encoder = encoder_of(redact(str((*args, options.get("path", ""))[0])), schema_of(schema), validate=validate)
         return Opened(
@@ -223,7 +222,7 @@ def write_examples(
 
 
 class Examples(Iterator[dict[str, Any]]):
-    """An iterator over the examples of ``records``; after a record that does not decode it goes on with the next."""
+    """Iterator over the decoded ``records``. After a record that cannot be decoded, it continues with the next."""
 
     def __init__(self, path: str, records: Iterator[bytes], schema: Schema | None) -> None:
         self._path = path

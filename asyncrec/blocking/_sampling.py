@@ -1,4 +1,4 @@
-"""These read for training without async: random access, shuffled and interleaved streams, balanced batches."""
+"""Read for training without async: random access, shuffled and interleaved streams, balanced batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Dataset(Handle[dataset.Dataset]):
     """`asyncrec.Dataset`. Any number of threads may use it.
 
-    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. Records in uncompressed
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` is the list of these records. Records in uncompressed
     shards of a local folder are read in the calling thread.
     """
 
@@ -60,12 +60,12 @@ class Dataset(Handle[dataset.Dataset]):
         return RecordLists(Puller(self._owner, self._value.batches()))
 
     def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
-        """See `asyncrec.Dataset.examples`; they are decoded in this thread."""
+        """See `asyncrec.Dataset.examples`. Records are decoded in this thread."""
         return Examples(self.manifest.path, iter(self), self.schema if schema is None else schema)
 
     @property
     def manifest(self) -> Manifest:
-        """The snapshot that is read."""
+        """The snapshot being read."""
         return self._value.manifest
 
     @property
@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Make a function that opens a `Stream` if ``func`` opens an asynchronous one; all else is the same."""
+    """Return a function that opens a `Stream` over the stream that ``func`` opens. Its parameters are the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
@@ -155,6 +155,6 @@ def _of_dataset(
 
 open_dataset = as_context(opening.open_dataset, Dataset)
 interleave = as_stream(stream.interleave, chunk=CHUNK)
-# What is given is a batch already, so that each is taken over alone.
+# The items are already batches, so one item is transferred at a time.
 InterleaveSampler = as_stream(interleave_sampler.InterleaveSampler, chunk=1)
 ClassBalancedSampler = _of_dataset(balanced_sampler.ClassBalancedSampler)

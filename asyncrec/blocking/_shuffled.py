@@ -1,8 +1,9 @@
 """A shuffled epoch without async: records and batches come from the event loop in groups.
 
-A call to the loop costs as much as some tens of records. If each batch took one, batches of 32 would take four times
-as long as on the loop. So the batches that have been read cross together. What has crossed and was not taken does not
-count: the state is that behind the last record or batch that was taken, and batches of another size begin there.
+A call to the loop costs as much as some tens of records. If each batch took a call, batches of 32 would take four times
+as long as on the loop. So all batches that have been read are transferred together. The state ignores batches that the
+caller has not yet taken: it is the position after the last record or batch taken, and batches of another size begin
+there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from asyncrec._sampling.epochs import shuffled_stream
 from asyncrec.blocking._owner import Owner
 from asyncrec.blocking._streams import Stream
 
-# A call's cost is then a tenth of a microsecond for each record, and not more than a MiB beside what is read ahead.
+# A call then costs a tenth of a microsecond per record, and a group holds at most 1 MiB besides the read-ahead.
 _RECORDS = 1024
 _BYTES = 1 << 20
 
@@ -32,7 +33,7 @@ class ShuffledStream(Stream[bytes]):
     def _begin(self, size: int) -> None:
         self._groups = self._value.batches(size)
         self._size = size
-        self._arrived: deque[Any] = deque()  # batches; of size 1 what is in them, or `None` if that is damaged
+        self._arrived: deque[Any] = deque()  # batches; for size 1 their records, or `None` for a damaged one
 
     def __next__(self) -> bytes:
         while True:
@@ -42,14 +43,14 @@ class ShuffledStream(Stream[bytes]):
 
     def batches(self, batch_size: int) -> Iterator[list[bytes]]:
         """Iterate over lists of ``batch_size`` records. See the stream's own ``batches``."""
-        self._value.batches(batch_size)  # refuses what is not a size
+        self._value.batches(batch_size)  # raises if the size is invalid
         return _Batches(self._next_batch, batch_size)
 
     def _next_batch(self, size: int) -> Any:
-        """Return the next batch; of size 1 the record in it, or `None` if that is damaged and skipped.
+        """Return the next batch; for size 1 its record, or `None` if that record is damaged and skipped.
 
         Raises:
-            StopIteration: there is no other.
+            StopIteration: there are no more batches.
         """
         if size != self._size:
             if self._arrived:
@@ -62,7 +63,7 @@ class ShuffledStream(Stream[bytes]):
         return self._arrived.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last record or batch given out, as JSON. See the stream's own."""
+        """Return the position after the last record or batch returned, as JSON. See the stream's own ``state_dict``."""
         state: dict[str, Any] = self._owner.call_sync(lambda: self._groups.state_before(len(self._arrived)))
         return state
 

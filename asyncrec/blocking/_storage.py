@@ -90,7 +90,7 @@ class Storage(Handle[base.Storage]):
         )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `asyncrec.storage.Storage.list_objects`. 1,000 at a time; between them nothing is held open."""
+        """See `asyncrec.storage.Storage.list_objects`. Lists 1,000 objects at a time, with no request open between."""
         while True:
             found = self._owner.call(list_some, self._value, prefix, start_after)
             yield from found
@@ -127,11 +127,11 @@ class FileWriter(Handle[files.FileWriter]):
     """An object that is being written by `open_file`. Used by one thread."""
 
     def write(self, data: Buffer) -> None:
-        """Write ``data``, which you may change afterwards. Each call goes to the event loop: write in large pieces."""
+        """Write ``data``, which you may change afterwards. Each call goes to the event loop, so write large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
+        """Make the written data as durable as the store allows; return the number of durable bytes from the start."""
         return self._owner.call_inside(self._value.flush)
 
 

@@ -1,6 +1,6 @@
-"""Iterating without async: records come from the loop in lists, however they are asked for.
+"""Iterate without async: records come from the loop in lists, whether the caller takes one or many.
 
-The loop's side keeps a list until this side has taken it over, so an interrupted call loses no record.
+The loop's side keeps a list until this side has received it, so an interrupted call loses no record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
-# Taken over at once if records are asked for one by one: a call's cost is then a fraction of a microsecond each.
-# Of one batch for training, so that no more is held than would be anyway.
+# Items transferred at once if the caller iterates record by record: a call then costs a fraction of a microsecond per
+# record. This is one training batch, so no more memory is held than the caller needs anyway.
 CHUNK = 256
 
 
 class Puller(Generic[T]):
-    """A reader of an async iterator, which pulls items to this side, ``count`` at a time."""
+    """Transfers the items of an async iterator to this side, ``count`` at a time."""
 
     def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
         self._owner = owner
@@ -36,9 +36,9 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Return the next items, ``count`` of them until the end. An error comes after every item before it.
+        """Return the next ``count`` items, or fewer at the end. An error is raised after every item before it.
 
-        ``before`` is called on the loop before the first of them is taken from the source.
+        ``before`` is called on the loop before the first of these items is taken from the source.
         """
         self._owner.call_inside(self._fetch, count, before)
         taken = list(islice(self._arrived, count))
@@ -62,7 +62,7 @@ class Puller(Generic[T]):
 
 
 class RecordLists(OfOneProcess, Iterator[list[bytes]]):
-    """An iterator of lists of records, or of records one by one; each goes on where the other stopped."""
+    """Iterator over lists of records, or over single records. Each way continues where the other stopped."""
 
     def __init__(self, lists: Puller[list[bytes]]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
         return next(self._current)
 
     def next_record_or_none(self) -> bytes | None:
-        """Do the same as `next_record`; return `None` at the end."""
+        """Do the same as `next_record`, but return `None` at the end."""
         try:
             return self.next_record()
         except StopIteration:
@@ -92,7 +92,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
 
 
 class AsyncStream(Protocol[T_co]):
-    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` return."""
+    """The asynchronous streams: `asyncrec.interleave`, `asyncrec.InterleaveSampler`, `asyncrec.Dataset.shuffled`."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
     async def __anext__(self) -> T_co: ...
@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """What `asyncrec.interleave` returns: its state before a list lacks the versions of what the list opened."""
+    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -110,8 +110,8 @@ class OpensShards(Protocol):
 class Stream(Handle[Any], Iterator[T]):
     """A stream of records or of batches, iterated with ``for``, by one thread at a time.
 
-    Records come from the event loop in lists of 256; ``state_dict`` is still the position after the last record given
-    out.
+    Records come from the event loop in lists of 256; ``state_dict`` is still the position after the last record
+    returned.
     """
 
     def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, chunk: int) -> None:
@@ -142,7 +142,7 @@ class Stream(Handle[Any], Iterator[T]):
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last record or batch returned, as JSON. See the stream's own."""
+        """Return the position after the last record or batch returned, as JSON. See the stream's own ``state_dict``."""
         if 0 < self._given < len(self._current) and self._before is not None:
             before, stream = self._before, self._value
             if isinstance(stream, OpensShards):
@@ -165,23 +165,23 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Return the stream's counts; records on their way from the event loop count as returned."""
+        """Return the stream's counts. Records in transit from the event loop count as returned."""
         return self._owner.call_sync(self._value.stats)
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """The damage skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        """The damage skipped so far; see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
         return found
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The classes of a `ClassBalancedSampler`. Other streams have none: AttributeError."""
+        """The classes of a `ClassBalancedSampler`. For other streams, this raises AttributeError."""
         found: tuple[Any, ...] = self._value.classes
         return found
 
     def _refill(self) -> None:
-        """Take the next list, and note where the stream stood before it.
+        """Fetch the next list, and record the stream's state before it.
 
         Raises:
             StopIteration: the stream has ended.
@@ -193,13 +193,13 @@ class Stream(Handle[Any], Iterator[T]):
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)
-        if isinstance(loading, Awaitable):  # records of a shuffle buffer are read again
+        if isinstance(loading, Awaitable):  # it reads the records of a shuffle buffer again
             await loading
 
     def _note_state(self) -> None:
         self._before = None
         if self._chunk > 1:
-            with suppress(RuntimeError):  # a stream without state says so when it is asked for one
+            with suppress(RuntimeError):  # a stream without state raises it when the caller asks for the state
                 self._before = self._value.state_dict()
 
 

@@ -1,6 +1,6 @@
-"""The interface for everything that is not in the core: stores, commands, and formats for `convert`.
+"""The plugin interface, for stores, commands, and formats of `convert` that are not in the core.
 
-A plugin is a module that an entry point of the group ``asyncrec`` names, with one function or more::
+A plugin is a module named by an entry point of the group ``asyncrec``, with one or more functions::
 
     from asyncrec.plugins import Command, hookimpl
 
@@ -12,13 +12,13 @@ A plugin is a module that an entry point of the group ``asyncrec`` names, with o
     asyncrec_commands             Command: a command of ``asyncrec``
     asyncrec_formats              Format: a kind of file that `asyncrec.tools.convert` reads or writes
 
-The module is imported when a path, a command or a format is asked for that is not built in, and for ``asyncrec
---help``. So it imports nothing heavy: what a Command names is imported when it is called, and a Format's functions
-import what they need themselves. Importing this package, and a plugin's module, takes a few milliseconds.
+The module is imported if a path, a command or a format is not built in, and for ``asyncrec --help``. So it must import
+nothing heavy: the target of a Command is imported when it is called, and the functions of a Format import their own
+dependencies. Importing this package and a plugin's module takes a few milliseconds.
 
     hookspecs   the three hooks
-    manager     finds and imports what is installed; one that fails is named, and stops no other
-    kinds       what the hooks return
+    manager     finds and imports the installed plugins; an error in one is reported, and stops no other
+    kinds       the types that the hooks return
 """
 
 from __future__ import annotations

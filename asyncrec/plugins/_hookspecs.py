@@ -1,6 +1,6 @@
-"""The hooks of a plugin: pluggy, project name ``asyncrec``. `asyncrec.plugins` says how one is written.
+"""The hooks of a plugin: pluggy, project name ``asyncrec``. `asyncrec.plugins` shows how to write a plugin.
 
-Each is called once, when something is asked for that is not built in, and imports nothing heavy.
+Each hook is called once, when a path, a command or a format is not built in. It must import nothing heavy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """Return the storage backends of one plugin, each a `asyncrec.storage.StorageFactory` (unknown to this layer)."""
+    """Return the storage backends of one plugin, each an `asyncrec.storage.StorageFactory` (unknown to this layer)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 

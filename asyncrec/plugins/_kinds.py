@@ -1,4 +1,4 @@
-"""What a plugin returns to the hooks: `Command` and `Format`, and what these work with. Imports nothing heavy."""
+"""The types that a plugin's hooks return, `Command` and `Format`, and the types they use. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-# It may show what was found, of any size.
+# The reason may quote the invalid input, of any size.
 _MOST_REASON = 500
 
 
@@ -21,9 +21,9 @@ class Command:
     Attributes:
         name: its name, in lower case, with ``-`` between words.
         words: its description in ``asyncrec --help``, half a line.
-        target: its function, as ``module:function``, which is imported when the command is called. The function is made
-            for typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns
-            the exit code. `asyncrec.cli` has the options that all commands share, and output functions.
+        target: its function, as ``module:function``, imported when the command is called. The function is written for
+            typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns the
+            exit code. `asyncrec.cli` has the options that all commands share, and output functions.
         section: its section of the help.
     """
 
@@ -54,8 +54,8 @@ class Converted:
     """The next records of a file, and the invalid parts between them.
 
     Attributes:
-        passed: how many members were skipped because of their type.
-        keys: the keys of the records, one for each; if it is empty, the keys are ``<file>#<number>``.
+        passed: the number of members skipped because of their type.
+        keys: the keys of the records, one for each. If the list is empty, the keys are ``<file>#<number>``.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -68,15 +68,15 @@ class SourceFile(Protocol):
     """A file to convert to records, in any store.
 
     Attributes:
-        path: its path for messages: for `BadMember`.
-        max_record_bytes: larger records are invalid.
+        path: its path, for messages and for `BadMember`.
+        max_record_bytes: the longest valid record.
     """
 
     path: str
     max_record_bytes: int
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes of the file, at most this many; ``b""`` at its end. A broken connection is reopened."""
+        """Return the next bytes of the file, at most ``max_bytes``; ``b""`` at its end. Reopens a broken connection."""
         ...
 
     def local_copy(self) -> AbstractAsyncContextManager[str]:
@@ -89,10 +89,10 @@ class SourceFile(Protocol):
 
 
 class Encoder(Protocol):
-    """Makes a file of records. Its methods block: they are called in a worker thread, one at a time."""
+    """Encodes records as a file. Its methods block: they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """Return the next bytes of the file, perhaps none yet. An exception ends the conversion, and nothing is
+        """Return the next bytes of the file, possibly none yet. An exception ends the conversion, and nothing is
         written.
         """
         ...
@@ -108,13 +108,12 @@ class Format:
 
     Attributes:
         name: its name in ``--from NAME``, in lower case.
-        suffixes: those of its files, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
-        open: opens a context for reading a file. It yields an iterator over `Converted`, in the order of the file.
-            Invalid parts of the file are reported there, and reading continues after them if possible. Work that takes
-            more than a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None`: the format cannot be
-            read.
+        suffixes: the suffixes of its files, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
+        open: opens a context for reading a file. It yields an iterator over `Converted`, in the order of the file. The
+            iterator reports invalid parts of the file, and continues after them if possible. Work that takes more than
+            a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None`: the format cannot be read.
         schema: the schema of the records that ``open`` yields, if it is always the same.
-        encoder: makes the `Encoder` of a file, from the name of the file and the schema of the records (as
+        encoder: returns the `Encoder` of a file, from the name of the file and the schema of the records (as
             ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None`: the format cannot be
             written.
         needs_schema: always pass a schema to ``encoder``; if none is known, all records are read once to infer it.

@@ -1,11 +1,12 @@
-"""The plugins that installed distributions bring.
+"""The plugins of the installed distributions.
 
-They are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. One that cannot be used (its
-import fails or ends the program, a hook is misspelt, or returns what it must not) stops no other: its error is kept,
-and shown where the plugin is missed. What is built in uses the same hooks, and is found by the modules that need it,
-without a search: so it works without installed metadata (a zipapp, a checkout on the path).
+They are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be used
+(its import fails or ends the program, a hook is misspelt, or returns an invalid value) stops no other: its error is
+kept, and shown where the plugin is missed. Built-in stores, commands and formats use the same hooks, but are imported
+directly by the modules that need them. So they work without installed metadata (a zipapp, a checkout on the path).
 
-``ASYNCREC_DISABLE_PLUGINS=1`` leaves external ones out; a comma-separated list of entry points' names leaves out those.
+``ASYNCREC_DISABLE_PLUGINS=1`` disables all external plugins; a comma-separated list of entry point names disables
+those.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ logger = logging.getLogger("asyncrec.plugins")
 
 
 class Plugins:
-    """What was found.
+    """The external plugins that were found.
 
     Attributes:
-        broken: by the name of the entry point, why it cannot be used, or not all of it.
-        disabled: the names of entry points left out.
-        loaded: whether external ones were looked for.
+        broken: the error that makes a plugin unusable, or a part of it, by the name of its entry point.
+        disabled: the names of disabled entry points.
+        loaded: whether external plugins have been looked for.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Plugins:
         self._names: dict[Any, str] = {}
 
     def load(self) -> None:
-        """Find and import the external ones, once. For a worker thread: their imports take their time."""
+        """Find and import the external plugins, once. Call it in a worker thread, because their imports take time."""
         with self._loading:
             if self.loaded:
                 return
@@ -66,15 +67,15 @@ class Plugins:
                     continue
                 try:
                     self.register(entry.name, entry.load())
-                except BaseException as error:  # SystemExit too
+                except BaseException as error:  # SystemExit, too
                     self.note(entry.name, error)
             self.loaded = True
 
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
-        """Return what the external ones return to a hook, each with the name of its plugin, as ``check`` makes it.
+        """Return the results of one hook of all external plugins, each with the plugin's name, converted by ``check``.
 
-        A plugin whose hook fails, or of which ``check`` refuses anything (a PluginError), returns nothing, and is noted
-        as broken; whatever it returns to other hooks stays.
+        If a plugin's hook fails, or ``check`` rejects one of its results (a PluginError), the plugin contributes
+        nothing and is recorded as broken. Its results of other hooks are kept.
         """
         found: list[tuple[str, T]] = []
         for plugin, name in list(self._names.items()):
@@ -82,12 +83,12 @@ class Plugins:
             try:
                 given = self._manager.subset_hook_caller(hook, others)()
                 found += [(name, check(name, each)) for several in given for each in several]
-            except BaseException as error:  # as above
+            except BaseException as error:  # SystemExit, too
                 self.note(name, error)
         return found
 
     def register(self, name: str, plugin: Any) -> None:
-        """Take in a plugin's module. Raises PluginError: one of its hooks has no known name."""
+        """Register a plugin's module. Raises PluginError if one of its hooks has an unknown name."""
         self._manager.register(plugin)
         try:
             self._manager.check_pending()
@@ -97,9 +98,9 @@ class Plugins:
         self._names[plugin] = name
 
     def note(self, name: str, error: BaseException) -> None:
-        """Something of the plugin of this name cannot be used."""
+        """Record that the plugin of this name, or a part of it, cannot be used."""
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise error  # the user's; in another thread it is the plugin's own
+            raise error  # the user's interrupt; in another thread it is the plugin's own
         self.broken.setdefault(name, error)
         logger.warning("the plugin %r could not be loaded and is ignored: %r", name, error, extra={"plugin": name})
 
@@ -109,7 +110,7 @@ class Plugins:
         try:
             yield from entry_points(group=hookspecs.PROJECT)
             return
-        except Exception as error:  # the metadata of some distribution, of no plugin perhaps, cannot be read
+        except Exception as error:  # some distribution, perhaps without plugins, has unreadable metadata
             logger.warning("the entry points of the installed distributions could not all be read at once: %r", error)
         for distribution in distributions():
             try:
@@ -119,4 +120,4 @@ class Plugins:
 
 
 PLUGINS = Plugins()
-"""Those of this process: stores, commands and formats are looked for in one place."""
+"""The plugins of this process, shared by stores, commands and formats."""

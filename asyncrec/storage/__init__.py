@@ -1,36 +1,36 @@
-"""Paths to bytes: stores, and what a storage plugin is written with. The names below are public.
+"""Paths to bytes: stores, and the tools for writing a storage plugin. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
-    UnfinishedUploads, ExclusiveParts, LocalFiles     what a storage may offer beyond it
-    SinkState                                         what may be done to a sink next, for whoever writes one
-    StorageFactory                                    how a plugin comes in, by `asyncrec.plugins.hookimpl`
+    UnfinishedUploads, ExclusiveParts, LocalFiles     optional interfaces of a storage
+    SinkState                                         the state machine of a sink, for authors of sinks
+    StorageFactory                                    the entry of a plugin, by `asyncrec.plugins.hookimpl`
     register_writer_factory                           the same for one program, as in tensorboardX
-    schemes                                           which URLs can be opened here
-    directory_check, make_valid_tf_name               two more, which tensorboardX's users know
+    schemes                                           the schemes of URLs that can be opened here
+    directory_check, make_valid_tf_name               two functions known from tensorboardX
     retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
     MemoryStorage                                     objects in memory, for tests
-    ReadOnlyStorage                                   a storage that only reads, and says why
-    TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner, and what outlives a cancellation
+    ReadOnlyStorage                                   a base class for storages that cannot write
+    TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner; protection from cancellation
 
-What backends over HTTP have in common is in `asyncrec.storage.http`, which is not stable.
+The common code of backends over HTTP is in `asyncrec.storage.http`, which is not stable.
 
-The names are imported on first use; a plugin's module that takes `StorageFactory` alone loads no more.
+The names are imported on first use, so a plugin's module that imports only `StorageFactory` loads nothing else.
 
-_base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
+_base             the interface of a backend: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
-_factory          what the hook of a plugin returns
-_url              paths and keys, taken apart and put together
-_backends         the backends, ours and those of plugins; _foreign: simple objects that only write
+_factory          the type that the hook of a plugin returns
+_url              split and join paths and keys
+_backends         the built-in and installed backends; _foreign: simple objects that only write
 _registry         from a path to its backend
-_local            files; _memory: this process; _prefixed: a part of any
+_local            files; _memory: this process; _prefixed: a part of any storage
 _retry            the one back-off
-_chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
+_chunk_writer     bytes -> chunks; _resuming_source: continue after a fault, and read ahead
 _files            any bytes under a path
-_listing          a part of a listing, by number or by pattern; _checksums: what a store has, summed up and compared
-http              what backends over HTTP have in common
-_shelter          what a cancellation must not cut short
+_listing          a part of a listing, by number or by pattern; _checksums: checksums of stored objects
+http              the common code of backends over HTTP
+_shelter          operations that a cancellation must not interrupt
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 

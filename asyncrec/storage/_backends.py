@@ -1,7 +1,7 @@
 """Find the storage backends: the built-in ones, and those of the installed plugins.
 
-The built-in ones mean the same whatever is installed, and are opened without looking for plugins: no plugin can claim
-their schemes.
+A built-in scheme has the same meaning whatever is installed, and is opened without looking for plugins: no plugin can
+claim it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Backends:
 
     Attributes:
         plugins: the installed plugins; their ``broken`` and ``disabled`` are for messages.
-        by_scheme: the factories that answer to each scheme.
+        by_scheme: the factories that serve each scheme.
         built_in: the schemes of the built-in backends.
         loaded: whether the factories of plugins are included.
     """
@@ -43,7 +43,7 @@ class Backends:
         return [f"{scheme}://" for scheme in sorted(self.by_scheme) if scheme]
 
     def load(self) -> None:
-        """Add the factories of plugins, once. For a worker thread: plugins may take long to import."""
+        """Add the factories of plugins, once. Call it in a worker thread, because plugins may take long to import."""
         with self._loading:
             if not self.loaded:
                 self.plugins.load()
@@ -56,7 +56,7 @@ class Backends:
                 self.by_scheme.setdefault(scheme, []).append(factory)
 
     def _checked(self, name: str, factory: Any) -> StorageFactory:
-        """Return the factory; raise PluginError if it is not one, or may not be added."""
+        """Return the factory. Raise PluginError if it is not one, or its schemes are invalid or built in."""
         if not isinstance(factory, StorageFactory):
             raise PluginError(f"the plugin {name!r} returned {factory!r} instead of a StorageFactory")
         if not isinstance(factory.name, str):
@@ -75,7 +75,8 @@ class Backends:
                     "lower-case letters, digits, '+', '-' and '.', starting with a letter"
                 )
             if scheme in self.built_in:
-                # They are opened without looking for plugins, and must not change their meaning when some are found.
+                # Built-in schemes are opened without looking for plugins, and must not change their meaning when
+                # plugins are found.
                 what = f"{scheme}://" if scheme else "paths without a scheme"
                 driver = f"{scheme or 'file'}+{name}"
                 raise PluginError(

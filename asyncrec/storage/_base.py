@@ -3,18 +3,18 @@
 An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
 renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
 
-What decides between writers is an exclusive object that is *short*: smaller than one chunk of its sink. Creating it is
-atomic on every store that may be used for exclusive writing; a backend refuses a store that ignores the condition. Of a
-longer object a store may ignore it (Ceph 16 does when a multipart upload is completed), and a look before or after only
-notices what has happened. So a program that needs one winner creates a short object first, and lets it decide.
+A *short* exclusive object, smaller than one chunk of its sink, decides between writers. Creating it is atomic on every
+store that may be used for exclusive writing; a backend rejects a store that ignores the condition. For a longer object,
+a store may ignore the condition (Ceph 16 does when a multipart upload is completed), and a check before or after only
+notices what has happened. So a program that needs one winner first creates a short object, which decides.
 
 Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
-Division of labour: a backend maps its errors to `asyncrec.errors` and says which are transient
-(`TransientStorageError`); reads are resumed by the core (`ResumingSource`, `Storage.get`), so a backend's source simply
-raises; for everything else a backend wraps each request in `asyncrec.storage.retrying`, so that the back-off is one and
-the same everywhere.
+Division of labour: a backend maps its errors to `asyncrec.errors`, and marks the transient ones
+(`TransientStorageError`). The core resumes reads (`ResumingSource`, `Storage.get`), so a backend's source simply
+raises. For everything else, a backend wraps each request in `asyncrec.storage.retrying`, so that the back-off is the
+same everywhere.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ObjectInfo:
     Attributes:
         key: its key, relative to the root of the storage.
         size: its size in bytes.
-        etag: changes whenever the content does; opaque, never empty. For local files it is made of inode, size and
+        etag: changes whenever the content does; opaque, never empty. For local files it consists of inode, size and
             mtime.
-        crc32c: that of the whole content, unmasked, if the store keeps one.
+        crc32c: the checksum of the whole content, unmasked, if the store keeps one.
         modified: the time of the last change, with a time zone.
     """
 
@@ -58,8 +58,8 @@ class ByteSink(ABC):
     """One object being written. Made by `Storage.open_sink`; used by one task.
 
     Attributes:
-        chunk_size: how many bytes the next `send` must carry. Read it again before each one (S3 increases it as it
-            approaches its maximum number of parts). It is also the most that this sink makes its caller hold.
+        chunk_size: the number of bytes that the next `send` must carry. Read it again before each `send` (S3 increases
+            it as it approaches its maximum number of parts). It is also the most that the sink makes its caller hold.
         published: `None` until the context has exited cleanly, then the store's description of the object.
     """
 
@@ -70,28 +70,29 @@ class ByteSink(ABC):
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Accept the next chunk.
 
-        Together the buffers have exactly `chunk_size` bytes; only the last chunk of an object is shorter (never empty),
-        and nothing is sent after it. They are never joined for the backend. When this returns, they belong to the
-        caller again: a backend that still needs them copies them. This waits while the backend holds as much as it may.
+        Together the buffers have exactly `chunk_size` bytes. Only the last chunk of an object is shorter (never empty),
+        and nothing is sent after it. The buffers are never joined for the backend. After this returns, they belong to
+        the caller again, so a backend that still needs them must copy them. This waits while the backend's memory is
+        full.
 
         After a cancellation or any error, the object can only be abandoned.
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
-        """Use chunks of ``size`` bytes, or of as few as the store allows, because the caller has many sinks.
+        """Use chunks of ``size`` bytes, or the smallest that the store allows, because the caller has many sinks.
 
-        Called before the first `send`, if at all. Unless a backend overrides it, it does nothing.
+        Called before the first `send`, if at all. The default implementation does nothing.
         """
 
     @abstractmethod
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Make the bytes sent so far durable, and as much of ``tail`` as the store can.
+        """Make the bytes sent so far durable, and as much of ``tail`` as the store allows.
 
-        ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
-        the next chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none,
-        for GCS whole multiples of 256 KiB.
+        ``tail`` holds the caller's unsent bytes, shorter than `chunk_size`; they will be sent again as part of the next
+        chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none, for GCS
+        whole multiples of 256 KiB.
 
-        If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never taken back:
+        If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never discarded:
         if the context then exits with an exception, the unfinished file is kept for recovery, and is still never
         visible under its key.
         """
@@ -101,10 +102,11 @@ class ByteSource(ABC):
     """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task.
 
     Attributes:
-        info: describes the version that is read.
-        buffered: bytes that came with an earlier answer and were not received yet: returning more than was requested,
-            in one piece, would have needed a copy. They count towards the limit of the caller that requested them.
-        flowing: whether the next bytes come without a request, because an answer is in progress. Then little needs to
+        info: the description of the version being read.
+        buffered: the number of bytes that arrived with an earlier response but have not yet been received: returning
+            more than was requested, in one piece, would have needed a copy. They count towards the limit of the caller
+            that requested them.
+        flowing: whether the next bytes come without a request, because a response is in progress. Then little needs to
             be read ahead.
     """
 
@@ -129,9 +131,9 @@ class Storage(ABC):
     """A root under which objects are written and read. Any number of tasks may use it at once.
 
     Attributes:
-        root: the URL it was opened for, without credentials; shown in errors.
-        read_ahead: how many bytes a reader should request ahead while it works on the last ones. 0 if a read has almost
-            no latency (local files, memory).
+        root: the URL for which it was opened, without credentials; shown in errors.
+        read_ahead: the number of bytes a reader should request ahead while it processes the last ones. 0 if a read has
+            almost no latency (local files, memory).
         flush_level: the level that `ByteSink.flush` reaches: ``"spooled"`` if the bytes survive the process, otherwise
             ``"buffered"``.
         lists_by_pages: whether the beginning of a listing is cheap, however long the listing is. If it is false,
@@ -147,16 +149,16 @@ class Storage(ABC):
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         """Write an object. On a clean exit it is published: complete, verified, visible at once.
 
-        On any exception, cancellation included, nothing becomes visible and nothing is left behind; the clean-up is
-        shielded and limited in time. With ``exclusive``, opening or leaving the context raises `ObjectExistsError` if
-        the object exists; without it the object is replaced. If two exclusive writers race, exactly one wins, provided
-        that their objects are shorter than `ByteSink.chunk_size`. With longer objects the store decides as well as it
+        On any exception, cancellation included, nothing becomes visible and no data is left behind; the clean-up is
+        shielded and limited in time. With ``exclusive``, entering or exiting the context raises `ObjectExistsError` if
+        the object exists; without it, the object is replaced. If two exclusive writers race, exactly one wins, provided
+        that their objects are shorter than `ByteSink.chunk_size`. With longer objects, the store decides as well as it
         can; both may win, and the last object stays. A caller that needs exactly one winner lets a short object decide.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
-            StorageError: ``exclusive``, but the store is known not to support it.
-            IntegrityError: the store has something other than what was sent; it was deleted if possible.
+            StorageError: ``exclusive`` is set, but the store is known not to support it.
+            IntegrityError: the stored object differs from the bytes sent; it was deleted if possible.
         """
 
     @abstractmethod
@@ -168,9 +170,9 @@ class Storage(ABC):
         If ``start`` is at or past the end, the source is empty. Without ``info``, the source is pinned to the version
         found on opening.
 
-        ``info`` describes the version to read, as this storage has returned it before: from `head`, a listing, `put` or
-        another source. The source is pinned to its etag and need not request what is known: a backend over a network
-        requests the bytes at once, under the condition that they are of this version.
+        ``info`` describes the version to read, as returned before by this storage: from `head`, a listing, `put` or
+        another source. The source is pinned to its etag and need not request known values: a backend over a network
+        requests the bytes at once, under the condition that they belong to this version.
 
         Raises:
             ObjectNotFoundError: there is no such object. The message names the key.
@@ -178,20 +180,20 @@ class Storage(ABC):
             ObjectChangedError: the object is not the version of ``info``.
             TransientStorageError: the same call may succeed.
 
-            With ``info``, each of these may also come from the first `ByteSource.receive` that requests bytes.
+            With ``info``, each of these errors may also come from the first `ByteSource.receive` that requests bytes.
         """
 
     @abstractmethod
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """List the objects whose key begins with ``prefix`` and is greater than ``start_after``.
 
-        They come in ascending order of their UTF-8 bytes. Unpublished objects are never listed. If no key has the
-        prefix, the list is empty.
+        They are in ascending order of the UTF-8 bytes of their keys. Unpublished objects are never listed. If no key
+        has the prefix, the list is empty.
         """
 
     @abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """Ask the store for its information about one object. This needs no permission to list.
+        """Return the store's description of one object. This needs no permission to list.
 
         Raises:
             ObjectNotFoundError: there is no such object. The message names the key.
@@ -204,7 +206,7 @@ class Storage(ABC):
         """Delete an object. It is not an error if the object does not exist."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Read the whole content of a small object, from one version, and start again after a transient fault.
+        """Read the whole content of a small object, from one version. Start again after a transient fault.
 
         Raises:
             ValueError: the object is larger than ``max_bytes``; nothing was read.
@@ -241,7 +243,7 @@ class Storage(ABC):
 
 @runtime_checkable
 class UnfinishedUploads(Protocol):
-    """A `Storage` also offers this if uploads can be left unfinished, and are billed (S3)."""
+    """An optional interface of a `Storage` whose uploads can be left unfinished, and are billed (S3)."""
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """List the uploads that were begun and neither completed nor aborted.
@@ -251,17 +253,17 @@ class UnfinishedUploads(Protocol):
         """
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Abort one of them. It is not an error if it is gone already."""
+        """Abort an unfinished upload. It is not an error if the upload no longer exists."""
 
 
 @runtime_checkable
 class LocalFiles(Protocol):
-    """A `Storage` offers this, too, if its objects are the files of a folder on a disk of this machine.
+    """An optional interface of a `Storage` whose objects are the files of a folder on a disk of this machine.
 
-    Writers then keep their journals in that folder, as in a local data set: what is flushed survives the process, and
-    the next writer, or `asyncrec.recover`, commits it. asyncrec reads and writes the files itself, and only if
+    Writers then keep their journals in that folder, as in a local data set: flushed records survive the process, and
+    the next writer, or `asyncrec.recover`, commits them. asyncrec reads and writes the files itself, but only if
 
-    - the file of the key ``a/b`` is ``a/b`` below the folder, and holds the bytes of the object, no more and no less;
+    - the file of the key ``a/b`` is ``a/b`` below the folder, and holds exactly the bytes of the object;
     - a file that is linked or renamed to that name is the object from then on;
     - files whose names begin with a dot and end in ``.partial`` are not objects, and are never listed;
     - the file system has locks (flock) and hard links.
@@ -273,17 +275,17 @@ class LocalFiles(Protocol):
 
 @runtime_checkable
 class ExclusiveParts(Protocol):
-    """A `Storage` also offers this if a long object is published with another request than a short one (S3)."""
+    """An optional interface of a `Storage` that publishes a long object with another request than a short one (S3)."""
 
     async def excludes_parts(self, key: str) -> bool:
-        """Test whether the store refuses to publish a long object exclusively if one exists.
+        """Test whether the store refuses to publish a long object exclusively if the object exists.
 
-        The test uses ``key``, under which nothing exists, and deletes what it makes there.
+        The test uses ``key``, under which no object exists, and deletes the object that it creates there.
         """
 
 
 class ReadOnlyStorage(Storage):
-    """A base class for the storage of a backend that cannot write as asyncrec does.
+    """Base class for the storage of a backend that cannot write as asyncrec does.
 
     Attributes:
         why: the reason, as the end of a sentence after "cannot be written: ".

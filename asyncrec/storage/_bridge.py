@@ -1,9 +1,9 @@
-"""Run a `Storage` whose client knows only asyncio under another event loop, on a portal thread of its own.
+"""Run a `Storage` whose client supports only asyncio under another event loop, on a portal thread of its own.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
-there, and is itself a `Storage` to the loop it is used on. A call costs 0.2 to 0.5 ms, whatever the size of the bytes:
-little compared with a chunk of 8 MiB. How calls go over and come back is in `_other_loop`. The thread is started and
-joined from a worker thread, and no longer runs when the context has exited.
+there, and is itself a `Storage` for the loop on which it is used. A call costs 0.2 to 0.5 ms, whatever its number of
+bytes, which is little compared with a chunk of 8 MiB. `_other_loop` transfers the calls. The thread is started and
+joined from a worker thread, and has ended when the context has exited.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class BridgedStorage(Storage):
         return _BridgedSource(OtherContext(self._loop, opener))
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        # Each batch is a listing of its own, so that a listing left early leaves nothing on the other loop.
+        # Each batch is a separate listing, so that a listing abandoned early leaves nothing on the other loop.
         while True:
             batch = await self._call(partial(_listing.list_some, self._inner, prefix, start_after))
             for info in batch:
@@ -92,7 +92,7 @@ class BridgedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._call(partial(self._inner.delete, key))
 
-    # Whole objects in one call, instead of three or four.
+    # Whole objects in one call instead of three or four.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._call(partial(self._inner.get, key, max_bytes=max_bytes))

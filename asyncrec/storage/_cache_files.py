@@ -1,4 +1,4 @@
-"""What a `DiskCache` keeps: `CachedVersion`, a version of an object, and `Filling`, a file with some of its pieces."""
+"""The contents of a `DiskCache`: `CachedVersion`, a version of an object, and `Filling`, a file with some pieces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from crc32c import crc32c
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.disk import mapped_errors, read_at
 
-# So large that a request's own cost does not count (0.125 requests a MiB), and soon there.
+# Large enough for a negligible cost per request (0.125 requests per MiB), small enough to arrive soon.
 PIECE_BYTES = 8 << 20
-# A shard keeps its ending, so that any tool reads the copy; all else that is kept has the other.
+# A copy of a shard keeps the suffix, so that any tool can read it; all other copies have the second suffix.
 SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
 _READ_BYTES = 1 << 20
 
@@ -25,7 +25,7 @@ class CachedVersion:
     Attributes:
         path: the object's path, for messages.
         name: the name of its file.
-        crc32c: the checksum that its content must have; `None` if that is unknown.
+        crc32c: the checksum that its content must have; `None` if it is unknown.
     """
 
     path: str
@@ -42,7 +42,7 @@ class CachedVersion:
 
     @property
     def number(self) -> int:
-        """A number made of the beginning of its name, for spreading."""
+        """A number from the beginning of its name, for spreading locks."""
         return int(self.name[:8], 16)
 
     @property
@@ -50,11 +50,11 @@ class CachedVersion:
         return -(-self.size // PIECE_BYTES)
 
     def piece_of(self, position: int) -> int:
-        """Return the number of the piece in which a byte lies."""
+        """Return the number of the piece that contains a byte."""
         return position // PIECE_BYTES
 
     def piece(self, number: int) -> tuple[int, int]:
-        """Return where a piece begins and ends, in bytes."""
+        """Return the first byte of a piece, and the byte after its last."""
         return number * PIECE_BYTES, min(self.size, (number + 1) * PIECE_BYTES)
 
 
@@ -62,7 +62,7 @@ class Filling:
     """An open file with some pieces of an object.
 
     Attributes:
-        there: one byte for each piece, not 0 once the piece was seen in the file.
+        there: one byte for each piece, nonzero once the piece was seen in the file.
     """
 
     def __init__(self, version: CachedVersion, fd: int) -> None:
@@ -75,7 +75,7 @@ class Filling:
         return 0 not in self.there
 
     def look(self) -> None:
-        """Look which pieces are in the file."""
+        """Determine which pieces are in the file."""
         version = self.version
         if os.fstat(self.fd).st_size == version.size:  # renamed meanwhile
             self.there[:] = b"\1" * version.pieces

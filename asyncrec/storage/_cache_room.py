@@ -1,4 +1,4 @@
-"""`CacheRoom` is the folder of a `DiskCache`: its files, how many bytes they have, and their locks. All block."""
+"""`CacheRoom` is the folder of a `DiskCache`: its files, their total size, and their locks. All methods block."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_own
 
-# An unfinished file this old was left by a process that was killed.
+# An unfinished file of this age was left by a process that was killed.
 _ABANDONED_SECONDS = 24 * 3600
-# Files that this process has compared, in folders that others can write to: folder, name and inode.
+# Files that this process has verified, in folders that others can write to: folder, name and inode.
 _trusted: set[tuple[str, str, int]] = set()
 _MOST_TRUSTED = 1 << 16
 
 
 class CacheRoom:
-    """A folder whose files, except locks, are bounded in size together.
+    """A folder whose files, except locks, are bounded in total size.
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.
-        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
+        max_bytes: the bound for all files together; a file that is still being filled counts at its full size.
     """
 
     def __init__(self, folder: str, max_bytes: int) -> None:
@@ -35,10 +35,10 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """Remove what exceeds ``max_bytes``, left by a process that was allowed more.
+        """Evict files that exceed ``max_bytes``, left by a process with a higher bound.
 
         Raises:
-            StorageError: the folder is not a folder.
+            StorageError: the path is not a folder.
         """
         with mapped_errors("opening", self.folder):
             try:
@@ -50,7 +50,7 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Return whether a copy can be trusted: if other users can write to the folder, each process checks it once."""
+        """Return whether a copy can be trusted. In a folder that others can write to, verify it once per process."""
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True
@@ -63,10 +63,10 @@ class CacheRoom:
         return True
 
     def make_room(self, size: int) -> None:
-        """Evict until ``size`` more bytes have room; within `evicting`."""
+        """Evict files until ``size`` more bytes fit. Call it within `evicting`."""
         files: list[tuple[float, int, str]] = []
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, for that user to remove
+            with suppress(FileNotFoundError, PermissionError):  # gone, or left to the other user who owns it
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
                     continue
@@ -84,7 +84,7 @@ class CacheRoom:
 
     @contextmanager
     def evicting(self) -> Iterator[None]:
-        """Prevent other processes from evicting, beginning or renaming a file meanwhile."""
+        """Prevent other processes from evicting, creating or renaming a file meanwhile."""
         lock = FileLock(*self.opened(".lock-evict"), wait=True)
         try:
             yield
@@ -92,8 +92,9 @@ class CacheRoom:
             lock.release()
 
     def opened(self, name: str) -> tuple[int, str]:
-        """Return an open file to lock, and its path."""
-        # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
+        """Return the descriptor of an open file to lock, and its path."""
+        # A folder created here is this user's alone. Users that share a folder created it themselves, with the mode
+        # they chose.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)
         path = os.path.join(self.folder, name)

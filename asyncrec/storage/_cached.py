@@ -1,10 +1,10 @@
-"""`CachedStorage` is a storage that is read through a `DiskCache`: what ``cache=`` does, for all readers in one place.
+"""`CachedStorage` is a storage that is read through a `DiskCache`. It implements ``cache=`` for all readers.
 
 The version of an object determines whether the cache has its copy. The version is known from a caller, from its
 manifest (`by_content`), or from a listing by this storage; otherwise the store is asked once, by HEAD. The bytes then
-come from the copy, or from the pieces that are in the cache. One process fetches a missing piece, for all. What the
-cache or the disk does not take is read from the store. No task runs in the background: a reader that wants a piece
-fetches it. So nothing has to be ended at an exit, and only pieces that a reader wants are fetched.
+come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes for which
+the cache or the disk has no room are read from the store. No task runs in the background: a reader that needs a piece
+fetches it. So nothing has to be ended at an exit, and only pieces that a reader needs are fetched.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._retry import BRIEF, patience
 from asyncrec.storage._url import join
 
-# Of all cached files: what fits beside other things on the disk of a machine that trains.
+# The bound for all cached files: it fits beside other data on the disk of a machine that trains.
 CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
-# How soon, and how seldom at last, a process asks whether another has brought a piece.
+# The first and the longest pause between checks whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# The longest wait for it: a process that was stopped does not hold up the others for good.
+# The longest wait for a piece, so that a process that was stopped does not block the others for good.
 _MOST_SECONDS = 60.0
-# What is known of objects; the store is asked once more for an object that was forgotten.
+# The number of remembered objects. For an object that was forgotten, the store is asked once more.
 _MOST_LISTED = 1 << 16
-# The etag of a version that its content stands for.
+# The prefix of the etag of a version that is identified by its content.
 _BY_CONTENT = "crc32c:"
 
 
 async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
-    """Make the cache in a folder, and cut it to its bound at once; return `None` without a folder.
+    """Return the cache in a folder, trimmed to its bound, or `None` without a folder.
 
     Raises:
         ValueError: ``cache_bytes`` is below 1.
@@ -58,14 +58,14 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
 
 
 def through(storage: Storage, cache: DiskCache | None) -> Storage:
-    """Return a storage, read through a cache if there is one."""
+    """Return a storage that is read through a cache, or the storage itself without one."""
     return storage if cache is None else CachedStorage(storage, cache)
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Make the version to read through a cache from an object's entry in a manifest; `None` if that is impossible.
+    """Return the version to read through a cache, from an object's entry in a manifest; `None` if that is impossible.
 
-    Its etag is not the store's: only this storage, and what it returns, can use it.
+    Its etag is not the store's: it is valid only for this storage and the objects that it returns.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -73,7 +73,7 @@ def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> Obje
 
 
 def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
-    """Tell a storage that is read through a cache what a manifest says of a small object, before `get`."""
+    """Record the manifest's entry of a small object in a storage that is read through a cache, before `get`."""
     info = by_content(folder, key, size, crc32c)
     if info is not None and isinstance(folder, CachedStorage):
         folder.note(info)
@@ -96,9 +96,9 @@ class CachedStorage(ReadOnlyStorage):
         self.lists_by_pages = storage.lists_by_pages
         self._storage = storage
         self._listed: dict[str, ObjectInfo] = {}
-        self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: which version the store has
-        self._stuck: set[tuple[str, int]] = set()  # pieces that were waited for in vain
-        self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop brings or waits for
+        self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: the store's version
+        self._stuck: set[tuple[str, int]] = set()  # pieces whose wait has timed out
+        self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop fetches or waits for
 
     def __repr__(self) -> str:
         return f"CachedStorage({self._storage!r}, {self.cache.room.folder!r})"
@@ -117,7 +117,7 @@ class CachedStorage(ReadOnlyStorage):
                 self.note(info)
                 yield info
         finally:
-            if isinstance(listing, AsyncGenerator):  # left early, it must not wait for the garbage collector
+            if isinstance(listing, AsyncGenerator):  # if abandoned early, it must not wait for the garbage collector
                 await listing.aclose()
 
     async def head(self, key: str) -> ObjectInfo:
@@ -125,7 +125,7 @@ class CachedStorage(ReadOnlyStorage):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
-            # Another version than was listed, or than a manifest says, is the caller's to judge.
+            # A version that differs from the listing or the manifest is returned; the caller judges it.
             with suppress(ObjectChangedError, IntegrityError):
                 return await super().get(key, max_bytes=max_bytes)
             self._listed.pop(key, None)
@@ -151,16 +151,16 @@ class CachedStorage(ReadOnlyStorage):
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
 
     def in_store(self, key: str, info: ObjectInfo, start: int, end: int) -> AbstractAsyncContextManager[ByteSource]:
-        """Return the same version, read from the store."""
+        """Open a source of the same version in the store."""
         known = self._stored.get(self.version_of(key, info).name) if info.etag.startswith(_BY_CONTENT) else info
         return self._storage.open_source(key, start=start, end=end, info=known)
 
     def check(self, key: str, info: ObjectInfo, found: ObjectInfo) -> None:
-        """Raise if an object is not the one that was expected.
+        """Raise an error if an object is not the expected one.
 
         Raises:
             ObjectChangedError: the object has another size.
-            IntegrityError: the store keeps another checksum of it.
+            IntegrityError: the store keeps another checksum of the object.
         """
         if info.etag == found.etag:
             return
@@ -177,14 +177,14 @@ class CachedStorage(ReadOnlyStorage):
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Return whether a damaged record of this version may be intact when read once more: see `DiskCache`."""
+        """Return whether a damaged record of this version may be intact when read again: see `DiskCache`."""
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
         """Make sure that a piece is in the cache.
 
         Raises:
-            NotCachedError: the disk takes no more, or the process that fetches the piece is stuck.
+            NotCachedError: the disk is full, or the process that fetches the piece is stuck.
         """
         at = filling.version.name, piece
         while not filling.there[piece]:
@@ -202,7 +202,7 @@ class CachedStorage(ReadOnlyStorage):
         """Fetch a piece, or wait until another process has fetched it."""
         cache, (pause, longest) = self.cache, _POLL_SECONDS
         at, deadline = (filling.version.name, piece), anyio.current_time() + _MOST_SECONDS
-        # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
+        # Polled rather than waited for, so that a cancelled wait leaves no thread behind.
         while (lock := await acquire_in_thread(partial(cache.claim, filling, piece), _release)) is None:
             if filling.there[piece]:
                 return
@@ -214,7 +214,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # The reader has a patience of its own, behind this one, in which a connection breaks and is resumed.
+            # The reader has its own, longer patience, in which a broken connection is resumed.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

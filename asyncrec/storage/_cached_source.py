@@ -19,7 +19,7 @@ from asyncrec.storage._local.source import LocalSource
 
 
 class ReadsThrough(Protocol):
-    """What a source needs of its storage: see `CachedStorage`."""
+    """The methods of a storage that a source needs: see `CachedStorage`."""
 
     cache: DiskCache
 
@@ -77,7 +77,7 @@ class CachedSource(ByteSource):
         return self
 
     async def _find(self, cache: DiskCache, version: CachedVersion) -> None:
-        """Open the copy, or the cached pieces, or the object in the store."""
+        """Open the copy, the cached pieces, or the object in the store."""
         while cache.takes(version.size):
             with suppress(ObjectNotFoundError):
                 await self._open(_Copy(cache, version, self._position, self._end))
@@ -106,15 +106,15 @@ class CachedSource(ByteSource):
         return await self._source.receive(max_bytes)
 
     @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and anew each time
+    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
         return 0 if self._source is None else self._source.buffered
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # likewise
+    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """Return the next bytes; `None` if the cache cannot hold them, and they must come from the store."""
+        """Return the next bytes, or `None` if the cache cannot hold them, so that they must come from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)
@@ -141,8 +141,8 @@ class CachedSource(ByteSource):
         opening, self._opening, self._source = self._opening, None, None
         filling, self._filling = self._filling, None
         if filling is not None:
-            # The last to close a file that was evicted waits until it is freed.
-            if exc_type is GeneratorExit:  # collected: nothing can be awaited any more
+            # If this is the last descriptor of an evicted file, closing waits until the file is freed.
+            if exc_type is GeneratorExit:  # garbage-collected: nothing can be awaited any more
                 filling.close()
             else:
                 await surely_in_thread(filling.close)

@@ -1,5 +1,7 @@
-"""Checksums of what the store has: compared with what was sent (`check_sent`), or computed by reading it back, for
-stores that keep no checksum (`stored_crc32c`; `end_crc32c` for the end alone).
+"""Checksums of stored objects.
+
+`check_sent` compares an object with the bytes sent. `stored_crc32c`, and `end_crc32c` for the end alone, read an object
+back, for stores that keep no checksum.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-# Checksummed on the event loop: about 50 us.
+# Checksummed on the event loop, in about 50 us.
 _BLOCK = 1 << 20
 
 
 def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
-    """Compare what a sink has published at ``path`` with what was sent; ``then`` says what becomes of it.
+    """Compare the object that a sink has published at ``path`` with the bytes sent.
+
+    ``then`` says, in the message, what happens to the object.
 
     Raises:
         IntegrityError: the two differ.
@@ -34,7 +38,7 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
     Raises:
         ObjectNotFoundError: the object, or this version of it, does not exist.
-        StorageError: it cannot be read.
+        StorageError: the object cannot be read.
     """
     checksum = 0
     async with ResumingSource(storage, key, info=info) as source:
@@ -44,7 +48,7 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
 
 async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
-    """Read the last `END_BYTES` of a version of an object, or all if it is smaller, and return their CRC32C.
+    """Return the CRC32C of the last `END_BYTES` of a version of an object, or of all bytes if it is smaller.
 
     Raises:
         ObjectNotFoundError, ObjectChangedError: this version no longer exists.

@@ -1,6 +1,6 @@
 """`ChunkWriter` stands between records and a sink, and makes chunks of bytes.
 
-Used by one task at a time, like the sink it wraps.
+It is used by one task at a time, like the sink it wraps.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
-# Copies and checksums above this leave the event loop: 1 MiB is 50 to 100 us of either, and a frame of it a bit more.
+# Copies and checksums above this size run in a thread: 1 MiB takes 50 to 100 us for either, and its frame a bit more.
 _MOST_ON_LOOP = 2 << 20
-# Buffers up to this length are gathered in slabs of that: a hundred thousand tiny ones in a chunk would cost more to
-# hold and to hand over than to copy.
+# Buffers up to this length are gathered in slabs: a hundred thousand tiny buffers in a chunk would cost more to keep
+# and pass on than to copy.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
-# What `end_crc32c` is of, at most: less than a page more to read, and some records even if they are a kilobyte each.
+# The most bytes that `end_crc32c` covers: less than a page to read, and some records even at a kilobyte each.
 END_BYTES = 4 << 10
 
 
 class ChunkWriter:
-    """A writer that takes buffers of any length and sends chunks of exactly ``sink.chunk_size``, gathered, not joined.
+    """Writer that accepts buffers of any length and sends chunks of exactly ``sink.chunk_size``, gathered, not joined.
 
-    A buffer must not be changed until it was sent; the last of them are kept until the next call, at most
-    ``chunk_size`` bytes. Nothing larger is kept alive by them: what is left of a long buffer is copied out of it.
+    A buffer must not be changed until it has been sent. The last buffers, at most ``chunk_size`` bytes, are kept until
+    the next call. They keep nothing larger alive: the rest of a long buffer is copied.
 
     After an error or a cancellation, every later call raises; the object can only be abandoned.
 
     Attributes:
-        size: how many bytes were accepted.
+        size: the number of bytes accepted.
         crc32c: the checksum of all of them; 0 without ``checksum``, for callers that do not need it.
         end: the last `END_BYTES` of them, or all if there are fewer; empty without ``checksum``.
     """
@@ -55,18 +55,18 @@ class ChunkWriter:
 
     @property
     def held(self) -> int:
-        """The number of bytes accepted and not sent yet: less than a chunk."""
+        """The number of bytes accepted but not yet sent. Always less than one chunk."""
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """Return the bytes not sent yet, for a caller that makes them durable. Nothing may be written meanwhile."""
+        """Return the unsent bytes, for a caller that makes them durable. Do not write meanwhile."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:
         """Accept the buffers, and send as many chunks as they fill.
 
         Raises:
-            ClosedResourceError: after `finish`.
+            ClosedResourceError: `finish` was called before.
         """
         self._check()
         self._begin()
@@ -90,7 +90,7 @@ class ChunkWriter:
         self._error = None
 
     async def flush(self) -> int:
-        """Make what was accepted as durable as the sink can; return how many bytes, from the first, now are."""
+        """Make the written data as durable as the sink allows; return the number of durable bytes from the start."""
         self._check()
         self._begin()
         try:
@@ -102,7 +102,7 @@ class ChunkWriter:
         return durable
 
     async def finish(self) -> None:
-        """Send the rest, as the last chunk. The object is published when the sink's context exits. Idempotent."""
+        """Send the rest as the last chunk. The object is published when the sink's context exits. Idempotent."""
         if self._finished and self._error is None:
             return
         self._check()
@@ -117,7 +117,7 @@ class ChunkWriter:
         self._finished = True
 
     def close(self) -> None:
-        """Refuse further bytes, for an object that is abandoned."""
+        """Reject further bytes, because the object is abandoned."""
         self._failed(anyio.ClosedResourceError())
 
     async def _take(self, buffer: Buffer) -> None:
@@ -139,7 +139,7 @@ class ChunkWriter:
         self._held_size += size
         if size <= _SMALL:
             last = self._held[-1] if self._held else None
-            # Ours alone: one that came from outside is never a bytearray here, see _bytewise.
+            # Only our own slabs are bytearrays here, because `_bytewise` converts those of the caller.
             if isinstance(last, bytearray) and len(last) + size <= _SLAB:
                 last += buffer
             elif size:
@@ -160,7 +160,7 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Set during a call, so that a later call raises it if this one does not end, and so does one in between.
+        # Set during a call, so that a concurrent call raises it, and so does a later call if this one does not end.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )
@@ -172,7 +172,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Return a buffer whose length counts bytes, and never a bytearray: those are the writer's own slabs."""
+    """Return the buffer with a length in bytes, and never as a bytearray: those are the writer's own slabs."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)
@@ -186,7 +186,7 @@ def _checksum(buffers: Sequence[Buffer], value: int) -> int:
 
 
 def _end_of(before: bytes, buffers: Sequence[Buffer]) -> bytes:
-    """Return the last bytes of what came before and these."""
+    """Return the last bytes of ``before`` followed by ``buffers``."""
     pieces: list[Buffer] = []
     missing = END_BYTES
     for buffer in chain(reversed(buffers), (before,)):
@@ -198,5 +198,5 @@ def _end_of(before: bytes, buffers: Sequence[Buffer]) -> bytes:
 
 
 def _base_size(view: memoryview) -> int:
-    """Count the bytes that ``view`` keeps alive."""
+    """Return the number of bytes that ``view`` keeps alive."""
     return memoryview(view.obj).nbytes

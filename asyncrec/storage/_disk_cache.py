@@ -1,21 +1,22 @@
-"""`DiskCache` is a local folder that keeps copies of stores' objects for all processes of a machine.
+"""`DiskCache` is a local folder with copies of stored objects, for all processes of a machine.
 
-*The problem.* Sixteen workers of one machine read the same shards, and each would ask the store for all of them. *The
-naive way* is to download a shard to a file when it is first read. Then the first batch waits for whole shards, those of
-the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and once for each worker.
-*What we do:* an object is fetched in pieces of 8 MiB, the one that is wanted first. One process fetches a piece, under
-a lock. The others wait for it, and all of them read it as soon as it is there.
+*The problem.* Sixteen workers of one machine read the same shards, and each would request all of them from the store.
+*The naive solution* is to download a shard to a file when it is first read. Then the first batch waits for whole
+shards, all those of the window at once. Reading ranges from the store meanwhile would request the same bytes twice, and
+once for each worker. *The design:* an object is fetched in pieces of 8 MiB, the requested piece first. One process
+fetches a piece, under a lock. The others wait for it, and all of them read it as soon as it is complete.
 
-Until all pieces are there they lie in one file, at their places, which only processes of this user read. Behind the
-object's bytes the file has one more byte for each piece, set when the piece is whole: a process that is killed leaves
-the byte unset and the lock free. The process that fetches the last piece compares the checksum, cuts these bytes off,
-and renames the file. From then on the file is never changed. Files are evicted one at a time, the least recently used
-first (a file's time of modification is that of its last use). The lock of that also covers the beginning of a file and
-its renaming: so the bound holds, and no incomplete file gets a whole object's name. A file that is evicted while it is
-read stays readable until it is closed.
+Until all pieces are complete, they lie in one file, at their places, which only processes of this user read. After the
+object's bytes, the file has one more byte for each piece, set when the piece is complete: a process that is killed
+leaves the byte unset and the lock free. The process that fetches the last piece compares the checksum, truncates these
+bytes, and renames the file. From then on the file is never changed. Files are evicted one at a time, the least recently
+used first (a file's modification time is the time of its last use). The lock for evicting also covers creating and
+renaming a file, so the bound holds, and no incomplete file gets a whole object's name. A file that is evicted while it
+is read stays readable until it is closed.
 
-A file's name is made of the object's address, its size, and its checksum, or else its etag: another version is another
-file, and what a manifest lists is found without asking the store. All functions block: they are for worker threads.
+A file's name is derived from the object's address, its size, and its checksum or else its etag. So another version is
+another file, and an object listed in a manifest is found without asking the store. All functions block, and belong in
+worker threads.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# Locks of pieces: at most this many files stay in the folder; two pieces that share one wait for each other.
+# Locks of pieces. At most this many lock files are in the folder; two pieces that share a lock wait for each other.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# Each time, another task has dropped the file in that moment.
+# Each failed attempt means that another task discarded the file at that moment.
 _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The cache cannot hold it: the disk is full, or its fetcher is stuck. Read it from the store instead."""
+    """The cache cannot hold the data, because the disk is full or the fetcher is stuck. Read from the store instead."""
 
 
 class DiskCache:
@@ -53,12 +54,12 @@ class DiskCache:
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.
-        max_bytes: the bound for all files together; one that is still being filled counts at its full size.
+        max_bytes: the bound for all files together; a file that is still being filled counts at its full size.
 
     Attributes:
         room: the folder.
-        downloads: how many pieces this cache has fetched.
-        full: whether the disk was full; then nothing is fetched any more.
+        downloads: the number of pieces this cache has fetched.
+        full: whether the disk was full; then no more pieces are fetched.
     """
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
@@ -69,19 +70,18 @@ class DiskCache:
         self.room = CacheRoom(os.path.abspath(os.fspath(folder)), max_bytes)
         self.downloads = 0
         self.full = False
-        self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
+        self._looked_at: set[str] = set()  # files with a damaged record that match the fetched object
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Return whether an object of this size is kept at all: it must not push out everything else by itself."""
+        """Return whether an object of this size is cached at all. One object must not evict all others."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
         return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
-        """Open the copy of an object, and note that it was used now; in a folder that others can write to, its checksum
-        is compared once a process.
+        """Open the copy of an object, and record its use. In a folder that others can write to, verify it once.
 
         Raises:
             FileNotFoundError: there is no copy, or no trusted one.
@@ -105,13 +105,13 @@ class DiskCache:
         return fd
 
     def open_filling(self, version: CachedVersion) -> Filling | None:
-        """Open an object's file of pieces, created with room for all of it if it does not exist.
+        """Open an object's file of pieces. If it does not exist, create it with room for the whole object.
 
         Return `None` if the copy exists by now.
 
         Raises:
-            NotCachedError: the disk takes no more.
-            IntegrityError: all pieces are there, but are not what was expected; they are dropped.
+            NotCachedError: the disk is full.
+            IntegrityError: all pieces are there, but differ from the expected object; they are discarded.
             StorageError: the path is not a file of this user's.
         """
         if self.full:
@@ -120,7 +120,8 @@ class DiskCache:
         with self._full_disk(version):
             fd = self._opened(path, version)
             if fd is None:
-                # Room is made and taken under one lock: of two that make files, each would find room for its own.
+                # Making room and filling it happen under one lock; otherwise two processes would each find room for its
+                # own file.
                 with self.room.evicting():
                     # Another process may have renamed its file since the copy was looked for.
                     with suppress(FileNotFoundError):
@@ -143,7 +144,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces; `None` if it does not exist, or is not yet as long as it has to be."""
+        """Open a file of pieces; return `None` if it does not exist, or does not yet have its full length."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -154,7 +155,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Make a file of pieces. An existing one may be dropped as damaged in the moment in which it is opened."""
+        """Create a file of pieces. An existing file may be discarded as damaged while it is opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -171,7 +172,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Claim the fetching of a piece; return `None` if another process has it, or the piece is there by now."""
+        """Claim the fetching of a piece; return `None` if another process fetches it, or has fetched it by now."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -181,20 +182,20 @@ class DiskCache:
         return lock
 
     def write(self, filling: Filling, data: Buffer, position: int) -> None:
-        """Put bytes of a piece into its file.
+        """Write bytes of a piece into its file.
 
         Raises:
-            NotCachedError: the disk takes no more.
+            NotCachedError: the disk is full.
         """
         with self._full_disk(filling.version), mapped_errors("writing", self._filling_path(filling.version)):
             write_at(filling.fd, data, position)
 
     def finish(self, filling: Filling, piece: int) -> None:
-        """Note that a piece is whole; the last one makes the file a copy.
+        """Mark a piece as complete. The last piece turns the file into a copy.
 
         Raises:
-            NotCachedError: the disk takes no more.
-            IntegrityError: the object is not what was expected; it is dropped.
+            NotCachedError: the disk is full.
+            IntegrityError: the object is not the expected one; it is discarded.
         """
         self.write(filling, b"\1", filling.version.size + piece)
         self.downloads += 1
@@ -204,20 +205,20 @@ class DiskCache:
                 self._publish(filling)
 
     def discard(self, version: CachedVersion) -> None:
-        """Drop the pieces of an object that is not what was expected."""
+        """Discard the pieces of an object that is not the expected one."""
         path = self._filling_path(version)
         with suppress(FileNotFoundError), mapped_errors("deleting", path):
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """Return whether a damaged record read from the cache may be intact when read once more.
+        """Return whether a damaged record read from the cache may be intact when read again.
 
-        A copy that differs from what was fetched is dropped. If that is unknown (without a checksum, or while some
-        pieces are missing), the copy is dropped the first time.
+        A copy that differs from the fetched object is discarded. If that is unknown (without a checksum, or while some
+        pieces are missing), the copy is discarded the first time.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:
-            return name in self._dropped  # read while another task dropped it
+            return name in self._dropped  # read while another task discarded it
         try:
             fd = open_own(path, os.O_RDONLY, linked=True, anyones=True)
         except StorageError as error:
@@ -232,11 +233,11 @@ class DiskCache:
         if found is None:
             path = self._filling_path(version)
             if not os.path.lexists(path):
-                return True  # another task dropped it, or another process evicted it
+                return True  # another task discarded it, or another process evicted it
         if found is None or found == version.crc32c or version.crc32c is None:
             self._looked_at.add(name)
         if found is not None and found == version.crc32c:
-            return True  # perhaps since another process brought it again
+            return True  # perhaps because another process fetched it again
         self._dropped.add(name)
         _log.warning(
             "%s: the cached copy of %s is damaged%s; the data is read from the store again",
@@ -250,15 +251,15 @@ class DiskCache:
         return True
 
     def _publish(self, filling: Filling) -> None:
-        """Turn a file whose pieces are all there into a copy."""
+        """Turn a file whose pieces are all complete into a copy."""
         version, fd = filling.version, filling.fd
         path = self._filling_path(version)
-        # One that was cut has been compared.
+        # If the file is already truncated, its checksum has been compared.
         cut = os.fstat(fd).st_size == version.size
         found = version.crc32c if cut or version.crc32c is None else checksum_of(fd, version.size, path)
         with mapped_errors("renaming", path):
             if found == version.crc32c and version.pieces == 1:
-                # A long one need not be durable: whatever a crash takes of it, its records tell.
+                # A longer object need not be durable: records detect any part lost in a crash.
                 os.fsync(fd)
             # Under the lock, so that no other process puts another file under this name meanwhile.
             with self.room.evicting(), suppress(FileNotFoundError):
@@ -266,7 +267,7 @@ class DiskCache:
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
                     if found == version.crc32c:
                         os.ftruncate(fd, version.size)
-                        with suppress(PermissionError):  # another user's file has the name, and is not believed
+                        with suppress(PermissionError):  # another user's file has the name, and is not trusted
                             os.rename(path, self.path_of(version))
                     else:
                         os.unlink(path)

@@ -1,4 +1,4 @@
-"""A plugin returns a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
+"""`StorageFactory`, which a plugin returns from the hook ``asyncrec_storage_factories``. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class StorageFactory:
     """A backend that a plugin provides: a name, its schemes, and a function that opens a storage.
 
     Attributes:
-        name: shown to users, e.g. ``"s3"``.
+        name: the name shown to users, e.g. ``"s3"``.
         schemes: the schemes of the URLs that it serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a scheme.
         open: ``open(url, **options)`` returns a context in which the `Storage` rooted at ``url`` can be used; heavy
             imports belong inside it. Options are plain values, so that other processes can open their own.
-        backends: the event loops it runs on.
+        backends: the event loops on which it runs.
     """
 
     name: str

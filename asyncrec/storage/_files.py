@@ -1,4 +1,4 @@
-"""Files by their paths, wherever they are: `open_file`, `directory_check`; and `make_valid_tf_name`.
+"""Files by path in any store: `open_file` and `directory_check`; and `make_valid_tf_name`.
 
 The names and their meaning are tensorboardX's (``tensorboardX.record_writer``, ``tensorboardX.summary``).
 """
@@ -21,19 +21,19 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._registry import foreign_factory, located
 from asyncrec.storage._url import join
 
-# Copied on the event loop at most.
+# The most that is copied on the event loop.
 _MOST_ON_LOOP = 1 << 20
 
 
 async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
-    A local folder is created, with its parents. An object store is asked for an object that does not exist: its answer
-    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers that may
-    list, and writing does not need that permission. A factory of `register_writer_factory` is asked itself.
+    A local folder is created, with its parents. An object store is asked for an object that does not exist: any answer
+    shows that the store can be reached. A refusal is an answer, too: S3 reports a missing object only to callers that
+    may list, and writing does not need that permission. A factory of `register_writer_factory` answers itself.
 
     Raises:
-        StorageError: the store cannot be reached, or the folder cannot be made.
+        StorageError: the store cannot be reached, or the folder cannot be created.
     """
     factory = foreign_factory(path)
     if factory is not None:
@@ -62,7 +62,7 @@ class FileWriter:
 
         Raises:
             TypeError: ``data`` is not made of bytes.
-            StorageError: writing failed, now or before.
+            StorageError: this or an earlier write failed.
             ClosedResourceError: the context has exited.
         """
         if not isinstance(data, bytes):
@@ -71,7 +71,7 @@ class FileWriter:
         await self._chunks.write([data])
 
     async def flush(self) -> int:
-        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
+        """Make the written data as durable as the store allows; return the number of durable bytes from the start."""
         return await self._chunks.flush()
 
 
@@ -79,7 +79,7 @@ class FileWriter:
 async def open_file(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[FileWriter]:
-    """Write any bytes to ``path``; the object appears whole when the context exits cleanly, otherwise not at all.
+    """Write any bytes to ``path``, as an object that appears whole if the context exits cleanly, or else not at all.
 
     Raises: as `open_storage`, and `StorageError`.
     """
@@ -95,7 +95,7 @@ async def open_file(
 
 
 def make_valid_tf_name(name: str) -> str:
-    """Make ``name`` a valid name of a TensorFlow node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
+    """Convert ``name`` into a valid name of a TensorFlow node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
 
     A name begins with a letter, a digit or a dot (otherwise a dot is put before it), and everything between runs of
     letters, digits and ``_.-/`` becomes ``_``, as in tensorboardX.

@@ -1,12 +1,12 @@
 """Use another program's simple object, with ``open(path)`` and ``directory_check(path)``, as a `Storage`.
 
 tensorboardX calls such an object a writer factory. ``open`` returns a file object with ``write(bytes)``, ``close()``
-and, if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
-worker threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
+and, optionally, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
+worker threads. Paths reach the factory exactly as the user passed them, and its errors reach the user unchanged.
 
-On a clean exit the file is closed. On an exception it is aborted or discarded if it can be, and otherwise never closed:
-whether what was written so far then shows is up to it, the declared exception to "all or nothing". Such a storage only
-writes: reading, listing and deleting are `io.UnsupportedOperation`.
+On a clean exit the file is closed. On an exception it is aborted or discarded if it supports that, and otherwise never
+closed: the file object then decides whether the bytes written so far are visible. This is the declared exception to
+"all or nothing". Such a storage can only write: reading, listing and deleting raise `io.UnsupportedOperation`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asyncrec.storage._url import join, redact
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Joined, because such a file takes one bytes object: the most that is copied on the event loop.
+# Joined, because such a file takes one bytes object. This is the most that is copied on the event loop.
 _CHUNK_SIZE = 1 << 20
 # Seconds for closing or aborting, which no cancellation interrupts.
 _CLOSING = 60.0
@@ -38,7 +38,7 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """A factory that `asyncrec.storage.register_writer_factory` takes besides a `StorageFactory`."""
+    """A factory that `asyncrec.storage.register_writer_factory` accepts besides a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...
@@ -51,7 +51,7 @@ async def call(func: Callable[..., Any], *args: Any) -> Any:
 
 
 class ForeignStorage(Storage):
-    """The storage of one such object, and its own context, with nothing to open or close."""
+    """The storage of one such object. It is its own context, with nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)
@@ -99,7 +99,7 @@ class _ForeignSink(ByteSink):
         self._path = path
         self._key = key
         self._size = 0
-        self._flushed = 0  # of the next chunk, written by a flush already
+        self._flushed = 0  # bytes of the next chunk, already written by a flush
         self._state = SinkState(redact(path))
 
     async def __aenter__(self) -> _ForeignSink:
@@ -135,7 +135,7 @@ class _ForeignSink(ByteSink):
             return
         with anyio.fail_after(_CLOSING, shield=True):
             await call(self._file.close)
-        # The etag is all we can say of it.
+        # The etag is made up, because nothing else is known of the file.
         self.published = ObjectInfo(self._key, self._size, f"written-{self._size}", None, datetime.now(UTC))
 
     async def _write(self, buffers: Sequence[Buffer]) -> None:
@@ -143,7 +143,7 @@ class _ForeignSink(ByteSink):
         while data:
             written = await call(self._file.write, data)
             self._size += len(data)
-            # Most say nothing, or all of it; a raw file may take less.
+            # Most file objects return None or the full length; a raw file may accept less.
             rest = len(data) - written if isinstance(written, int) else 0
             if not 0 <= rest < len(data):
                 raise StorageError(f"{redact(self._path)}: write() accepted only {written} of {len(data):,} bytes")
@@ -157,7 +157,7 @@ class _ForeignSink(ByteSink):
         try:
             with anyio.fail_after(_ABORTING, shield=True):
                 await call(abort)
-        except Exception as error:  # what led here is raised; this must not hide it
+        except Exception as error:  # the error that led here is raised; this one must not hide it
             logger.warning(
                 "%s: the file could not be aborted: %r", redact(self._path), error, extra={"path": redact(self._path)}
             )

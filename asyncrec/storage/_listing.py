@@ -1,5 +1,6 @@
-"""A part of a listing: its beginning (`list_some`), or what matches a pattern in the last part of a path (`matching`):
-``*``, ``?`` and ``[...]``, as `fnmatch` reads them.
+"""A part of a listing: its beginning (`list_some`), or the names that match a pattern (`matching`).
+
+A pattern may have ``*``, ``?`` and ``[...]`` in the last part of a path, as in `fnmatch`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from asyncrec.storage._base import ObjectInfo, Storage
 
 _SPECIAL = re.compile(r"[*?\[]")
 
-# A page of the stores, so that no request is made for less than one.
+# One page of the stores, so that no request is made for less.
 LISTED = 1_000
 
 
 async def list_some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """List the first objects, at most `LISTED`; fewer are all there are. The listing is closed when it returns."""
+    """List the first objects, at most `LISTED`. Fewer means that there are no more. The listing is closed on return."""
     listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
     try:
@@ -32,19 +33,19 @@ async def list_some(storage: Storage, prefix: str, start_after: str) -> list[Obj
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name is a pattern, and not to be taken literally."""
+    """Return whether a name is a pattern rather than a literal name."""
     return _SPECIAL.search(name) is not None
 
 
 def beginning_of(pattern: str) -> str:
-    """Return the literal beginning that every matching name has."""
+    """Return the literal prefix of every matching name."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 
 async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
-    """List the objects whose keys match; the part before the last slash of ``pattern`` is taken literally.
+    """List the objects whose keys match. The part before the last slash of ``pattern`` is literal.
 
-    Only objects with the pattern's literal beginning are listed.
+    Only objects with the pattern's literal prefix are listed.
     """
     folder, slash, name = pattern.rpartition("/")
     prefix = folder + slash

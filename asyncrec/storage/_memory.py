@@ -1,8 +1,8 @@
 """`MemoryStorage` (``memory://name/...``) keeps objects in this process, for tests, examples and small caches.
 
-All storages of one name share one store for as long as the process lives; `MemoryStorage()` without a name has one of
-its own. It keeps the contract to the letter, so that it serves as the reference: every operation is a checkpoint, reads
-are pinned to a version, checksums are kept.
+All storages of one name share one store for the life of the process; `MemoryStorage()` without a name has a store of
+its own. It follows the contract to the letter, so that it serves as the reference: every operation is a checkpoint,
+reads are pinned to a version, and checksums are kept.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
-# Small, so that a test of some hundred kilobytes has several chunks; large enough for copying to be what costs.
+# Small enough for several chunks in a test of some hundred kilobytes, large enough that copying is the main cost.
 _CHUNK_SIZE = 64 << 10
-# Keys looked at between two checkpoints of a listing.
+# Keys processed between two checkpoints of a listing.
 _LIST_BATCH = 1_000
 
 
@@ -46,7 +46,7 @@ class _Objects(dict[str, _Object]):
         self._versions = count(1)
 
     def path(self, key: str) -> str:
-        """Return the whole URL of an object, for messages."""
+        """Return the full URL of an object, for messages."""
         return join(self._root, key)
 
     def find(self, key: str) -> _Object:
@@ -206,7 +206,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the store that ``memory://name`` names, or the part below a prefix of it."""
+    """Open the store that ``memory://name`` names, or its part below a prefix."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

@@ -1,13 +1,13 @@
 """Make calls and enter contexts on an asyncio loop in another thread, from tasks of any loop.
 
-- A context there (a storage, a sink, a source) is entered, used and left by one asyncio task, so it may hold task
+- A context there (a storage, a sink, a source) is entered, used and exited by one asyncio task, so it may hold task
   groups and cancel scopes as on its own loop.
-- If a call is cancelled, its operation is cancelled on that loop and waited for in a shielded scope; then the
-  cancellation is raised here. If the operation has succeeded meanwhile, its result is returned, and the cancellation
-  comes with the next await.
-- A context that is left on an exception is cancelled there; its clean-up must limit its time, see `Storage.open_sink`.
+- If a call is cancelled, its operation is cancelled on that loop and awaited in a shielded scope; then the cancellation
+  is raised here. If the operation has succeeded meanwhile, its result is returned, and the cancellation is raised at
+  the next await.
+- A context that exits with an exception is cancelled there; its clean-up must limit its time, see `Storage.open_sink`.
 - Neither loop ever waits for the other: messages go both ways without blocking.
-- A context that is not open is never waited for: before it is entered, after it was left, and once the loop has begun
+- A context that is not open is never waited for: before it is entered, after it has exited, and once the loop has begun
   to end, a call raises `ClosedResourceError`.
 """
 
@@ -36,11 +36,11 @@ def on_asyncio() -> bool:
 
 
 class OtherLoop:
-    """The asyncio loop of the thread that made this object, for use from other threads."""
+    """The asyncio loop of the thread that created this object, for use from other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Without it a callback would run in its caller's context, in which the library in use is the other one.
+        # Without it, a callback would run in its caller's context, which names the other async library.
         self._context = contextvars.copy_context()
         self._ending = False
 
@@ -55,7 +55,7 @@ class OtherLoop:
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:
-        """Refuse further calls, because the loop is about to end. Earlier ones end by themselves, or are cancelled."""
+        """Reject further calls, because the loop is about to end. Earlier calls end by themselves, or are cancelled."""
         self._ending = True
 
 
@@ -67,23 +67,23 @@ class OtherCall(Generic[T]):
         self._operation = operation
         self._callers = current_deadline()
         self._listener = fault_listener()
-        self._deadline = Deadline()  # the caller's, by the clock over there: known once it is cancelled
+        self._deadline = Deadline()  # the caller's, by this loop's clock; set on cancellation
         self._scope: anyio.CancelScope | None = None
         self._cancelled = False
         self.outcome: Future[T] = Future()
 
     def start(self) -> None:
-        """Run the operation in a task of its own. On the asyncio loop."""
+        """Run the operation in a new task. Called on the asyncio loop."""
         self._task = asyncio.create_task(self.run())  # the loop itself keeps no strong reference
 
     async def run(self) -> None:
-        """Run the operation to its end; only `outcome` says how it ended. On the asyncio loop."""
+        """Run the operation to its end; only `outcome` holds the result or error. Called on the asyncio loop."""
         with self._deadline.applied(), telling_faults(self._listener), anyio.CancelScope() as self._scope:
             if self._cancelled:
                 self._scope.cancel()
             try:
                 result = await self._operation()
-                del self._operation  # and a chunk that was sent, before its sender goes on and fills the next
+                del self._operation  # and a sent chunk, before its sender fills the next
             except asyncio.CancelledError:
                 self.outcome.cancel()
                 raise
@@ -93,9 +93,9 @@ class OtherCall(Generic[T]):
                 self.outcome.set_result(result)
 
     def cancel(self) -> None:
-        """Cancel the operation, from the caller's thread. It has ended when `outcome` says so."""
+        """Cancel the operation, from the caller's thread. It has ended when `outcome` is done."""
         left = math.inf if self._callers is None else self._callers.at - anyio.current_time()
-        with suppress(anyio.ClosedResourceError):  # whatever runs there is being cancelled
+        with suppress(anyio.ClosedResourceError):  # the loop is ending, and cancels all operations
             self._loop.soon(self._cancel, left)
 
     def _cancel(self, left: float) -> None:
@@ -105,10 +105,10 @@ class OtherCall(Generic[T]):
             self._scope.cancel()
 
     async def result(self) -> T:
-        """Wait for the outcome, on the caller's loop. If cancelled, cancel the operation, and still wait for its end.
+        """Wait for the outcome, on the caller's loop. If cancelled, cancel the operation and still wait for its end.
 
         Raises:
-            ClosedResourceError: the operation was cancelled on its loop, because the context it ran in has ended.
+            ClosedResourceError: the operation was cancelled on its loop, because its context has ended.
         """
         try:
             await _done(self.outcome)
@@ -124,7 +124,7 @@ class OtherCall(Generic[T]):
 
 
 class OtherContext(Generic[T]):
-    """A context on the asyncio loop: one task there enters it, makes the calls sent to it one by one, and leaves it."""
+    """A context on the asyncio loop. One task there enters it, makes the calls sent to it one by one, and exits it."""
 
     def __init__(self, loop: OtherLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._loop = loop
@@ -136,7 +136,7 @@ class OtherContext(Generic[T]):
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context and return what it yields. If cancelled, leave it again.
+        """Enter the context; return the object that it yields. If cancelled, exit it again.
 
         Raises:
             RuntimeError: the context was entered before.
@@ -156,7 +156,7 @@ class OtherContext(Generic[T]):
         """Run ``operation`` in the task that entered the context.
 
         Raises:
-            ClosedResourceError: the context was not entered, or was left.
+            ClosedResourceError: the context was not entered, or has exited.
             Exception: the error with which the context has ended by itself.
         """
         if not self._begun or self._left:
@@ -167,14 +167,14 @@ class OtherContext(Generic[T]):
             return await call.result()
         except anyio.ClosedResourceError:
             if call.outcome.cancelled():
-                # Not by us: the context is ending, or has ended.
+                # Not cancelled by us: the context is ending, or has ended.
                 await _done(self._life.outcome)
                 if not self._life.outcome.cancelled():
                     self._life.outcome.result()
             raise
 
     async def leave(self, *, cancel: bool) -> None:
-        """Leave the context, cleanly or by cancelling it; an error of the latter is not raised.
+        """Exit the context, cleanly or by cancelling it. If it is cancelled, its error is not raised.
 
         Raises:
             RuntimeError: the context was not entered.
@@ -201,7 +201,7 @@ class OtherContext(Generic[T]):
                 self._entered.set_exception(error)
             raise
         finally:
-            # What is submitted from now on finds no task that would run it.
+            # From now on, no task would run a submitted call.
             asyncio.get_running_loop().call_soon(self._refuse)
 
     def _submit(self, call: OtherCall[Any] | None) -> None:
@@ -225,7 +225,7 @@ async def _done(future: Future[Any]) -> None:
         with suppress(RuntimeError):  # the caller's loop has ended, and so has the caller
             soon(event.set)
 
-    # It is called on the asyncio thread, or on this one if the future is done already: `soon` may be used from both.
+    # Called on the asyncio thread, or on this thread if the future is already done; `soon` works in both.
     future.add_done_callback(wake)
     await event.wait()
 

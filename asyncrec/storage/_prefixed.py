@@ -15,21 +15,21 @@ from asyncrec.storage._url import check_key, join
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
-    """Return the part of a storage below a prefix as a storage: ``storage`` itself if the prefix is ``""``."""
+    """Return the part of a storage below a prefix as a storage; ``storage`` itself if the prefix is ``""``."""
     return PrefixedStorage(storage, prefix) if prefix else storage
 
 
 class PrefixedStorage(Storage):
-    """The part of a storage whose keys begin with ``prefix``, which is left out of them. It never closes ``storage``.
+    """The part of a storage whose keys begin with ``prefix``, which its own keys omit. It never closes ``storage``.
 
     Args:
-        prefix: a folder; a slash is added if it has none. It must be a valid key.
+        prefix: a folder; a trailing slash is added if missing. It must be a valid key.
 
-    If ``storage`` offers `UnfinishedUploads`, so does this one.
+    If ``storage`` offers `UnfinishedUploads`, so does this storage.
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
-        # What a storage offers beyond the contract is found by its type, so that the type must be the right one.
+        # The optional interfaces of a storage are found by its type, so the type must be the right one.
         return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
 
     def __init__(self, storage: Storage, prefix: str) -> None:
@@ -73,7 +73,7 @@ class PrefixedStorage(Storage):
             async for info in inner:
                 yield self._outer(info)
         finally:
-            if isinstance(inner, AsyncGenerator):  # left early, it must not wait for the garbage collector
+            if isinstance(inner, AsyncGenerator):  # if abandoned early, it must not wait for the garbage collector
                 await inner.aclose()
 
     async def head(self, key: str) -> ObjectInfo:
@@ -82,7 +82,7 @@ class PrefixedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._storage.delete(self._inner(key))
 
-    # Whatever better way the storage has for whole objects is ours, too.
+    # Use the storage's own, perhaps faster, methods for whole objects.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._storage.get(self._inner(key), max_bytes=max_bytes)
@@ -98,9 +98,9 @@ class PrefixedStorage(Storage):
 
 
 class _PrefixedUploads(PrefixedStorage):
-    """A part of a storage that also shows the unfinished uploads in it."""
+    """A part of a storage that also offers the unfinished uploads in it."""
 
-    _storage: Any  # a Storage that has UnfinishedUploads, for which there is no type
+    _storage: Any  # a Storage with UnfinishedUploads, for which there is no type
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         return self._listing(self._storage.list_unfinished(self._prefix + prefix))
@@ -128,7 +128,7 @@ class _Sink(ByteSink):
         return self._entered
 
     @property
-    def chunk_size(self) -> int:  # type: ignore[override]  # read again before each chunk, and only read
+    def chunk_size(self) -> int:  # type: ignore[override]  # only read, and read again before each chunk
         return self._sink.chunk_size
 
     def hold_at_most(self, size: int) -> None:
@@ -169,16 +169,16 @@ class _Source(ByteSource):
         return self._entered
 
     @property
-    def info(self) -> ObjectInfo:  # type: ignore[override]  # as chunk_size: only read, and anew each time
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # only read, and read again each time
         info = self._source.info
         return replace(info, key=info.key[self._cut :])
 
     @property
-    def buffered(self) -> int:  # type: ignore[override]  # likewise
+    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
         return self._source.buffered
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # likewise
+    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
         return self._source.flowing
 
     async def receive(self, max_bytes: int) -> bytes:

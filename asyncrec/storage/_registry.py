@@ -1,10 +1,10 @@
-"""Find the backend that answers to a path.
+"""Find the backend that serves a path.
 
-Plugins provide backends by the hook ``asyncrec_storage_factories``. They are imported when the first path is opened
-that has no built-in backend.
+Plugins provide backends by the hook ``asyncrec_storage_factories``. They are imported when a path without a built-in
+backend is first opened.
 
-A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` if that prefix was registered with
-`register_writer_factory`. A URL chooses one of two backends for one scheme by ``scheme+name://``.
+A path is local unless it has a scheme: ``scheme://``, or ``prefix:`` if that prefix was registered with
+`register_writer_factory`. If two backends serve one scheme, ``scheme+name://`` chooses one.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _PACKAGES = {
 }
 
 _backends = Backends()
-registered: dict[str, StorageFactory | ForeignFactory] = {}  # by what stands before the first colon
+registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the text before the first colon
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
-    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin; registered again, it is replaced.
+    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin or earlier factory for the prefix.
 
     Args:
         prefix: the text before the first colon, exactly as in paths.
         factory: a `StorageFactory`, or a simple object with ``open(path)``, which returns a file object to write, and
-            ``directory_check(path)``, sync or async; both get the path exactly as the user gave it.
+            ``directory_check(path)``, sync or async. Both receive the path exactly as the user passed it.
 
     Raises:
         ValueError: the prefix is empty or contains a colon.
@@ -76,13 +76,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """Return the simple object that was registered for a path, if one was."""
+    """Return the simple object registered for a path, or `None`."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a local file: ``prefix:name`` does, unless the prefix was registered."""
+    """Return whether a path names a local file. ``prefix:name`` does, unless the prefix was registered."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None
@@ -92,8 +92,8 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 def schemes() -> list[str]:
     """List the schemes of the URLs that can be opened here, sorted: ``["file", "memory", "s3", ...]``.
 
-    They are those of the built-in backends, of the plugins that are installed, and the prefixes of
-    `register_writer_factory`. A plugin that cannot be used is left out; `asyncrec doctor` says why.
+    They are those of the built-in backends and of the installed plugins, and the prefixes of `register_writer_factory`.
+    A plugin that cannot be used is omitted; `asyncrec doctor` says why.
 
     The first call imports the plugins, which takes some milliseconds: on an event loop, call it in a thread.
     """
@@ -128,7 +128,7 @@ async def located(
 ) -> AsyncIterator[tuple[Storage, str]]:
     """Open the storage that holds ``path``; yield it and the key in it.
 
-    With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
+    With ``storage``, the path is a key in it, and the storage is not closed. Otherwise the path's root is opened with
     ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path names only a
     root.
 
@@ -165,13 +165,13 @@ async def located_folder(
 
     Arguments and errors are those of `located`.
     """
-    # Located by the name of a file in it: so a local folder is itself the storage's root.
+    # Located by the name of a file in the folder, so that a local folder is itself the storage's root.
     async with located(join(os.fspath(path), "_"), storage=storage, storage_options=storage_options) as (opened, key):
         yield opened, key[:-1]
 
 
 def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
-    """Return what was registered for the path's prefix by `register_writer_factory`."""
+    """Return the factory that `register_writer_factory` registered for the path's prefix, or `None`."""
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")
@@ -181,7 +181,7 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
 async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
-    """Find the factory and call it. ``path`` is the user's, for messages, and to tell a path from a URL."""
+    """Find the factory and call it. ``path`` is the user's, for messages, and to distinguish a path from a URL."""
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
@@ -197,7 +197,7 @@ async def _opening(
     try:
         return factory.open(root, **options)
     except TypeError as error:
-        # A factory may list its options as parameters.
+        # Raised by a factory that lists its options as parameters.
         if _takes(factory.open, root, options):
             raise
         _, unexpected, option = str(error).partition(" got an unexpected keyword argument ")
@@ -216,7 +216,7 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
 
 
 async def factory_among(backends: Backends, url: str) -> StorageFactory:
-    """Return the one backend among these that serves a URL, ignoring what `register_writer_factory` registered.
+    """Return the one of these backends that serves a URL, ignoring `register_writer_factory`.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.
@@ -227,7 +227,8 @@ async def factory_among(backends: Backends, url: str) -> StorageFactory:
 
 async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
     if scheme not in backends.built_in and not backends.loaded:
-        # Reading the metadata of what is installed, and importing it: tens of milliseconds, once.
+        # Reading the metadata of all installed distributions and importing the plugins takes tens of milliseconds,
+        # once.
         await in_thread(backends.load)
     shown = redact(os.fspath(path))
     factories = backends.by_scheme.get(scheme, [])
@@ -239,7 +240,7 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
             )
         factories = backends.by_scheme[""]  # the name of a local file
     if scheme_of(root) and not is_url:
-        root = f"./{root}"  # the backend gets only the root, and must not take it for a URL
+        root = f"./{root}"  # the backend gets only the root, and must not interpret it as a URL
     if not factories:
         base, _, driver = scheme.rpartition("+")
         factories = [factory for factory in backends.by_scheme.get(base, []) if factory.name == driver]
@@ -272,7 +273,7 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     error = UnknownSchemeError(message)
     if not package:
         error.with_remedy("to add a backend of your own, use register_writer_factory", command="")
-    # The one that most likely brings it, by its name; else the first.
+    # The broken plugin whose name is the scheme most likely provides it; otherwise name the first.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error
 

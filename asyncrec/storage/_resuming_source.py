@@ -1,10 +1,10 @@
 """`ResumingSource` continues after a fault, and reads ahead of its reader if the storage has latency.
 
-Backends simply raise `TransientStorageError`; here the object is opened again at the offset reached, pinned to the
-version it was first found in, after the one back-off of `storage._retry`. After progress, the
-next fault counts as the first. A body that ends before its declared size is such a fault, too.
+Backends simply raise `TransientStorageError`. The object is then opened again at the offset reached, pinned to the
+version first found, after the back-off of `storage._retry`. After progress, the next fault counts as the first. A body
+that ends before its declared size is such a fault, too.
 
-A source returns what it has, at least one byte and at most what was asked for. `receive_exactly` returns an exact
+A source returns the bytes it has, at least one and at most the number requested. `receive_exactly` returns an exact
 number of bytes; `read_head` returns the beginning of an object.
 """
 
@@ -23,35 +23,35 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-# The first bytes asked for when reading ahead; each later request may be twice as large. A reader that only wants the
-# head of an object waits for no more.
+# The size of the first request when reading ahead; each later request may be twice as large. A reader that needs only
+# the head of an object waits for no more.
 _FIRST_AHEAD = 1 << 20
 
 
-# If bytes come without requests, this much is received at a time, and twice as much held: more saves no request, and
-# memory that was just used is still in the processor's cache.
+# If bytes come without requests, this many are received at a time, and twice as many held: larger reads save no
+# request, and memory that was just used is still in the processor's cache.
 _FLOWING = 1 << 20
 
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """A `Storage` also offers this if it may return bytes of a local copy, which can be damaged."""
+    """An optional interface of a `Storage` that may return bytes of a local copy, which can be damaged."""
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Drop the copy of a version that proved damaged; return whether reading it once more may help."""
+        """Discard a version's damaged copy; return whether reading the version again may help."""
 
 
 class ResumingSource(ByteSource):
-    """A source that continues where a connection broke. It is its own context manager.
+    """Source that continues where a connection broke. It is its own context manager.
 
     Args:
         start, end, info: as for `Storage.open_source`.
-        read_ahead: the most bytes held and on their way, fetched by a task; `None` for the storage's own number.
-            With 0 there is no task, and the storage is read on each call.
+        read_ahead: the most bytes held and in transit, fetched by a task; `None` for the storage's own number. With 0
+            there is no task, and the storage is read on each call.
 
     Attributes:
-        info: the version being read, as the store described it; confirmed once bytes have come.
-        retries: how often reading was resumed.
+        info: the version being read, as the store described it; confirmed once bytes have arrived.
+        retries: the number of times reading was resumed.
 
     Raises (on entering and by `receive`):
         ObjectChangedError: the version is no longer there, or not the one of ``info``.
@@ -74,9 +74,9 @@ class ResumingSource(ByteSource):
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
         self._entered = False
-        # What the task hands over, when there is one.
+        # Passed from the task to the reader, if there is a task.
         self._blocks: deque[bytes] = deque()
-        self._taken = 0  # of the first block
+        self._taken = 0  # bytes of the first block
         self._held = 0
         self._error: Exception | None = None
         self._ended = False
@@ -171,7 +171,7 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Tell the storage that what came is damaged; return whether it had a copy, and now fetches the bytes anew."""
+        """Report the bytes read as damaged; return whether the storage had a copy, and will fetch the bytes again."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
@@ -186,7 +186,7 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """Run the task that reads ahead: read until enough is held, again and again."""
+        """Read ahead until enough is held, again and again, in a task."""
         try:
             with self._stop:
                 await self._keep_reading()
@@ -200,17 +200,17 @@ class ResumingSource(ByteSource):
         return min(self._limit, 2 * _FLOWING) if self._reader.flowing else self._limit
 
     async def _keep_reading(self) -> None:
-        """Open, read and close in one task, so that scopes are entered and left in the same task."""
+        """Open, read and close in one task, so that scopes are entered and exited in the same task."""
         error: BaseException | None = None
-        # In two halves: one is worked on while the other comes. Asking for each little room as it gets free would
-        # be a request to the store for each.
+        # In two halves: one is processed while the other arrives. Requesting each small space as it becomes free would
+        # cost a request to the store for each.
         most = max(1, self._limit // 2)
         wanted = min(_FIRST_AHEAD, most)
         try:
             await self._reader.open()
             self._changed.set()
             while True:
-                # What the source holds already takes no more room here than there.
+                # Bytes that the source already holds take no more memory here than there.
                 while not self._reader.buffered and self._held > self._most_held - wanted:
                     self._room = anyio.Event()
                     await self._room.wait()
@@ -231,7 +231,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """Receive the next ``size`` bytes, fewer only if the range ends before. One piece is not copied."""
+    """Receive the next ``size`` bytes, fewer only if the range ends before. A single block is not copied."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -251,7 +251,7 @@ async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, Objec
 
 
 class _Reader:
-    """A reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
+    """Reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
 
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self.storage = storage
@@ -294,7 +294,7 @@ class _Reader:
                 if block:
                     self.position += len(block)
                     self._backoff.reset()
-                    # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
+                    # Pinned only now: when it was opened, only one response was known, and responses may be wrong.
                     self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(
@@ -310,7 +310,7 @@ class _Reader:
     async def close(self, error: BaseException | None) -> None:
         opening, self._opening, self._source = self._opening, None, None
         if opening is not None:
-            with suppress(StorageError):  # of something that is given up, or has been read
+            with suppress(StorageError):  # of a source that is abandoned, or has been read
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
@@ -321,7 +321,7 @@ class _Reader:
         if self.info is None:
             self._end = info.size if self._end is None else min(self._end, info.size)
         elif info.size != self.info.size:
-            # Not pinned, since no byte has come yet; but the caller that opened it knows the size.
+            # Not pinned, because no byte has arrived; but the caller that opened it knows the size.
             raise ObjectChangedError(
                 f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
                 "again and read from the start"

@@ -1,7 +1,7 @@
-"""The one back-off: how often, how long and how loudly a request is retried after a transient fault.
+"""The back-off: how often and how long a request is retried after a transient fault, and what is logged.
 
-A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the
-type of an error says that it is transient (`TransientStorageError`): all other errors pass through at once.
+A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the type of an error
+marks it as transient (`TransientStorageError`): all other errors propagate at once.
 
 The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
 together must not come back together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
@@ -28,22 +28,22 @@ T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
 
 logger = logging.getLogger("asyncrec.storage")
-# A generator of our own: drawing from the module's would change what a user's `random.seed` gives, by timing.
+# A separate generator: drawing from the module's would change the results after a user's `random.seed`, by timing.
 _jitter = random.Random()
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A policy for retries: how often to try again, and for how long.
+    """Policy for retries: how often to try again, and for how long.
 
     Attributes:
-        attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting on average,
+        attempts: calls in all, including the first. 10 doublings of 0.2 s reach about a minute of waiting on average,
             which outlives the throttling of a prefix that S3 is splitting, and a restart of a gateway.
         base: seconds, the bound of the first delay; about the time of one request, so that a lone reset costs little.
         cap: seconds, the limit of every delay, and of a store's ``Retry-After``: a longer wait would hold up a writer's
             memory without an error.
-        total: seconds from the first call after which no other call is begun: a caller that waits at an exit gets the
-            error within two minutes.
+        total: seconds from the first call after which no other call is begun, so that a caller that waits at an exit
+            gets the error within two minutes.
     """
 
     attempts: int = 10
@@ -53,7 +53,7 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-# For what comes after a failure with which all patience was lost: a second or two.
+# For requests after a failure that has used up all patience: a second or two.
 BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
@@ -61,7 +61,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Retry the requests of this task by ``policy``, not by `DEFAULT`. Never for requests that write records."""
+    """Retry the requests of this task by ``policy`` instead of `DEFAULT`. Never for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -74,9 +74,9 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 
 @contextmanager
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
-    """Call ``listener`` at each fault of a request of this task, or of a task that it starts, that is tried again.
+    """Call ``listener`` at each retried fault of a request of this task, or of a task that it starts.
 
-    It is called with the seconds until the next attempt, perhaps in another thread.
+    ``listener`` receives the seconds until the next attempt, perhaps in another thread.
     """
     token = _on_fault.set(listener)
     try:
@@ -91,7 +91,7 @@ def fault_listener() -> Callable[[float], None] | None:
 
 
 class Backoff:
-    """The state of one series of attempts.
+    """State of one series of attempts.
 
     Args:
         what: the operation and its object, for the log and the note; secrets in a URL are removed.
@@ -114,9 +114,9 @@ class Backoff:
         """Sleep until the next attempt is due.
 
         Raises:
-            TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
-                counts from the first fault of the series. It is raised at once if Python is ending and starts no thread
-                any more, or if the time for the writer's exit is over.
+            TransientStorageError: ``error`` itself, with a note, if the attempts or the time are used up. The time
+                counts from the first fault of the series. It is raised at once if Python is shutting down and starts no
+                more threads, or if the time for the writer's exit is over.
         """
         if is_refused_by_the_end(error):
             raise error
@@ -128,7 +128,7 @@ class Backoff:
         bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
         delay = _jitter.uniform(0.0, bound)
         if error.retry_after is not None:
-            # The jitter is added, or all clients that were given the same time would come back at the same time.
+            # The jitter is added; otherwise all clients that received the same time would come back at the same time.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
         deadline = current_deadline()
@@ -162,16 +162,16 @@ async def retrying(
     policy: RetryPolicy = DEFAULT,
     on_retry: OnRetry | None = None,
 ) -> T:
-    """Call ``operation`` until it returns, raises anything but `TransientStorageError`, or the policy gives up.
+    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the policy gives up.
 
-    ``operation`` must be safe to repeat after a fault whose effect is unknown; if it is not (a Complete, an exclusive
-    put), it settles that itself by looking at the store. Cancellation is not delayed::
+    ``operation`` must be safe to repeat after a fault whose effect is unknown. If it is not (a Complete, an exclusive
+    put), it determines the effect itself by looking at the store. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")
 
     Raises:
-        TransientStorageError: the last one, with a note that says how many attempts over how long.
+        TransientStorageError: the last fault, with a note of the number of attempts and their total time.
     """
     backoff = Backoff(what, policy, on_retry=on_retry)
     while True:
@@ -179,5 +179,5 @@ async def retrying(
             return await operation()
         except TransientStorageError as error:
             fault = error
-        # Outside the handler, so that an error of the next attempt is not chained to the last one's.
+        # Outside the handler, so that an error of the next attempt is not chained to this one.
         await backoff.wait(fault)

@@ -1,4 +1,4 @@
-"""`sheltered` lets a request end, in spite of cancellation, if its effect cannot be undone or found out otherwise."""
+"""`sheltered` lets a request finish despite cancellation if its effect cannot be undone or determined otherwise."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
     """Return the result of ``operation``. If this is cancelled meanwhile, the operation may go on for ``limit`` more
     seconds.
 
-    Unless ``limit`` is infinite, it is less at the exit of a writer that has to end (`shielded`).
+    Unless ``limit`` is infinite, the time is shorter if a writer's exit has to end (`shielded`).
 
-    If the operation then succeeds, its result is returned, and the cancellation comes at the caller's next await. If it
-    fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on trio, and
-    ``operation`` is a separate task on both.
+    If the operation then succeeds, its result is returned, and the cancellation is raised at the caller's next await.
+    If the operation fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on
+    trio, and ``operation`` is a separate task on both.
 
     A cancellation ends with the scope that requested it. If this is the last await inside an `anyio.move_on_after` or
-    an `asyncio.timeout`, that is left with the result, in time or not, and nothing after it is cancelled.
+    an `asyncio.timeout`, the block exits with the result, in time or not, and nothing after it is cancelled.
     """
     if on_asyncio():
         return await _on_asyncio(operation, limit)
@@ -35,14 +35,14 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on asyncio, whose own cancellation knows no scope and comes once: catch it by hand."""
+    """Shelter an operation on asyncio, whose own cancellation has no scope and comes once, so it is caught by hand."""
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError as error:
-        # A scope cancels again by itself, as soon as it is not shielded; asyncio's own cancellations do not.
+        # A scope cancels again by itself when it is no longer shielded; asyncio's own cancellations do not.
         taken = [] if anyio.current_effective_deadline() == -math.inf else [error.args]
         taken += await _outlast(task, asyncio.ensure_future(_end_within(task, limit)))
         if task.cancelled() or task.exception() is not None:
@@ -64,7 +64,7 @@ async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
 
 
 async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
-    """Wait for ``tasks``, whatever asyncio cancels; return the arguments of each such cancellation."""
+    """Wait for ``tasks`` despite cancellations by asyncio; return the arguments of each such cancellation."""
     taken = []
     with anyio.CancelScope(shield=True):
         while not all(task.done() for task in tasks):
@@ -78,8 +78,9 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
     """Let the caller's next await be cancelled, unless no more than ``settled`` requests are left by then.
 
-    An `asyncio.timeout` or a TaskGroup that is left by then withdraws its own request, and a cancellation would find no
-    scope to catch it. So it is requested when the caller waits: Pythons before 3.13 keep an earlier request.
+    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, and a cancellation would find
+    no scope to catch it. So the cancellation is requested when the caller waits: Pythons before 3.13 keep an earlier
+    request.
     """
 
     def ask() -> None:
@@ -91,7 +92,7 @@ def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settl
 
 
 async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation if every cancellation is a scope's, which comes again by itself at the next checkpoint."""
+    """Shelter an operation if every cancellation is a scope's, which is raised again at the next checkpoint."""
     results: list[T] = []
     errors: list[BaseException] = []
     ended = anyio.Event()
@@ -120,7 +121,7 @@ async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
                     await ended.wait()
                 if not results:
                     raise
-            around.shield = True  # leaving the group is an await, too, and the result is to be returned
+            around.shield = True  # exiting the group is an await, too, and the result must be returned
     if errors:
         raise errors[0]
     return results[0]

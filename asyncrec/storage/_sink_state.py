@@ -1,9 +1,9 @@
-"""`SinkState` is the state of a sink, and decides what may be done to it next. It is for authors of a `ByteSink`.
+"""`SinkState` tracks the state of a sink, and decides which calls are allowed. It is for authors of a `ByteSink`.
 
-A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be repaired, even
-if its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
-only be abandoned. All of this is one table, `TRANSITIONS`: each state, what may happen in it, and
-the state that follows. Anything else raises.
+A sink is entered once, accepts chunks, and is exited once. A call that failed or was cancelled cannot be repaired, even
+if its caller swallows the exception: the store may have part of a chunk but not the rest. So the object can then only
+be abandoned. One table, `TRANSITIONS`, defines all of this: the allowed events of each state, and the state that
+follows. Any other event raises.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 
 
 class SinkState:
-    """The state of one `ByteSink`, moved on by the sink's own methods::
+    """State of one `ByteSink`, advanced by the sink's own methods::
 
         class ListSink(ByteSink):
             def __init__(self, key):
@@ -122,11 +122,12 @@ class SinkState:
             `True` after a clean exit; `False` on an error, after which the object is abandoned.
 
         Raises:
-            StorageError: a call failed or was cancelled, and the body ignored that. The object must be abandoned, too.
+                StorageError: a call failed or was cancelled, and the body ignored that. The object must be abandoned,
+                    too.
         """
         before, cause = self._now, self._cause
         self._move("leave")
-        self._cause = None  # it holds the frames of the call that failed, and with them the chunk
+        self._cause = None  # it holds the frames of the failed call, and with them the chunk
         if error is not None:
             return False
         if before != "open":
@@ -143,7 +144,7 @@ class SinkState:
         self._now = following
 
     def _refusal(self, event: Event) -> Exception:
-        """Make the error for an event that the table does not allow."""
+        """Return the error for an event that the table does not allow."""
         if event == "begin" and self._now == "failed":
             failure = StorageError(
                 f"{self._what}: an earlier write failed or was cancelled, so the object can only be abandoned; "

@@ -1,8 +1,8 @@
-"""Split, join and redact paths and URLs. Pure.
+"""Split, join and redact paths and URLs. Pure functions.
 
 A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
-unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
-URLs alone are decoded, as RFC 8089 says.
+unicode are characters of the name, and nothing is decoded, because S3 and GCS name objects in this way. Only ``file:``
+URLs are decoded, as in RFC 8089.
 
 A scheme before a single colon (``foo:bar.rec``) counts only if ``foo`` was registered; these functions only parse, and
 the registry decides.
@@ -16,17 +16,17 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is a Windows drive.
+# RFC 3986, but with at least two characters: no store has a scheme of one letter, and ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
-# A mistyped "https:/user:..." has one slash; a local path may have one behind a colon, too, and means nothing by it.
+# A mistyped "https:/user:..." has one slash; so may a local path after a colon, which is no authority.
 _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
 _PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
-# Parameters whose values grant no access, and help to find a fault: which version or part of an object was asked for,
-# what was listed, and when a signature that is struck out was made and ends.
+# Parameters whose values grant no access but help to find a fault: the requested version or part of an object, the
+# prefix of a listing, and the times at which a redacted signature was made and expires.
 _HARMLESS = {
     *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),
     *("list-type", "prefix", "delimiter", "max-keys", "start-after"),
@@ -44,7 +44,7 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """Split a path into ``(root, key)``: what to open as a storage, and the key in it.
+    """Split a path into ``(root, key)``: the root to open as a storage, and the key in it.
 
     - ``"data/pages.tfrecord"`` -> ``("data", "pages.tfrecord")``; a bare name has the root ``"."``.
     - ``"file:///my%20data/x"`` -> ``("/my data", "x")``: decoded.
@@ -55,8 +55,8 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     Any other ``scheme:`` without ``//`` is the name of a local file.
 
     Raises:
-        ValueError: the path is empty, holds a NUL, or is a ``file:`` URL of another machine.
-        TypeError: it is neither `str` nor a `PathLike` of `str`.
+        ValueError: the path is empty, contains a NUL, or is a ``file:`` URL of another machine.
+        TypeError: the path is neither `str` nor a `PathLike` of `str`.
     """
     text = os.fspath(path)
     if not isinstance(text, str):
@@ -99,7 +99,7 @@ def local_path(path: str) -> str:
         raise ArgumentValueError(
             f"{redact(path)}: a file URL must hold an absolute path; write a relative path without {scheme}:"
         )
-    # What is not UTF-8 comes back as the bytes it was, as everywhere in `os`.
+    # Bytes that are not UTF-8 become lone surrogates, as everywhere in `os`.
     decoded = unquote(rest, errors="surrogateescape")
     if "\0" in decoded:
         raise ArgumentValueError(f"{redact(path)}: the path contains a NUL character")
@@ -107,7 +107,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """Join ``root`` and ``key`` to a path, for messages and keys; except for file URLs, `split_path` reverses it."""
+    """Join ``root`` and ``key`` to a path, for messages and keys; `split_path` reverses it, except for file URLs."""
     if root in ("", "."):
         return key
     if not key:
@@ -116,10 +116,10 @@ def join(root: str, key: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return the key itself if it is valid.
+    """Return the key unchanged if it is valid.
 
-    The name of a local file that is not UTF-8 is a key with lone surrogates, as everywhere in `os`: a backend whose
-    keys are text refuses such a key itself.
+    A local file name that is not UTF-8 is a key with lone surrogates, as everywhere in `os`. A backend whose keys are
+    text rejects such a key itself.
 
     Raises:
         ValueError: the key is empty, begins with ``/``, has a segment ``.`` or ``..``, or contains a NUL.
@@ -139,14 +139,13 @@ def check_key(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Replace the secrets of every URL in ``text``: user-info, and each value of a query or fragment but harmless ones.
+    """Replace the secrets of every URL in ``text``: user-info, and values of queries and fragments unless harmless.
 
-    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. If it is not
-    clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@``
-    and spaces.
+    The word after ``Bearer``, ``Basic`` or the name of a secret header is replaced, too. If the end of a secret is
+    unclear, more is replaced rather than less: a password may contain ``/`` (AWS keys do), ``@`` and spaces.
     """
     shown: list[str] = []
-    done = 0  # up to here it is shown
+    done = 0  # the text before this position has been processed
     before, last_at = "", text.rfind("@")
     for found in _WORD.finditer(text):
         if found.start() < done:
@@ -182,11 +181,11 @@ def _of_open_user(word: str) -> int:
 
 
 def _without_users(text: str) -> str:
-    """Remove user-info from the URLs of a word, in linear time: nothing is searched twice."""
+    """Remove user-info from the URLs of a word, in linear time: no part is searched twice."""
     if "@" not in text:
         return text
     shown: list[str] = []
-    done = 0  # up to here it is shown
+    done = 0  # the text before this position has been processed
     query = last = -1  # the next "?", and the last "@" before it
     mark = _AUTHORITY.search(text)
     while mark is not None:
@@ -210,7 +209,7 @@ def _without_users(text: str) -> str:
 
 
 def _without_values(word: str) -> str:
-    """Strike the values of parameters, and in a web address also those without a name: they may be keys."""
+    """Replace the values of parameters, and in a web address also those without a name, because they may be keys."""
     begin = word.find("?"), word.find("#")
     first = min((each for each in begin if each >= 0), default=-1)
     if first < 0 and ";" not in word and "&" not in word:

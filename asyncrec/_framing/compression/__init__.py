@@ -1,10 +1,10 @@
 """The byte stream of a TFRecord file <-> GZIP or ZLIB, as TensorFlow reads and writes it.
 
-GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB at a record's beginning: stock readers
-read members through to the end, and each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
-is one stream, because TensorFlow stops silently after the first. Nothing in the output depends on the clock.
+GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB, at a record's beginning. Stock readers
+read the members as one stream, and each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
+is one stream, because TensorFlow stops silently after the first. The output does not depend on the clock.
 
-A `Compressor` or `Decompressor` releases the GIL while it works: it is made for worker threads, and used by one of them
+A `Compressor` or `Decompressor` releases the GIL while it works. It is made for worker threads, and used by one thread
 at a time.
 """
 

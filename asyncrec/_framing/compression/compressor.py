@@ -1,4 +1,4 @@
-"""A `Compressor` turns frames into the bytes of a compressed file."""
+"""`Compressor` turns frames into the bytes of a compressed file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import Buffer
 
-# A large buffer goes through in pieces of this, so that one call's output is not a second copy of a large record.
+# A large buffer is compressed in pieces of this size, so that the output of one call does not hold a second copy of a
+# large record.
 _PIECE = 1 << 20
 
 
 class Compressor(ABC):
-    """Takes frames, and returns the bytes of the file. Used by one thread at a time.
+    """Compressor that accepts frames and returns the bytes of the file. Used by one thread at a time.
 
     Attributes:
-        member_offset: the compressed byte at which the member begins that holds the data of the last `compress`. 0 for
+        member_offset: the compressed byte at which the member that holds the data of the last `compress` begins. 0 for
             ZLIB, which is one stream, and without compression.
-        member_input: bytes given to that member so far, those of the last `compress` among them.
-        total_out: bytes returned so far, by all methods.
+        member_input: the number of bytes that member has received so far, including those of the last `compress`.
+        total_out: the number of bytes returned so far, by all methods.
     """
 
     member_offset: int = 0
@@ -30,30 +31,30 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
-        """Take whole frames; return the output so far, which may be empty. Only this begins members."""
+        """Compress whole frames; return the output so far, which may be empty. Only this method begins members."""
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return what a reader still needs to decompress all frames so far. It costs ratio; the member goes on."""
+        """Return the rest of the output that decompresses to all frames so far. It costs ratio; the member goes on."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the end of the file. Called once, and last. A GZIP file without records is one empty member."""
+        """Return the end of the file. Must be called once, last. A GZIP file without records is one empty member."""
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:
-    """Make the `Compressor` for one file."""
+    """Return the `Compressor` for one file."""
     return _Deflating(options) if options.type else _Plain()
 
 
 class _Plain(Compressor):
-    """Writes frames as they are."""
+    """Returns frames unchanged."""
 
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
         size = sum(map(len, buffers))
         self.member_input += size
         self.total_out += size
-        return [bytes(buffer) for buffer in buffers]  # bytes stay the object they are; only joined runs are copied
+        return [bytes(buffer) for buffer in buffers]  # bytes objects are not copied; only joined runs are
 
     def flush(self) -> bytes:
         return b""
@@ -63,13 +64,13 @@ class _Plain(Compressor):
 
 
 class _Deflating(Compressor):
-    """Writes GZIP in members, or ZLIB as one stream: as a member without a limit."""
+    """Writes GZIP in members, or ZLIB as one stream, which is a member without a limit."""
 
     def __init__(self, options: CompressionOptions) -> None:
         self._options = options
         self._limit = options.member_bytes if options.type == "GZIP" else None
         self._stream = compressobj(options)
-        self._flushed = True  # there is nothing a reader could not have
+        self._flushed = True  # a reader already has all the output
 
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
         if not any(map(len, buffers)):
@@ -94,7 +95,7 @@ class _Deflating(Compressor):
         return ready
 
     def flush(self) -> bytes:
-        # A second sync flush would add an empty block each time.
+        # Every further sync flush would add an empty block.
         if self._flushed:
             return b""
         self._flushed = True

@@ -1,4 +1,4 @@
-"""A `Decompressor` turns the bytes of a compressed file into the byte stream, in bounded memory."""
+"""`Decompressor` turns the bytes of a compressed file into the byte stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from asyncrec._framing.compression.gzip_header import GzipHeader
 from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-# Both libraries copy the input they could not yet use at each call; in slices that cost stays linear.
-# A fault takes the output of its slice along, so they are not larger than speed asks for.
+# At each call, both libraries copy the input they could not yet use; with slices, that cost stays linear. A fault loses
+# the output of its slice, so slices are no larger than speed requires.
 _SLICE = 32 * 1024
 
 
 class SlicedInput:
-    """Blocks of compressed bytes, fed to it and returned in slices.
+    """Blocks of compressed bytes, fed one by one and returned in slices.
 
     Attributes:
-        consumed: how many bytes were used.
+        consumed: the number of bytes used.
     """
 
     def __init__(self, fault: int | None) -> None:
-        """``fault``: the byte from which on slices are single bytes, so that what is before the fault comes out."""
+        """``fault``: the byte from which on slices are single bytes, so that all data before it is decompressed."""
         self.consumed = 0
         self._fault = fault
         self._block = b""
@@ -31,12 +31,12 @@ class SlicedInput:
         self._blocks: deque[bytes] = deque()
 
     def feed(self, data: bytes) -> None:
-        """Take the next block."""
+        """Append the next block."""
         if data:
             self._blocks.append(data)
 
     def peek(self) -> memoryview:
-        """Return the next slice; it is empty when everything was used."""
+        """Return the next slice, or an empty one if all bytes have been used."""
         if self._at == len(self._block):
             self._block = self._blocks.popleft() if self._blocks else b""
             self._at = 0
@@ -46,29 +46,29 @@ class SlicedInput:
         return memoryview(self._block)[self._at : self._at + size]
 
     def advance(self, count: int) -> None:
-        """Move on by ``count`` bytes of the slice, which were used."""
+        """Mark ``count`` bytes of the slice as used."""
         self._at += count
         self.consumed += count
 
 
-# A header without optional fields, as most writers make it, needs no reading if it came in one piece.
+# A header without optional fields, as most writers make it, needs no parsing if it arrived in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
-    """Takes the bytes of a compressed file, and returns the byte stream, as much at a time as the reader asks for.
+    """Decompressor that returns the byte stream of a compressed file, in amounts that the reader chooses.
 
-    `feed`, then `read` until it returns ``b""``, then `feed` again; at the end `finish`. A file of no bytes at all
-    holds no records, as TensorFlow has it. After an error each further `read` or `finish` raises the same.
+    Call `feed`, then `read` until it returns ``b""``, then `feed` again; at the end call `finish`. As in TensorFlow, a
+    file of no bytes holds no records. After an error, every further `read` or `finish` raises the same error.
 
     Args:
-        type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member: positions count from what is fed.
-        fault: `consumed` as it was when decompression failed before. From there on it goes byte by byte for 32 KiB, so
-            that what is before the fault comes out.
+        type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member: positions count from the first byte fed.
+        fault: the value of `consumed` when decompression failed before. From there on, decompression goes byte by byte
+            for 32 KiB, so that all data before the fault is returned.
 
     Attributes:
-        member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
-            bytes read belong to; after an error, the member at fault, which may have given no bytes.
+        member_offset: the compressed byte, counted from the first one fed, at which the member of the last bytes read
+            begins; after an error, the member at fault, which may have returned no bytes.
         member_start: the decompressed byte at which that member begins.
         members_end: the compressed byte at which the last whole member, or the stream, ends; 0 before the first.
     """
@@ -80,38 +80,38 @@ class Decompressor:
         self.member_start = 0
         self.members_end = 0
         self._type = type
-        self._stream: Any = None  # of the member being read; None between members, and until its header was read
+        self._stream: Any = None  # of the member being read; None between members, and until the header has been read
         self._header: GzipHeader | None = None  # of the member that begins, while it is being read
-        self._members = 0  # read to their end
+        self._members = 0  # the number of members read to their end
         self._began = (0, 0)  # compressed and decompressed byte at which the current member begins
         self._input = SlicedInput(fault)
-        self._made = 0  # decompressed bytes, in all
+        self._made = 0  # the number of decompressed bytes
         self._pending = False  # the last read was full: the stream may hold more output without further input
         self._error: FormatError | None = None
 
     @property
     def consumed(self) -> int:
-        """How many compressed bytes were used; after an error, those used before the call that failed."""
+        """The number of compressed bytes used; after an error, the number used before the call that failed."""
         return self._input.consumed
 
     @property
     def between_members(self) -> bool:
-        """Whether what was read last was the end of its member."""
+        """Whether the last bytes read ended their member."""
         return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
+        """Append the next bytes of the file. They are kept until read, so first `read` until it returns ``b""``."""
         self._input.feed(data)
 
     def read(self, max_bytes: int) -> bytes:
-        """Return the next bytes, at most ``max_bytes`` and of one member only; ``b""`` when it needs more input.
+        """Return the next bytes, at most ``max_bytes`` and of only one member; ``b""`` if more input is needed.
 
-        Memory is bounded by ``max_bytes``, whatever the ratio.
+        Memory is bounded by ``max_bytes``, whatever the compression ratio.
 
         Raises:
-            CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the bytes read
-                so far). Of the faulty call's own 32 KiB of input nothing comes out, even before the fault, unless
-                it was given as ``fault``.
+            CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the number of
+                bytes read so far). The 32 KiB of input of the failing call return no data, even before the fault,
+                unless ``fault`` was passed.
         """
         if max_bytes < 1:
             raise ArgumentValueError(
@@ -128,7 +128,7 @@ class Decompressor:
             except DEFLATE_ERRORS as error:
                 raise self._corrupt(f"the {self._type} data cannot be decompressed ({error})", mends=True) from error
             ended: bool = self._stream.eof
-            # At the end zlib leaves the rest in both attributes.
+            # At the end, zlib stores the remaining input in both attributes.
             self._input.advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
             self._pending = not ended and len(data) == max_bytes
             if ended:
@@ -142,10 +142,10 @@ class Decompressor:
         return b""
 
     def finish(self) -> None:
-        """Note that the file has ended, once `read` has returned ``b""``.
+        """Mark the end of the file, once `read` has returned ``b""``.
 
         Raises:
-            TruncatedError: inside a member or the stream.
+            TruncatedError: the file ended inside a member or the stream.
             CorruptRecordError: the damage that an earlier call met.
         """
         if self._error is not None:
@@ -164,7 +164,7 @@ class Decompressor:
         raise self._error
 
     def _next_member(self) -> bool:
-        """Begin the next member or stream; `False` if that takes more input."""
+        """Begin the next member or stream; return `False` if that needs more input."""
         while piece := self._input.peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
@@ -176,11 +176,11 @@ class Decompressor:
                     "here without an error; concatenated files must be GZIP, or be decompressed separately"
                 )
             if self._members and piece[0] == 0:
-                # Padding to a block's length, which gzip accepts.
+                # Padding to a multiple of the block size, which gzip accepts.
                 self._input.advance(len(piece) - len(bytes(piece).lstrip(b"\0")))
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
-                self._began = (self.consumed, self._made)  # the one before is whole
+                self._began = (self.consumed, self._made)  # the previous member is whole
                 raise self._corrupt(
                     f"the GZIP member ends at byte {self.consumed:,}, but the data after it is not GZIP"
                     if self._members
@@ -198,7 +198,7 @@ class Decompressor:
         return False
 
     def _pass_header(self, header: GzipHeader, piece: memoryview) -> bool:
-        """Read on in a header; return whether it has ended, and the member's data is next."""
+        """Continue reading a header; return whether it has ended, so that the member's data is next."""
         try:
             taken = header.feed(bytes(piece))
         except ValueError as error:
@@ -211,7 +211,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """Return the error; ``mends``: the intact data before it can be read."""
+        """Return the error. With ``mends``, its remedy says that the intact data before it can be read."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

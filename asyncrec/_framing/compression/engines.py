@@ -1,8 +1,8 @@
-"""The libraries that compress and decompress: isal if possible, otherwise zlib.
+"""The libraries that compress and decompress: isal if it is installed, otherwise zlib.
 
-isal (igzip) has a level 2 that reaches zlib's usual ratio at some eight times its speed, and writes what any inflater
-reads. What isal lacks goes to zlib: the levels 0 and 4 to 9, memory levels and strategies; and everything if isal
-cannot be imported.
+isal (igzip) has a level 2 that reaches zlib's usual ratio at some eight times its speed, and its output can be read by
+any inflater. zlib does the work that isal cannot: levels 0 and 4 to 9, memory levels and strategies, and everything if
+isal cannot be imported.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ try:
     from isal import isal_zlib
 
     _isal: Any = isal_zlib
-except ImportError:  # no build of it for this platform
+except ImportError:  # not built for this platform
     _isal = None
 
-_ISAL_LEVELS = (1, 2, 3)  # isal also has a 0, but it compresses; zlib's 0 stores, and that is what 0 is asked for
+_ISAL_LEVELS = (1, 2, 3)  # isal's 0 compresses, too, but callers that ask for 0 want zlib's, which stores
 _ISAL_DEFAULT = 2
 _TENSORFLOW_MEM_LEVEL = 9
 
-# What either library raises for data that does not decompress.
+# The errors that the libraries raise for data that does not decompress.
 DEFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,) if _isal is None else (zlib.error, _isal.error)
 
 
 def compressobj(options: CompressionOptions) -> Any:
-    """Return a compressor of isal's or zlib's, for one member or stream."""
+    """Return a compressor from isal or zlib, for one member or stream."""
     window = (options.window_bits or zlib.MAX_WBITS) + (GZIP_CONTAINER if options.type == "GZIP" else 0)
     default = options.level is None or options.level == -1
     plain = options.mem_level is None and options.strategy is None
@@ -44,5 +44,5 @@ def compressobj(options: CompressionOptions) -> Any:
 
 
 def decompressobj(type: str) -> Any:
-    """Return a decompressor of isal's or zlib's, for one member of GZIP or one stream of ZLIB."""
+    """Return a decompressor from isal or zlib, for one GZIP member or ZLIB stream."""
     return (_isal or zlib).decompressobj(zlib.MAX_WBITS + (GZIP_CONTAINER if type == "GZIP" else 0))

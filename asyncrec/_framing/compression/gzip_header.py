@@ -1,7 +1,7 @@
-"""`GzipHeader` reads past the header of a GZIP member (RFC 1952 section 2.3), however it is split.
+"""`GzipHeader` skips the header of a GZIP member (RFC 1952 section 2.3), however it is split.
 
-isal's own parser loses its place if a header with optional fields is split between two calls, as the border of a block
-may do anywhere. So headers are read here, and the library that decompresses gets a short one.
+isal's own parser loses its place if a header with optional fields is split between two calls, and a block may end
+anywhere. So headers are parsed here, and the library that decompresses gets a short one.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _FIXED_BYTES = 10
 
 
 class GzipHeader:
-    """Takes the bytes of a member up to the beginning of its data. Fields are skipped, without memory for them.
+    """Parser of the bytes of a member up to the beginning of its data. Fields are skipped without being stored.
 
     Attributes:
-        ended: whether the header is whole, and the data follows.
+        ended: whether the header is complete, so that the data follows.
     """
 
     SHORT = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-    """A header without optional fields, to stand for any."""
+    """A header without optional fields, which can replace any header."""
 
     def __init__(self) -> None:
         self.ended = False
         self._crc = 0
-        self._field = b""  # what has come of a field that is looked into
+        self._field = b""  # the bytes so far of a field whose value is needed
         self._flags = 0
-        self._parts = ["fixed"]  # still to come
-        self._missing = _FIXED_BYTES  # of the first of them, where its length is known
+        self._parts = ["fixed"]  # yet to come
+        self._missing = _FIXED_BYTES  # bytes missing of the first part, if its length is known
 
     def feed(self, data: bytes) -> int:
-        """Take the next bytes; return how many of them belong to the header.
+        """Process the next bytes; return the number of them that belong to the header.
 
         Raises:
-            ValueError: it is not a header; the message says why.
+            ValueError: this is not a valid header; the message says why.
         """
         at = 0
         while self._parts and at < len(data):
@@ -63,7 +63,7 @@ class GzipHeader:
         return at
 
     def _next(self, part: str) -> None:
-        """Determine what follows the part that is now whole."""
+        """Determine the part that follows the part now complete."""
         field, self._field = self._field, b""
         del self._parts[0]
         if part == "fixed":
@@ -81,4 +81,4 @@ class GzipHeader:
             self._parts.insert(0, "extra")
             self._missing = length
             return
-        self._missing = 2  # a length or the checksum
+        self._missing = 2  # the size of a length or a checksum

@@ -1,4 +1,4 @@
-"""`CompressionOptions`, what users may write instead of them, and how a file's compression is recognised."""
+"""`CompressionOptions`, the values users may pass in their place, and detection of a file's compression."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
 ReadingType = Literal["auto", "", "GZIP", "ZLIB"]
-# What a checker lets through; `parse_compression` takes any case.
+# The names that type checkers accept; `parse_compression` accepts any case.
 _Names = Literal["", "none", "GZIP", "gzip", "ZLIB", "zlib"]
 
-# Added to the window bits, it asks zlib for the GZIP container.
+# Added to the window bits, this selects zlib's GZIP container.
 GZIP_CONTAINER = 16
 
 _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressionType: 0, 1, 2
@@ -23,7 +23,7 @@ _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionOptions:
-    """How to compress. Readers only need to know ``type``; the other options trade time for size.
+    """Settings of compression. Readers need only ``type``; the other options trade time for size.
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
@@ -33,8 +33,8 @@ class CompressionOptions:
             TensorFlow.
         strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
             zlib.
-        member_bytes: GZIP only: once a member has taken this much input, it ends before the next record. The default, 4
-            MiB, costs nothing measurable in size, and is little to decompress for one record.
+        member_bytes: GZIP only: once a member has received this many bytes of input, it ends before the next record.
+            The default, 4 MiB, costs no measurable size, and is little to decompress for one record.
 
     Raises:
         ValueError: a value is out of range, or has no meaning without compression.
@@ -63,22 +63,23 @@ class CompressionOptions:
 
 
 Compression: TypeAlias = _Names | int | CompressionOptions | None
-"""What a user may give as ``compression=`` to a writer."""
+"""Values accepted as ``compression=`` by a writer."""
 
 ReadingCompression: TypeAlias = Compression | Literal["auto"]
-"""What a user may give as ``compression=`` to a reader; ``"auto"`` looks."""
+"""Values accepted as ``compression=`` by a reader. ``"auto"`` detects the compression."""
 
 
 def parse_compression(value: object) -> CompressionOptions:
-    """Make options of the value that a user passed as ``compression=`` to a writer.
+    """Convert the value that a user passed as ``compression=`` to a writer into options.
 
-    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
-    of them, as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
+    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of
+    them, such as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
     ``TFRecordOptions``.
 
     Raises:
-        ValueError: it is not a compression, or is ``"auto"``, which is only for reading, or an option has no meaning.
-        TypeError: a value of a type that names no compression.
+        ValueError: the value is not a compression, or is ``"auto"``, which is only for reading, or an option has no
+            meaning.
+        TypeError: the type of the value cannot name a compression.
     """
     if isinstance(value, CompressionOptions):
         return value
@@ -88,7 +89,7 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def parse_reading_compression(value: object) -> ReadingType:
-    """Make the compression for readers from what a user or a manifest gave as ``compression=``; ``"auto"`` stays.
+    """Convert the ``compression=`` of a user or a manifest into a compression for readers. ``"auto"`` is kept.
 
     Raises:
         ValueError, TypeError: as `parse_compression`.
@@ -97,10 +98,11 @@ def parse_reading_compression(value: object) -> ReadingType:
 
 
 def detect_compression(head: bytes) -> CompressionType:
-    """Return how a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
+    """Return a file's compression, from its first 12 bytes or more (fewer only if the file is shorter).
 
-    It is plain if the first length and its checksum agree, which does not happen by chance; else the magic of GZIP or
-    the header of ZLIB decides. Anything else counts as plain, and the decoder then says what is wrong with it.
+    The file is plain if the first length and its checksum agree, which does not happen by chance. Otherwise the magic
+    number of GZIP or the header of ZLIB decides. Anything else counts as plain, and the decoder then raises the exact
+    error.
     """
     if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
         return ""
@@ -117,7 +119,7 @@ def detect_compression(head: bytes) -> CompressionType:
 def _type_of(value: object) -> CompressionType:
     if value is None:
         return ""
-    value = getattr(value, "value", value)  # of an enum
+    value = getattr(value, "value", value)  # unwraps an enum
     if isinstance(value, str):
         named = "" if value.upper() == "NONE" else value.upper()
         if named not in _TYPES:
@@ -150,7 +152,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` if the user did not set it."""
+    """Convert TensorFlow's ``TFRecordOptions`` by its attributes. An attribute that the user did not set is `None`."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

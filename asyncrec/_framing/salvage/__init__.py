@@ -1,1 +1,1 @@
-"""Salvage finds the records that are whole in a damaged stream, and lists what was lost."""
+"""Salvage: find the intact records in a damaged stream, and list the ranges that were lost."""

@@ -1,17 +1,17 @@
 """`FrameSalvager` finds every whole record of a damaged stream.
 
-While records follow each other it is a `FrameDecoder`. If a record does not hold, the next one begins
+While records follow each other, it works as a `FrameDecoder`. If a record is damaged, the next one begins
 
-1. where the header says, if another header, or the end, is there. One half of a damaged header may still hold: its
-   length, or its checksum, from which the length follows. So a record that contains frames is lost whole, and not
-   replaced by them; and a record of which only the header is damaged is returned if the checksum of its data holds. If
-   there is an index, it is asked first;
-2. else at the next byte at which a whole frame stands (`FrameSearch`).
+1. where the header says, if another header, or the end of the stream, is there. One half of a damaged header may still
+   be intact: its length, or its checksum, from which the length follows. So a record that contains frames is lost as a
+   whole rather than replaced by those frames, and a record whose header alone is damaged is returned if the checksum of
+   its data holds. If there is an index, it is tried first;
+2. else at the next byte at which a whole frame begins (`FrameSearch`).
 
-A record that is found by (2) may be the contents of a record that is lost: then it is returned, and reported as
-ambiguous (`asyncrec._framing.salvage.doubt`).
+A record found by (2) may be part of the contents of a lost record. It is returned, and reported as ambiguous
+(`asyncrec._framing.salvage.doubt`).
 
-Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
+Memory: twice the largest record allowed, and the piece being fed. Time: linear in the bytes fed, whatever they hold.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from asyncrec._framing.search import FrameSearch
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 
-# After damage the decoder is fed in pieces, small at first: what it cuts behind the next damage is thrown away.
+# After damage, the decoder is fed small pieces at first, because the records it cuts after the next damage are
+# discarded.
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# A record is believed by half a header up to this size: garbage as a checksum gives a garbage length, and all of that
-# would be waited for. Larger records are searched.
+# Half a header is trusted for a record of at most this size: a checksum that is garbage yields a random length, and
+# that many bytes would have to be fed. Larger records are found by search.
 _HALF_HEADER_BYTES = 16 << 20
 
 
 class Run(NamedTuple):
-    """Records that follow each other without a gap; the frame of the first begins at byte ``offset`` of the stream."""
+    """Records that follow each other without a gap. The frame of the first begins at byte ``offset`` of the stream."""
 
     offset: int
     first: int
@@ -48,18 +49,18 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """Takes a byte stream in any pieces, and returns runs of whole records.
+    """Salvager that accepts a byte stream in pieces of any size, and returns runs of whole records.
 
     Args:
-        report: called with each damage, in order. Offsets are those of the stream.
+        report: called with each damage, in order. Offsets count bytes of the stream.
         offset: the byte of the stream that is fed first.
-        records: how many were returned before.
-        max_record_bytes, verify: as for `FrameDecoder`. Records that are found by search are always verified.
-        boundaries: where frames begin, ascending, if that is known from an index.
+        records: the number of records returned before.
+        max_record_bytes, verify: as for `FrameDecoder`. Records found by search are always verified.
+        boundaries: the positions at which frames begin, ascending, if known from an index.
         found: `found` of the salvager that this one continues.
 
     Attributes:
-        records: how many were returned so far, ``records`` among them.
+        records: the number of records returned so far, including ``records``.
     """
 
     def __init__(
@@ -78,45 +79,46 @@ class FrameSalvager:
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
-        # What was fed, from byte `_base` of the stream on, if it may be needed again. While records follow each other
-        # the decoder has it up to `_fed`, and after each `feed` all of it: then the buffer is empty.
+        # The bytes fed, from byte `_base` of the stream on, that may be needed again. While records follow each other,
+        # the decoder has received them up to `_fed`. After each `feed` it has received them all, and the buffer is
+        # empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
-        self._together = _FIRST_PIECE  # bytes in which frames with bad data are passed at once
+        self._together = _FIRST_PIECE  # the size of the piece in which frames with bad data are skipped at once
         self._decoder: FrameDecoder | None = self._decoder_at(offset)
         self._run_end = -1
-        # In damage, that is without a decoder:
+        # Used in damage, when there is no decoder:
         self._began = offset
         self._reason: DamageReason = "length"
-        self._ends: list[int] = []  # where it may end, by what index and headers say
-        self._claim = 0  # where it ends by a header that holds, but that nothing confirms
+        self._ends: list[int] = []  # possible ends of the damage, by the index and the headers
+        self._claim = 0  # its end by a header that holds, but that nothing confirms
         self._searching = False
-        self._search: FrameSearch | None = None  # that found the last one by search, and may know the next
+        self._search: FrameSearch | None = None  # the search that found the last frame; it may know the next
         self._doubt = Doubt(report, max_record_bytes, found)
 
     @property
     def found(self) -> Found | None:
-        """The last place found by search, if it may turn out to be ambiguous."""
+        """The last place found by search, if it may still turn out to be ambiguous."""
         return self._doubt.found
 
     @property
     def offset(self) -> int:
-        """The byte of the stream up to which everything is settled: a frame begins there, or damage."""
+        """The byte of the stream up to which all records and damage are known. A frame or damage begins there."""
         return self._began if self._decoder is None else self._decoder.offset
 
     @property
     def settled(self) -> bool:
-        """Whether records follow each other, without damage that is being looked into."""
+        """Whether records follow each other, with no damage under examination."""
         return self._decoder is not None
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next, as `FrameDecoder.wanted`."""
+        """The number of bytes to feed next, as in `FrameDecoder.wanted`."""
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes of the stream; return the records that are now certain."""
+        """Process the next bytes of the stream; return the records that are now certain."""
         runs: list[Run] = []
         if self._decoder is not None and (len(data) <= self._piece or self._decoder.wanted):
             self._fed = self._base = self._base + len(data)
@@ -127,7 +129,7 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """Return the records that can still be found at the end of the stream. Called once, and last."""
+        """Return the records that can still be found at the end of the stream. Must be called once, last."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
@@ -142,7 +144,7 @@ class FrameSalvager:
         return runs
 
     def interrupt(self) -> list[Run]:
-        """Note that an unknown number of bytes is missing: drop the unfinished record, and search for the next one.
+        """Discard the unfinished record, because an unknown number of bytes is missing, and search for the next one.
 
         The caller reports the gap. Returns the runs that can still be found before it.
         """
@@ -217,13 +219,13 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Note where and why records no longer follow each other, and where they may do so again."""
+        """Record where and why records no longer follow each other, and the positions at which they may do so again."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
         if began >= self._base:
             self._drop(began)
-        else:  # it began in what was fed before the buffer was filled
+        else:  # the frame began in bytes fed before the buffer was filled
             rest = self._buffer[self._fed - self._base :]
             self._buffer = bytearray()
             for part in decoder.take_remains():
@@ -256,7 +258,7 @@ class FrameSalvager:
         return ends
 
     def _frame_follows(self, end: int, ended: bool) -> bool | None:
-        """Return whether a header, or the end of the stream, stands at ``end``; `None` if that is not there yet."""
+        """Return whether a header or the stream's end is at ``end``; `None` if those bytes have not yet been fed."""
         at = end - self._base
         if at + HEADER_BYTES > len(self._buffer):
             return at == len(self._buffer) if ended else None
@@ -264,7 +266,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """End damage with the record that it is in; if only the record's header is damaged, the record is returned."""
+        """End the damage with its record. Return the record in ``runs`` if only its header is damaged."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -279,10 +281,10 @@ class FrameSalvager:
         self._go_on_at(ends[0])
 
     def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
-        """Skip the lost frame up to ``end``, and more of its kind; a header or the stream's end follows.
+        """Skip the lost frame up to ``end``, and similar frames after it. A header or the stream's end is at ``end``.
 
-        Frames with bad data may come one behind the other, and a decoder for each would cost a thousand times what
-        reading does. So the next ones are looked at together, more of them each time while headers hold.
+        Frames with bad data may follow one another, and a new decoder for each would cost a thousand times as much as
+        reading. So the next frames are checked together, in larger pieces each time while the headers hold.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
@@ -290,7 +292,7 @@ class FrameSalvager:
         self._together = _FIRST_PIECE if decoder.error is not None else min(2 * self._together, _PIECE)
         _, borders = frame_borders(frames, 0)
         holds = data_holds(data, frames, borders)
-        # The last of them, if its data is bad, is one only if a header follows it, too.
+        # If the data of the last frame is bad, it counts as a frame only if a header follows it, too.
         count = len(frames)
         if count > 1 and not holds[-1] and not self._frame_follows(self._began + int(borders[-1]), ended=False):
             count -= 1
@@ -306,11 +308,11 @@ class FrameSalvager:
         self._go_on_at(self._began + int(borders[count]))
 
     def _end_by_header(self) -> int:
-        """Return where the current frame ends, by the length in its header."""
+        """Return the end of the current frame, by the length in its header."""
         return self._began + FRAME_OVERHEAD + int.from_bytes(self._buffer[:8], "little")
 
     def _record_up_to(self, end: int) -> bytes | None:
-        """Return the data of the frame that ends there, if its checksum holds."""
+        """Return the data of the frame that ends at ``end``, if its checksum holds, else `None`."""
         stop = end - self._base - FOOTER_BYTES
         if stop < HEADER_BYTES:
             return None
@@ -319,7 +321,7 @@ class FrameSalvager:
         return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
-        """Note that damage, by search, ends here, or at the stream's end."""
+        """Record that the damage ends here, by search, or at the stream's end."""
         self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:
@@ -330,7 +332,7 @@ class FrameSalvager:
         self._piece = _FIRST_PIECE
 
     def _drop(self, place: int) -> None:
-        """Drop what lies before ``place``."""
+        """Discard the bytes before ``place``."""
         if place > self._base:
             del self._buffer[: place - self._base]
             self._base = place

@@ -1,4 +1,4 @@
-"""`MemberStream` and `MemberStarts`: what GZIP members decompress to from one of them on, and where each began."""
+"""`MemberStream` decompresses GZIP members from a given one on; `MemberStarts` records where each began."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from asyncrec.errors import FormatError
 _STEP = 256 << 10
 _TOGETHER = 64 << 10
 
-# Members of which records may still be settled: more lie within one record only in files made for it.
+# The number of members whose records may be unsettled. Only a crafted file has more within one record.
 _STARTS = 4096
 
 
 class MemberStream:
-    """Reads what an object decompresses to from the member at ``origin`` on.
+    """The decompressed bytes of an object from the member at ``origin`` on.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
         origin: the byte of the object at which the member begins.
-        fault: the byte at which decompression failed before; this time, everything before it is returned.
-        given_before: how many decompressed bytes were returned before; they are left out.
+        fault: the byte at which decompression failed before; this time, all data before it is returned.
+        given_before: the number of decompressed bytes that were returned before, and are skipped.
     """
 
     def __init__(self, type: str, origin: int, *, fault: int | None = None, given_before: int = 0) -> None:
@@ -33,37 +33,37 @@ class MemberStream:
 
     @property
     def member(self) -> int:
-        """The byte of the object at which the last member read, or the one at fault, begins."""
+        """The byte of the object at which the last member read, or the member at fault, begins."""
         return self.origin + self._decompressor.member_offset
 
     @property
     def fault(self) -> int:
-        """The byte of the object at which an error was met."""
+        """The byte of the object at which decompression failed."""
         return self.origin + self._decompressor.consumed
 
     @property
     def made_of_member(self) -> int:
-        """How many decompressed bytes of that member were read."""
+        """The number of decompressed bytes read from that member."""
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Return whether this began with that member to read what is before that fault, or one near it."""
+        """Return whether this stream began at ``member`` to read the data before ``fault``, or a fault near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the object."""
+        """Append the next bytes of the object."""
         self._decompressor.feed(data)
 
     def finish(self) -> None:
-        """Note that the object has ended.
+        """Mark the end of the object.
 
         Raises:
-            TruncatedError: it ended inside a member.
+            TruncatedError: the object ended inside a member.
         """
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return the next output; near a known fault, where it comes byte by byte, some of it together."""
+        """Return the next output. Near a known fault, where bytes are returned one by one, join some of them."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -81,7 +81,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """Count what was read, and return it without what was returned before; `None` if all of it was."""
+        """Count the bytes read, and return those that were not returned before; `None` if all of them were."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -91,13 +91,13 @@ class MemberStream:
 
 
 class MemberStarts:
-    """Keeps where members begin: in the object, in the decompressed stream, and between which records.
+    """The places where members begin: in the object, in the decompressed stream, and between which records.
 
     Attributes:
-        members: (record that begins a member, byte of that member), for those among the records read last, and the one
-            before.
-        whole_from: the last of them, unless damage was met behind its start.
-        passed_on: bytes of the stream so far.
+        members: (record that begins a member, byte of that member), for the records read last, and one pair before
+            them.
+        whole_from: the last of these pairs, unless damage was met after it.
+        passed_on: the number of bytes of the stream so far.
     """
 
     def __init__(self, start: int, records: int) -> None:
@@ -107,20 +107,20 @@ class MemberStarts:
         self._starts = [(0, start)]  # the byte of the stream, and of the object
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return where the member of a byte of the stream begins: (in the stream, in the object)."""
+        """Return where the member of byte ``offset`` of the stream begins: (in the stream, in the object)."""
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:
-        """Return whether the member at that byte of the object has not begun here yet."""
+        """Return whether the member at that byte of the object has not yet begun here."""
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:
-        """Note that the stream goes on with the member at that byte of the object."""
+        """Record that the stream continues with the member at that byte of the object."""
         self._starts.append((self.passed_on, byte))
         if len(self._starts) > _STARTS:
             del self._starts[: _STARTS // 2]
 
     def begin_with_record(self, record: int, byte: int) -> None:
-        """Note that reading from the member at that byte on finds the same records again."""
+        """Record that reading from the member at that byte on returns the same records again, from ``record`` on."""
         self.members.append((record, byte))
         self.whole_from = self.members[-1]

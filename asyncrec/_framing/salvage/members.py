@@ -1,13 +1,13 @@
 """`MemberSalvager` finds every whole record of a damaged compressed object.
 
-A GZIP member is checked as a whole, and may be read alone. So behind a damaged member the next is looked for, from the
-byte after its beginning on: a header that makes sense, behind which some KiB decompress. Every record of an intact
-member is found, and of a damaged member those that can be decompressed, by their own checksums. ZLIB is one stream, of
-which only what is before the fault can be found.
+A GZIP member has its own checksum, and can be read alone. So after a damaged member the next one is looked for, from
+the byte after its beginning on: a valid header, followed by some KiB that decompress. Every record of an intact member
+is found. Of a damaged member, the records that decompress and whose own checksums hold are found. ZLIB is one stream,
+of which only the data before the fault can be found.
 
-Sans I/O: it says from which `position` it is to be fed, and goes back there if what looked like a member was not one.
-That costs reading bytes again, and has a budget, in proportion to the bytes read: beyond it, members that lie about
-each other are not gone back to.
+This is sans I/O: `position` says which byte must be fed next, and moves back if a supposed member was not one. Going
+back means reading bytes again, and has a budget in proportion to the bytes read. Beyond it, the salvager no longer goes
+back for members that contradict each other.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.member_stream import MemberStarts, MemberStream
 from asyncrec.errors import FormatError, TruncatedError
 
-# Going back: twice over all bytes is what a file takes in which every member is damaged.
+# Going back: a file in which every member is damaged needs all its bytes twice.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
-# What is charged at least: for a request to a store, and for what is in memory still.
+# The least charge: for a request to a store, and for bytes that are still in memory.
 _AGAIN_EACH = 8 << 10
 _AGAIN_HERE = 1 << 10
 
@@ -43,10 +43,10 @@ class Rewinding:
         self.at_end = False
         self._furthest = start
         self._budget = _AGAIN_AT_LEAST
-        self._block = (start, b"")  # fed last, and its place
+        self._block = (start, b"")  # the block fed last, and its place
 
     def feed(self, data: bytes) -> None:
-        """Take the bytes at ``position``; without any, the object ends there."""
+        """Process the bytes at ``position``. An empty piece means that the object ends there."""
         if data:
             self._block = (self.position, data)
         else:
@@ -57,7 +57,7 @@ class Rewinding:
             self._furthest = self.position
 
     def may_go_back(self, byte: int) -> bool:
-        """Return whether the budget allows it; if so, it is charged."""
+        """Return whether the budget allows going back to ``byte``. If it does, the cost is charged."""
         cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
         if cost > self._budget:
             return False
@@ -65,7 +65,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes from ``byte`` on that are still in memory; without any, they have to be fed again."""
+        """Return the bytes from ``byte`` on that are in memory. If it returns none, they must be fed again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]
@@ -77,33 +77,33 @@ class Rewinding:
 _MAGIC = b"\x1f\x8b\x08"
 _RESERVED = 0xE0  # flags that no member has (RFC 1952)
 
-# Three bytes of magic stand in random data every 16 MiB; of what follows such an accident, few go so far.
+# Random data has the three magic bytes every 16 MiB; few such accidents decompress this far.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
-# The compression of an object is recognised by records up to this size, in this much of what it decompresses to.
+# The compression of an object is recognised by records up to this size, in this much decompressed data.
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# zlib's words if a stream ended well, and its trailer does not hold: damaged, and a member for certain.
+# zlib's messages if a stream ended well but its trailer does not match: damaged, but certainly a member.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
 class MemberSalvager:
-    """Takes the bytes of a compressed object, returns runs of whole records, and puts the damage into ``log``.
+    """Salvager that accepts a compressed object, returns runs of whole records, and puts the damage into ``log``.
 
-    Feed it from `position` on, in any pieces, then ``b""`` at the object's end; call `read` before each. It may need
-    bytes again: then `position` is not where the last piece ended, not even at the object's end.
+    Feed it from `position` on, in pieces of any size, then ``b""`` at the object's end; call `read` before each. It may
+    need bytes again: then `position` is not at the end of the last piece, not even at the object's end.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
-        log: compression damage in bytes of the object, other damage within the member it is in.
-        start: the byte of the object at which to begin: of a GZIP member.
-        size: of the object, in bytes.
-        records: how many were returned before.
+        log: receives compression damage in bytes of the object, and other damage within its member.
+        start: the byte of the object at which to begin, the first of a GZIP member.
+        size: the size of the object, in bytes.
+        records: the number of records returned before.
         max_record_bytes, verify: as for `FrameSalvager`.
 
     Attributes:
-        ended: whether nothing more will come.
+        ended: whether all records have been returned.
     """
 
     def __init__(
@@ -137,30 +137,30 @@ class MemberSalvager:
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """(record that begins a member, byte of that member), for those among the records read last and the one before.
+        """(record that begins a member, byte of that member), for the records read last, and one pair before them.
 
-        From each of these bytes on the same records are found again.
+        Reading from any of these bytes on returns the same records again.
         """
         return self._starts.members
 
     @property
     def wanted(self) -> int:
-        """How many bytes to feed next; 0 if any piece will do."""
+        """The number of bytes to feed next; 0 if any piece will do."""
         return 0
 
     @property
     def whole_from(self) -> tuple[int, int] | None:
-        """The last of `members`, once the damage met so far is behind it, and nothing that is before it is pending."""
+        """The last of `members`, if all damage met so far is before it, and no earlier data is pending."""
         return self._starts.whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
-        """Take the bytes at `position`; ``b""`` says that the object ends there."""
+        """Process the bytes at `position`; ``b""`` means that the object ends there."""
         self._rewinding.feed(data)
         if data:
             self._pass_on(data)
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Return runs from about ``max_bytes`` of decompressed data, and whether more input is needed to go on."""
+        """Return runs from about ``max_bytes`` of decompressed data, and whether more input is needed to continue."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]
@@ -185,7 +185,7 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """Log what the stream of frames reports, with its place in the member."""
+        """Log the damage that the salvager of frames reports, with its place in the member."""
         begins, byte = self._starts.place(damage.offset)
         self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
@@ -204,10 +204,11 @@ class MemberSalvager:
         runs += frames.feed(new)
 
     def _fail(self, error: FormatError, runs: list[Run]) -> None:
-        """Read the member at fault once more, for what is before the fault; then leave it."""
+        """Read the member at fault once more, for the data before the fault; then abandon it."""
         member, fault = self._stream.member, self._stream.fault
         truncated = isinstance(error, TruncatedError)
-        # The decompressor keeps its error, whose frames keep the decompressor: it would stay until a collection.
+        # The decompressor keeps its error, whose traceback refers to the decompressor: a cycle until garbage
+        # collection.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         again = not truncated and not self._stream.is_known_fault(member, fault)
         if again and self._rewinding.may_go_back(member):
@@ -229,7 +230,7 @@ class MemberSalvager:
             self._pass_on(self._rewinding.go_back(member + 1))
 
     def _find_member(self, runs: list[Run]) -> bool:
-        """Go on with the next member in the window; `False` if that takes more input."""
+        """Continue with the next member in the window; return `False` if that needs more input."""
         begin = 0
         while (at := self._window.find(_MAGIC, begin)) >= 0:
             probe = bytes(self._window[at : at + _PROBE])
@@ -263,15 +264,15 @@ class MemberSalvager:
             self._stream.feed(data)
 
     def _lose(self, begin: int, end: int) -> None:
-        """Log bytes of the object that are lost."""
+        """Log lost bytes of the object."""
         self._log.add(Damage(begin, max(end - begin, 0), self._reason, self._frames.records))
 
 
 def recognise(head: bytes) -> CompressionType | None:
-    """Return how an object with a damaged beginning is compressed, by the first records found in its ``head``.
+    """Return the compression of an object with a damaged beginning, by the first records found in its ``head``.
 
-    Frames may stand in a GZIP member as they are, if they did not get smaller, and members in a record: so the first
-    member or frame decides. `None` if there is neither. ZLIB cannot be recognised without its beginning.
+    A GZIP member may hold frames verbatim, if they did not compress, and a record may hold members. So the first member
+    or frame decides. Returns `None` if there is neither. ZLIB cannot be recognised without its beginning.
     """
     ignored = DamageLog()
     frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)
@@ -290,7 +291,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Return whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to something."""
+    """Return whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to some data."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

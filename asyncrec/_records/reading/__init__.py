@@ -1,1 +1,1 @@
-"""Read records: bytes become frames, and frames become batches of records with their positions."""
+"""Read records: decode bytes into frames, and frames into batches of records with their positions."""

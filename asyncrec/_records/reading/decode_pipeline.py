@@ -1,6 +1,6 @@
-"""A `Pipeline` makes whole records of a source's bytes, and says where an error is.
+"""`Pipeline` decodes a source's bytes into whole records, and locates errors.
 
-It is pulled: one call reads only as much as at least one record takes. A call that is cancelled loses nothing.
+It is a pull pipeline: one call reads only as many bytes as at least one record needs. A cancelled call loses nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from asyncrec.storage._base import ByteSource
 
 
 class Pipeline:
-    """A pass over one object, from a position on.
+    """One pass over an object, from a position on.
 
     Attributes:
-        skip: how many records are still to be read, checked and dropped first.
+        skip: the number of records still to be read, checked and discarded first.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pipeline:
         *,
         frame_bytes: int = 0,
     ) -> None:
-        """``frame_bytes`` are those of the frames that were returned before."""
+        """``frame_bytes``: the number of bytes of the frames returned before."""
         self._path = path
         self._decoder = FrameDecoder(max_record_bytes=options.max_record_bytes, verify=options.verify)
         self._feed: PlainFeed | InflatingFeed
@@ -42,26 +42,26 @@ class Pipeline:
             self._feed = InflatingFeed(self._decoder, compression, options, position)
         else:
             self._feed = PlainFeed(self._decoder, options.chunk_size)
-        # With compression a start is a compressed byte, and offsets count what comes out behind it.
+        # With compression, a start is an offset in the compressed data; offsets count decompressed bytes from there.
         self._start = 0 if compression else position.offset
         self._records_before = position.record - position.skip
-        self._bytes_before = frame_bytes  # less what is skipped
+        self._bytes_before = frame_bytes  # minus the skipped frames
         self._placed: FormatError | None = None
         self.skip = position.skip
 
     @property
     def records(self) -> int:
-        """How many records were returned or skipped so far, those before the position included."""
+        """The number of records returned or skipped so far, including those before the position."""
         return self._records_before + self._decoder.records
 
     @property
     def offset(self) -> int:
-        """The bytes of whole frames so far, decompressed, from the object's beginning."""
+        """The number of bytes of whole frames so far, decompressed, from the object's beginning."""
         return self._start + self._decoder.offset
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of the frames returned so far, and of those before."""
+        """The number of bytes of the frames returned so far, including those before this pass."""
         return self._bytes_before + self._decoder.offset
 
     @property
@@ -71,34 +71,34 @@ class Pipeline:
 
     @property
     def position(self) -> Position:
-        """The position of the first record that was not returned yet."""
+        """The position of the first record not yet returned."""
         if not self._feed.members:
             return Position(self.offset, self.skip, self.records + self.skip)
-        # A record may begin in one member and end in another: from the last that begins with one.
+        # A record may begin in one member and end in another, so start at the last member that begins with a record.
         record, byte = self._feed.members[-1]
         return Position(byte, self.records - record + self.skip, self.records + self.skip)
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read to detect the compression: too few to hold a record."""
+        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
         self._feed.push(head)
 
     def give_up(self) -> None:
-        """After an error, when another pipeline reads on: drop the record at fault, which is read again."""
+        """Discard the record at fault after an error, because another pipeline will read it again."""
         for _ in self._decoder.take_remains():
             pass
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """Return at least one record, or none at the end.
+        """Return at least one record, or an empty list at the end.
 
         Raises:
-            FormatError: damage; what came before it was returned.
+            FormatError: there is damage. All records before it have been returned.
         """
-        # A source that has its bytes in memory never waits, and a reader in a loop would hold up all other tasks.
+        # A source that has its bytes in memory never waits, so a reader in a loop would hold up all other tasks.
         await checkpoint()
         feed = self._feed
         try:
             while True:
-                # What a cancelled call left comes before the error behind it.
+                # Results that a cancelled call left come before the error that follows them.
                 if not feed.waits:
                     if self._decoder.error is not None:
                         self._decoder.finish()  # raises it
@@ -119,7 +119,7 @@ class Pipeline:
             raise
 
     def _place(self, error: FormatError) -> None:
-        if error is self._placed:  # raised again, since the caller that was to go on behind it was cancelled
+        if error is self._placed:  # raised again, because the caller that should have continued after it was cancelled
             return
         self._placed = error
         error.path = self._path

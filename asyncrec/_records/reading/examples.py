@@ -1,4 +1,4 @@
-"""Decode records that are read, one by one on demand."""
+"""Decode records one by one, as they are read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from asyncrec.example._schema import Schema
 
 
 class Examples:
-    """An async iterator over the examples of ``records``; cancelled, it loses none.
+    """Async iterator over the decoded ``records``. If cancelled, it loses none.
 
-    Raises DecodeError or SchemaError for a record that does not decode, which is named, and then goes on.
+    Raises DecodeError or SchemaError, naming the record, if a record cannot be decoded. The next step continues after
+    it.
     """
 
     def __init__(self, path: str, records: AsyncIterator[bytes], schema: Schema | None) -> None:

@@ -1,6 +1,6 @@
 """`PlainFeed` and `InflatingFeed` feed the blocks of a source to a `FrameDecoder`.
 
-A call that is cancelled loses nothing: a block stays until it was fed, and what a thread made of it until it was taken.
+A cancelled call loses nothing: a block is kept until it has been fed, and a thread's result until it has been taken.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
 
-# Of records larger than this on average twice as much is parsed in the time that a chunk of small ones takes.
+# If records are larger than this on average, twice the bytes are parsed in the time of a chunk of small records.
 _LARGER_RECORDS = 1 << 10
 
-# The size of the steps of decompression: large enough to cost nothing, small enough for the processor's cache.
+# The step size of decompression: large enough for a negligible cost, small enough for the processor's cache.
 _INFLATE_STEP = 256 << 10
-# Of a large record as much at a time: the libraries put together what they made without letting go of the interpreter.
+# The step size within a large record, because the libraries join their output while holding the GIL.
 _LARGE_STEP = 2 << 20
 
 
@@ -29,7 +29,7 @@ class PlainFeed:
     """Feeds the bytes of an uncompressed object to a decoder.
 
     Attributes:
-        error, members: as of `InflatingFeed`; always empty here.
+        error, members: as in `InflatingFeed`, but always empty.
     """
 
     error: FormatError | None = None
@@ -38,22 +38,22 @@ class PlainFeed:
     def __init__(self, decoder: FrameDecoder, chunk_size: int) -> None:
         self._decoder = decoder
         self._chunk_size = chunk_size
-        self._block = b""  # received, and not fed yet
-        self._left: list[bytes] = []  # by a call that was cancelled
+        self._block = b""  # received but not yet fed
+        self._left: list[bytes] = []  # records that a cancelled call did not return
         self._feeding = ThreadedStep[list[bytes]]()
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call left something to be taken."""
+        """Whether the result of a cancelled call has not yet been taken."""
         return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read to detect the compression: too few to hold a record."""
+        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
         if head:
             self._decoder.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
-        """Return records, which may be none yet; `None` at the object's end."""
+        """Return the next records, possibly an empty list; `None` at the object's end."""
         if self._left:
             records, self._left = self._left, []
             return records
@@ -70,16 +70,19 @@ class PlainFeed:
                     self._chunk_size = 2 * CHUNK_SIZE
                 return await self._with_buffered(source, records, len(block))
             self._block = block
-        # Joining and checking a large record, or cutting a large block, is a worker thread's work.
+        # Joining and checking a large record, or cutting a large block, belongs in a worker thread.
         records = await self._feeding.take(self._decoder.feed, block)
         self._block = b""
         return records
 
     def place(self, error: FormatError) -> None:
-        """Add to an error the member it is in: no member here."""
+        """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Add records of what the source has in memory: a step through the layers above costs as much as a block."""
+        """Add the records of the bytes that the source has in memory.
+
+        A step through the layers above costs as much as a block.
+        """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
             while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:
@@ -93,18 +96,18 @@ class PlainFeed:
 
 
 class InflatingFeed:
-    """Feeds what a compressed object decompresses to, in a worker thread, to a decoder.
+    """Feeds the decompressed bytes of an object to a decoder, in a worker thread.
 
     Attributes:
-        error: why the data does not decompress, once the records before that were returned.
-        members: (record that begins a member, compressed byte of that member), for every member that begins with a
-            record among those returned last, and the one before them.
+        error: why the data does not decompress, set once the records before the error have been returned.
+        members: (record that begins a member, compressed byte of that member), for every member that begins with one of
+            the records returned last, and one pair before them.
     """
 
     def __init__(
         self, decoder: FrameDecoder, compression: Literal["GZIP", "ZLIB"], options: ReadOptions, position: Position
     ) -> None:
-        """``position`` is where the object is read from, the beginning of a member."""
+        """``position``: the position at which reading starts, the beginning of a member."""
         self.error: FormatError | None = None
         self._start = position.offset
         self._records_before = position.record - position.skip
@@ -117,15 +120,15 @@ class InflatingFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call left something to be taken."""
+        """Whether the result of a cancelled call has not yet been taken."""
         return self._inflating.waits
 
     def push(self, head: bytes) -> None:
-        """Take bytes that were read to detect the compression: too few to hold a record."""
+        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
         self._decompressor.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
-        """Return records, which may be none yet; `None` at the object's end."""
+        """Return the next records, possibly an empty list; `None` at the object's end."""
         records, wants_input = await self._inflating.take(self._inflate)
         if records or not wants_input or self._decoder.error is not None:
             return records
@@ -138,13 +141,13 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Add to an error the member it is in, by its byte of the object."""
+        """Add to an error the byte of the object at which its member begins."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
 
     def _inflate(self) -> tuple[list[bytes], bool]:
-        """Cut, in a worker thread, records from the decompressor's data, and return whether it has no more."""
+        """Cut records from decompressed data, in a worker thread. Return them, and whether more input is needed."""
         decompressor, decoder, inflate_bytes = self._decompressor, self._decoder, self._options.inflate_bytes
         records: list[bytes] = []
         produced = 0
@@ -154,7 +157,7 @@ class InflatingFeed:
             try:
                 output = decompressor.read(min(decoder.wanted, _LARGE_STEP) or step)
             except FormatError as error:
-                self.error = error  # after the records that came before it
+                self.error = error  # raised after the records before it
                 break
             if not output:
                 return records, True

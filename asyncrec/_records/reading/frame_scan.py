@@ -1,7 +1,7 @@
-"""`FrameScan` measures the records of one object without making them; `scan_object` reads an object through for it.
+"""`FrameScan` measures the records of one object without creating them; `scan_object` reads a whole object for it.
 
-The work on the processor is done in C that releases the GIL, in worker threads: several objects are scanned side by
-side, each on a core of its own.
+The computation is done in C that releases the GIL, in worker threads, so several objects are scanned in parallel, each
+on its own core.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 Advance = Callable[[int], None]
 
-# Of a local file: what one hop to a thread reads and scans, and in what blocks. A thread that releases the GIL may wait
-# to get it back, and releases it three times for each block.
+# For a local file: the bytes that one call to a thread reads and scans, and the size of its blocks. A thread that
+# releases the GIL may wait to get it back, and releases it three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
-# A hop that takes longer, for a slow disk or for data that decompress to a thousand times as much, goes on in another:
-# a scan that is cancelled ends after this time.
+# A call that takes longer (a slow disk, data that decompresses to a thousand times its size) continues in another call,
+# so a cancelled scan ends after this time.
 _HOP_SECONDS = 0.05
-# Of another store: of one read, and of the hop after it. A scan holds two such blocks.
+# For another store: the bytes of one read, and of the call after it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
-# Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
+# Compressed data is read in smaller blocks, and decompressed in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
 _INFLATE_STEP = 256 << 10
 
 
 def _nobody(size: int) -> None:
-    """Ignore how far the scan is."""
+    """Ignore the progress of the scan."""
 
 
 def _any(info: ObjectInfo) -> None:
-    """Read whatever is there."""
+    """Accept any version of the object."""
 
 
 class FrameScan:
-    """Measures the records of an object by its bytes, which it takes in order. Its methods are for a worker thread.
+    """Measures the records of an object from its bytes, fed in order. Call its methods in a worker thread.
 
     Args:
-        verify: whether every checksum is checked, and `crc32c` computed; else only those of the lengths are.
+        verify: whether to check every checksum and compute `crc32c`. If false, only those of the lengths are checked.
         sizes: whether to remember the size of every record, for `index`: 8 bytes each.
         max_record_bytes: as for `FrameDecoder`.
 
     Attributes:
-        compression: of the object.
-        records: counted so far.
-        bytes: taken so far, as stored.
-        crc32c: of these bytes; 0 without ``verify``.
+        compression: the object's compression.
+        records: the number of records so far.
+        bytes: the number of stored bytes fed so far.
+        crc32c: the CRC of these bytes; 0 without ``verify``.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class FrameScan:
         self._meter = FrameMeter(verify=verify, max_record_bytes=max_record_bytes)
         self._decompressor = Decompressor(compression) if compression else None
         self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
-        self._members = [(0, 0)]  # where each begins, compressed and decompressed
+        self._members = [(0, 0)]  # the start of each, compressed and decompressed
 
     @property
     def records(self) -> int:
         return self._meter.records
 
     def feed(self, block: bytes) -> None:
-        """Take the next bytes of the object.
+        """Process the next bytes of the object.
 
         Raises:
-            FormatError: it is damaged; its path is not filled in.
+            FormatError: the object is damaged. The error's path is not filled in.
         """
         self.bytes += len(block)
         if self._verify:
@@ -98,17 +98,17 @@ class FrameScan:
             self._measure(output)
 
     def finish(self) -> None:
-        """Note that the object has ended.
+        """Mark the end of the object.
 
         Raises:
-            FormatError: it ends inside a record, or inside what is compressed.
+            FormatError: the object ends inside a record or inside its compressed data.
         """
         if self._decompressor is not None:
             self._decompressor.finish()
         self._meter.finish()
 
     def index(self) -> RecordIndex:
-        """Return where each record begins, as the object's index says it: only GZIP has members."""
+        """Return the positions of the records, as in the object's index. Only GZIP has members."""
         assert self._sizes is not None, "asked for where they are remembered"
         sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
         return RecordIndex.of_sizes(sizes, self._members if self.compression == "GZIP" else None)
@@ -130,7 +130,7 @@ async def scan_source(
     max_record_bytes: int = MAX_RECORD_BYTES,
     advance: Advance = _nobody,
 ) -> FrameScan:
-    """Read a source to its end; the arguments and errors are those of `scan_object`."""
+    """Read a source to its end. The arguments and errors are those of `scan_object`."""
     head = b""
     if compression is None:
         head = await receive_exactly(source, HEADER_BYTES)
@@ -141,7 +141,7 @@ async def scan_source(
     at_once = _READ_COMPRESSED if compression else _READ_BYTES
     while block := await source.receive(at_once):
         await in_thread(scan.feed, block)
-        del block  # before the next one comes
+        del block  # before the next block arrives
         advance(scan.bytes - told)
         told = scan.bytes
     await in_thread(scan.finish)
@@ -159,16 +159,16 @@ async def scan_object(
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
-    """Read an object from its beginning to its end; also return what the store says of it.
+    """Read a whole object; return the scan, and the store's description of the object.
 
     Args:
-        compression: of the object; `None` to detect it.
+        compression: the object's compression; `None` to detect it.
         verify, sizes, max_record_bytes: as for `FrameScan`.
-        check: called with what the store says of it, before anything is read; it may raise.
-        advance: called with the bytes read since the last call.
+        check: called with the store's description before any byte is read; it may raise.
+        advance: called with the number of bytes read since the last call.
 
     Raises:
-        FormatError: it is damaged; its path is not filled in.
+        FormatError: the object is damaged. The error's path is not filled in.
         StorageError: the store failed.
     """
     folder = local_folder(storage)
@@ -201,17 +201,17 @@ async def scan_object(
 
 
 def compression_of(file: OpenFile) -> CompressionType:
-    """Detect how a file is compressed. Blocks.
+    """Return a file's compression. Blocks.
 
     Raises:
-        StorageError: it cannot be read.
+        StorageError: the file cannot be read.
     """
     with mapped_errors("reading", file.shown):
         return detect_compression(file.read(HEADER_BYTES, 0))
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
-    """Read on in a file, and scan the data. Blocks."""
+    """Continue reading a file, and scan the data. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
     deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:

@@ -1,6 +1,6 @@
-"""`ObjectRecords` returns the records of one object in lists, and decides what damage does.
+"""`ObjectRecords` returns the records of one object in lists, and handles damage.
 
-An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
+An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage, a `SalvagePipeline` replaces it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 _path_log = PathLog("asyncrec.records")
 
-# What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
+# The bytes by which a file with a damaged beginning is recognised: more than a GZIP member that asyncrec writes.
 _RECOGNISED_BY = 8 << 20
 
-# If damage is at rest, the next is most likely at rest, too: after this many ranges, a remote store's are read once.
+# After this many lost ranges, the stored object itself is most likely damaged, so later ranges are read only once.
 _READ_TWICE = 16
 
 
 class ObjectRecords:
-    """A pass over one object, made by `open_object`.
+    """One pass over an object, created by `open_object`.
 
     Attributes:
-        path: for messages.
-        compression: as it was detected, or given.
+        path: the path for messages.
+        compression: the compression, as detected or passed.
         source: the object's bytes.
-        pipeline: what reads them now.
-        damage: what was skipped so far.
-        rereads: how many ranges came damaged, and were intact when they were read once more.
+        pipeline: the pipeline in use.
+        damage: the damage skipped so far.
+        rereads: the number of ranges that arrived damaged and were intact when read again.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class ObjectRecords:
         remote: bool,
         recognises: bool,
     ) -> None:
-        """``head`` was read from the source to detect the compression.
+        """``head``: the bytes read from the source to detect the compression.
 
-        ``remote``: damage may have come on the way, and is read again. ``recognises``: the compression may be another
-        if the very beginning is damaged.
+        ``remote``: damage may have occurred in transit, so damaged ranges are read again. ``recognises``: the
+        compression may have been detected wrongly if the very beginning is damaged.
         """
         self.path = path
         self.compression: CompressionType = compression
@@ -79,7 +79,7 @@ class ObjectRecords:
         self.pipeline: Pipeline | SalvagePipeline = pipeline
 
     async def next(self) -> list[bytes]:
-        """Return the next whole records; an empty list at the end, and again after it."""
+        """Return the next whole records. At the end, and at every later call, return an empty list."""
         while not self._ended:
             if isinstance(self.pipeline, SalvagePipeline):
                 await self._leave_salvage(self.pipeline)
@@ -90,7 +90,7 @@ class ObjectRecords:
                     continue
                 if self._options.on_corrupt == "skip":
                     self._warn(error)
-                    # The pipeline keeps its error, whose frames keep the pipeline, and with it a large record.
+                    # The pipeline keeps its error, whose traceback keeps the pipeline, and with it a large record.
                     error.__traceback__ = error.__cause__ = error.__context__ = None
                     await self._salvage()
                     continue
@@ -108,7 +108,7 @@ class ObjectRecords:
         return []
 
     def _warn(self, error: FormatError) -> None:
-        """Log that something is skipped, once."""
+        """Log, once, that damage is skipped."""
         if self._warned or not self._options.warns:
             return
         self._warned = True
@@ -125,7 +125,7 @@ class ObjectRecords:
         return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)
 
     async def _salvage(self) -> None:
-        """Let a `SalvagePipeline` read the intact records from here on."""
+        """Replace the pipeline by a `SalvagePipeline` that reads the intact records from here on."""
         self._reading_again = None
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
@@ -145,13 +145,13 @@ class ObjectRecords:
         )
 
     async def _recognised(self) -> CompressionType:
-        """Detect once more how the file is compressed, since its first bytes may be damaged."""
+        """Detect the file's compression once more, because its first bytes may be damaged."""
         await self.source.seek(0)
         found = await in_thread(recognise, await receive_exactly(self.source, _RECOGNISED_BY))
         return self.compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
-        """Behind damage in a remote store, read as before it: the next damage may have come in transit."""
+        """After damage in a remote store, return to a `Pipeline`, because the next damage may be in transit."""
         position = pipeline.resumable
         if not self._remote or position is None or self.damage.lost_ranges > _READ_TWICE:
             return
@@ -160,7 +160,7 @@ class ObjectRecords:
         self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
     def _note_the_rest(self, error: FormatError) -> None:
-        """Give up everything from the error on: in a compressed object the member, and all behind it."""
+        """Record everything from the error on as lost: in a compressed object, the member and all data after it."""
         offset = self.pipeline.offset
         if self.compression:
             offset = error.member_offset or 0
@@ -174,9 +174,10 @@ class ObjectRecords:
         self.damage.add(Damage(offset, self.source.info.size - offset, reason, self.pipeline.records))
 
     async def _read_again(self, error: CorruptRecordError) -> bool:
-        """Read a damaged range once more if it came from a remote store, the first time; return whether it was.
+        """Read a damaged range again if it came from a remote store, but only once; return whether to continue.
 
-        The second time the error says why not: damage in transit would have gone, so the object itself is damaged.
+        On the second failure, add a note to the error: damage in transit would be gone, so the object itself is
+        damaged.
         """
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False
@@ -201,11 +202,11 @@ async def open_object(
     *,
     remote: bool,
 ) -> ObjectRecords:
-    """Detect how the object is compressed if that is not given, and prepare to read from the position on."""
+    """Detect the object's compression if it is ``"auto"``, and prepare to read from the position on."""
     recognises = compression == "auto" and position == BEGINNING
     head = b""
     if compression == "auto":
-        # A frame's header or a compressed file's magic.
+        # Enough for a frame's header or the magic number of a compressed file.
         head = await receive_exactly(source, HEADER_BYTES)
         compression = detect_compression(head)
     return ObjectRecords(path, source, compression, options, position, head=head, remote=remote, recognises=recognises)

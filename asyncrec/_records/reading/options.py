@@ -1,4 +1,4 @@
-"""`ReadOptions` say how one object is read and checked, whichever pipeline does it."""
+"""`ReadOptions`, the options for reading and checking one object, shared by all pipelines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 
 OnCorrupt = Literal["raise", "skip", "stop"]
 
-# Blocks of 256 to 512 KiB read best, and parsing one of small records holds the loop for less than a millisecond.
+# Blocks of 256 to 512 KiB read fastest, and parsing one of small records blocks the loop for less than a millisecond.
 CHUNK_SIZE = 256 << 10
-# What comes from a store is in blocks of this size: to cut them up would be a copy.
+# A remote store returns blocks of this size; cutting them would cost a copy.
 FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
 
-# What one hop to a worker thread decompresses at most, so that a bomb fills no memory: the next hop goes on.
+# The most that one call to a worker thread decompresses, so that a decompression bomb cannot fill the memory.
 INFLATE_BYTES = 4 << 20
 
 
@@ -24,13 +24,13 @@ class ReadOptions:
     """Options for one pass over one object.
 
     Attributes:
-        on_corrupt: what damage does.
-        verify: whether to check every payload's checksum.
+        on_corrupt: the reaction to damage.
+        verify: whether to check the checksum of every record's data.
         max_record_bytes: a longer record is an error before anything is allocated for it.
-        chunk_size: bytes of one read.
-        inflate_bytes: about how many bytes one list of records of a compressed object has.
-        boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: whether to log, once, that something is skipped; not if the caller reports it.
+        chunk_size: the number of bytes of one read.
+        inflate_bytes: the approximate number of bytes in one list of records of a compressed object.
+        boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
+        warns: whether to log, once, that damage is skipped. False if the caller reports it.
     """
 
     on_corrupt: OnCorrupt = "raise"

@@ -35,11 +35,11 @@ __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_read
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What one `RecordReader` has done so far.
+    """Counts of one `RecordReader` so far.
 
-    ``bytes`` are those of frames, decompressed. ``retries`` counts connections that were reopened; ``rereads`` counts
-    ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count what
-    `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
+    ``bytes`` counts the bytes of frames, decompressed. ``retries`` counts connections that were reopened; ``rereads``
+    counts ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count the
+    ranges that `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
     """
 
     records: int
@@ -58,7 +58,7 @@ class RecordReader:
     records, which is the fast way for small records. Each continues where the other stopped.
 
     Attributes:
-        path: what is read, as the caller passed it.
+        path: the path as the caller passed it, without secrets.
     """
 
     def __init__(self, records: ObjectRecords, stack: AsyncExitStack) -> None:
@@ -73,7 +73,7 @@ class RecordReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """Refuse to read on: this is the child of a fork."""
+        """Raise an error at every later read, because this is the child of a fork."""
         self._forked = self._closed = True
         self._iterator = iter(())
 
@@ -93,7 +93,7 @@ class RecordReader:
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the decoded records: decoded by ``schema``, or without one as `decode_example` does.
+        """Iterate over the decoded records: decoded by ``schema``, or without one as by `decode_example`.
 
         Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
         record.
@@ -102,14 +102,14 @@ class RecordReader:
 
     @property
     def compression(self) -> CompressionType:
-        """How the file is compressed, as it was detected or given."""
+        """The file's compression, as detected or passed."""
         return self._object.compression
 
     @property
     def damage(self) -> list[Damage]:
-        """What was skipped so far, in order. Adjacent ranges are merged, and only the first 1,000 are listed.
+        """The damage skipped so far, in order. Adjacent ranges are merged, and only the first 1,000 are listed.
 
-        With ``on_corrupt="stop"`` it is the rest of the file, once damage was found.
+        With ``on_corrupt="stop"``, this is the rest of the file, once damage was found.
         """
         return list(self._object.damage.listed)
 
@@ -128,7 +128,7 @@ class RecordReader:
 
     @property
     def info(self) -> ObjectInfo:
-        """What the store reports about the version that is being read."""
+        """The store's description of the version being read."""
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
@@ -142,11 +142,11 @@ class RecordReader:
         return RecordBatch(records, first, pipeline.offset - size, list(pipeline.members), size)
 
     async def park(self) -> None:
-        """Release the open file or connection until the next read, which pays for opening it again."""
+        """Release the open file or connection until the next read, which has to open it again."""
         await self._object.source.park()
 
     async def aclose(self) -> None:
-        """Close what `open_reader_at` has opened."""
+        """Close the resources that `open_reader_at` opened."""
         self._closed = True
         await self._stack.aclose()
 
@@ -163,7 +163,7 @@ class RecordReader:
         return list(self._iterator) or await self._fill()
 
     async def _fill(self) -> list[bytes]:
-        """Return the next whole records; an empty list at the end, and again after it."""
+        """Return the next whole records. At the end, and at every later call, return an empty list."""
         if self._forked:
             raise forked_error(f"{self.path}: the reader")
         if self._closed:
@@ -188,8 +188,8 @@ async def open_reader(
 ) -> AsyncIterator[RecordReader]:
     """Read the records of one file or object: ``async with open_reader(path) as reader: ...``.
 
-    It reads the version of the object that exists when it is opened. If a connection breaks, it reconnects to the same
-    version and continues where it was. You may exit the context before the end.
+    It reads the version of the object that exists at opening. If a connection breaks, it reconnects to the same version
+    and continues where it stopped. You may exit the context before the end.
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
@@ -197,23 +197,23 @@ async def open_reader(
             ``"ZLIB"``.
         verify: check the checksum of each record's data. Lengths are always checked, because they locate the next
             record.
-        on_corrupt: what to do about damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
-            record, wherever it is in the file, and `RecordReader.damage` lists what was lost; an intact file is read as
-            fast as without it. A warning is logged for a file that is damaged, or no TFRecord file at all. ``"stop"``
-            treats the damage as the end of the file.
+        on_corrupt: the reaction to damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
+            record, wherever it is in the file, and `RecordReader.damage` lists the lost ranges; an intact file is read
+            as fast as with ``"raise"``. A warning is logged if a file is damaged, or is not a TFRecord file at all.
+            ``"stop"`` treats the damage as the end of the file.
         max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
-        start_offset: start at this byte of the object, where a record begins, or in a GZIP file a member.
+        start_offset: the byte of the object at which to start: the beginning of a record or, in a GZIP file, a member.
         chunk_size: the number of bytes of one read.
-        cache, cache_bytes: as for `open_dataset`; the store is asked which version there is.
-        storage: an open `Storage`; it is used, and not closed.
+        cache, cache_bytes: as for `open_dataset`; the store is asked for the current version.
+        storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening. If a data set has this name, the message says so.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
-            record and offset. Every record before it was returned; of a compressed file, all but those that were
-            decompressed together with the damage, about 256 KiB.
+            record and offset. Every record before the error has been returned; of a compressed file, all but those that
+            were decompressed together with the damage, about 256 KiB.
     """
     kind = parse_reading_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)
@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """As `open_reader`, of an object in a folder, which messages name. ``info``: see `open_reader_at`."""
+    """Do the same as `open_reader` for an object in a folder, shown in messages. ``info``: see `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
@@ -283,16 +283,16 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """Open a reader from a position on, to be closed with ``aclose``; `open_reader`, for callers that hold many.
+    """Open a reader from a position on, for callers that hold many readers. Close it with ``aclose``.
 
     Args:
-        path: for messages.
-        info: of the version to read, if one was read before; another one is an ObjectChangedError.
-        boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
-        warns: whether to log, once, that something is skipped; not for a caller that reports it.
-        inflate_bytes: about how many bytes one record batch of a compressed object has.
-        read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
-            the last one opened by a task is the first to be closed.
+        path: the path for messages.
+        info: the description of the version to read, if known; any other version is an ObjectChangedError.
+        boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
+        warns: whether to log, once, that damage is skipped. False if the caller reports it.
+        inflate_bytes: the approximate number of bytes in one record batch of a compressed object.
+        read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order. Otherwise
+            a task must close its readers in the reverse order of opening.
     """
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries, warns)
     source = ResumingSource(storage, key, start=position.offset, info=info, read_ahead=read_ahead)
@@ -314,7 +314,7 @@ async def _begin(
     path: str,
     remote: bool,
 ) -> RecordReader:
-    """Open the source, in the caller's task, for a reader whose ``stack`` closes it."""
+    """Open the source in the caller's task, and return a reader whose ``stack`` closes the source."""
     await stack.enter_async_context(source)
     return RecordReader(await open_object(path, source, compression, options, position, remote=remote), stack)
 

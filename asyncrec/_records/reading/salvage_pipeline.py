@@ -1,6 +1,6 @@
-"""A `SalvagePipeline` reads on behind damage, in the place of the `Pipeline` that has met some.
+"""`SalvagePipeline` continues after damage, in place of the `Pipeline` that met the damage.
 
-The work is done in worker threads: looking for the next record takes longer than the loop may be held.
+The work is done in worker threads, because the search for the next record would block the loop for too long.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class SalvagePipeline:
     """A pass over the rest of one object, from a position on, that returns its intact records.
 
     Args:
-        log: takes the damage.
-        seek: has the object's source go on at another byte.
-        size: of the object, in bytes.
-        position: where to begin; its ``skip`` records were returned already, or are not wanted.
-        frame_bytes: of the frames returned before.
-        found: `FrameSalvager.found` of the pass before this one.
+        log: receives the damage.
+        seek: moves the object's source to another byte.
+        size: the size of the object, in bytes.
+        position: the position at which to begin. Its ``skip`` records were returned before, or are not wanted.
+        frame_bytes: the number of bytes of the frames returned before.
+        found: `FrameSalvager.found` of the previous pass.
 
     Attributes:
-        records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
-        frame_bytes: of the frames returned so far.
+        records, members, offset, skip: as in `Pipeline`. All records of one list follow each other.
+        frame_bytes: the number of bytes of the frames returned so far.
     """
 
     def __init__(
@@ -89,23 +89,23 @@ class SalvagePipeline:
 
     @property
     def resumable(self) -> Position | None:
-        """The position at which `Pipeline` can go on, once the damage is passed, and all before was returned."""
+        """The position at which a `Pipeline` can continue after the damage, once all earlier records are returned."""
         if self._runs or self._reading.waits or self.skip:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         if self.found is not None and self.found.claim > self._size:
-            return None  # the end decides what was found
+            return None  # the object's end decides whether the place is ambiguous
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
 
     @property
     def found(self) -> Found | None:
-        """What may turn out to be ambiguous, in an uncompressed object; the next pass needs it."""
+        """The place that may turn out to be ambiguous, in an uncompressed object. The next pass needs it."""
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """Return at least one record, or none at the end. If it is cancelled, nothing is lost."""
+        """Return at least one record, or an empty list at the end. If cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:
@@ -119,7 +119,7 @@ class SalvagePipeline:
             if not wants_input:
                 continue
             if self._source_at != self._salvager.position:
-                self._source_at = None  # cancelled, it is nowhere
+                self._source_at = None  # if the seek is cancelled, the place is unknown
                 await self._seek(self._salvager.position)
                 self._source_at = self._salvager.position
             block = await source.receive(self._salvager.wanted or self._options.chunk_size)

@@ -1,1 +1,1 @@
-"""Files on a local disk: the storage, its sinks and sources, and what it asks of the file system."""
+"""Files on a local disk: the storage, its sinks and sources, and their calls of the file system."""

@@ -1,4 +1,4 @@
-"""The parts of the local backend share these: threads, folders, names of unfinished files, what errors mean."""
+"""Shared parts of the local backend: threads, folders, names of unfinished files, and mapped errors."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-"""The flag by which preadv(2) gives what is in the page cache and does not wait for the rest; Linux only, else 0."""
+"""The flag that makes preadv(2) return cached bytes without waiting for the rest; Linux only, else 0."""
 
 # Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
 # process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
-# Remembered as durable; forgotten, each costs one fsync once more.
+# Folders remembered as durable. A forgotten folder costs one more fsync.
 _MOST_FOLDERS = 1000
-# What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
+# The errors of filesystems without hard links (FAT, some FUSE and SMB); Linux returns EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The address of one object.
+    """Address of one object.
 
     Attributes:
         key: its key in the storage.
         path: the path of the file.
-        shown: its path as errors name it.
+        shown: its path as shown in errors.
     """
 
     key: str
@@ -66,10 +66,10 @@ class Place:
 
 
 class Disk:
-    """The operating system, as one storage uses it.
+    """The operating system, as used by one storage.
 
     Attributes:
-        system: the functions of `os`; tests put an object here that fails.
+        system: the functions of `os`; tests substitute an object that fails.
     """
 
     def __init__(self, system: Any = None) -> None:
@@ -81,7 +81,7 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """Return the one scratch buffer, of that size: for the loop's thread only, and until the next await."""
+        """Return the scratch buffer, of that size. For the loop's thread only, and only until the next await."""
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
@@ -91,7 +91,7 @@ class Disk:
         return await in_thread(func, *args, limiter=self._limiter)
 
     async def surely_in_thread(self, func: Callable[[], object]) -> None:
-        """Run it in a thread even if the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
+        """Run ``func`` in a thread even if the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
@@ -121,21 +121,21 @@ class Disk:
             lock.release()
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
-        """Make the folder with its parents, each durable in its own parent before it is used. Blocks.
+        """Create the folder with its parents, each durable in its own parent before it is used. Blocks.
 
-        ``mode`` applies to the folder, if it is made here; its parents get what the umask leaves.
+        ``mode`` applies to the folder itself, if it is created here; its parents get the default mode, less the umask.
         """
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # The lock: no thread takes a folder for durable that another thread has made and not yet synced.
+        # The lock: no thread regards a folder as durable that another thread has created but not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
             if not missing:
-                # The process that made it may have been killed before it was durable.
+                # The process that created it may have been killed before it was durable.
                 with suppress(PermissionError):
                     self.sync_folder(os.path.dirname(path))
             for each in reversed(missing):
@@ -147,7 +147,7 @@ class Disk:
                 try:
                     self.sync_folder(os.path.dirname(each))
                 except OSError:
-                    with suppress(OSError):  # what stays would pass for durable the next time
+                    with suppress(OSError):  # a folder that stays would pass for durable the next time
                         self.system.rmdir(each)
                     raise
             if len(self._durable) >= _MOST_FOLDERS:
@@ -167,7 +167,7 @@ class Disk:
         try:
             self.system.fsync(fd)
         except OSError as error:
-            # Some filesystems (FUSE, SMB) have no such operation; their names need none.
+            # Some filesystems (FUSE, SMB) do not support this; their names do not need it.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
                 raise
         finally:
@@ -175,7 +175,7 @@ class Disk:
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
-    """Make a hidden name of at most 255 bytes for an unfinished file: with its owner's id, or else a random one."""
+    """Return a hidden name of at most 255 bytes for an unfinished file, with its owner's id or else a random one."""
     end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
@@ -201,7 +201,7 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
 
 
 def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
-    """Write all of ``data`` into a file at ``position``: one call may take less (a full disk, NFS). Blocks."""
+    """Write all of ``data`` into a file at ``position``: one call may write less (a full disk, NFS). Blocks."""
     view = memoryview(data).cast("B")
     pwrite = (os if system is None else system).pwrite
     while view:
@@ -211,7 +211,7 @@ def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
 
 
 def tells_what_is_cached(fd: int, system: Any = None) -> bool:
-    """Return whether the file system takes `NOWAIT`. NFS and FUSE, where a look may have to wait, do not. Blocks."""
+    """Return whether the file system supports `NOWAIT`. NFS and FUSE, whose check may have to wait, do not. Blocks."""
     if not NOWAIT:
         return False
     try:
@@ -224,7 +224,7 @@ def tells_what_is_cached(fd: int, system: Any = None) -> bool:
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    """Describe the object in a file, from its status."""
+    """Return the description of the object in a file, from its status."""
     return ObjectInfo(
         key=key,
         size=status.st_size,

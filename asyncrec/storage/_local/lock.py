@@ -1,7 +1,7 @@
-"""A `FileLock` is held by one process, and dies with it. Taking it blocks: it is for worker threads.
+"""`FileLock` is held by one process, and released at its death. Taking it blocks, so do that in a worker thread.
 
-This is the one module that calls flock(2). The system releases a lock when the process ends, however it ends. A child
-made by fork would keep it beyond its parent's end, so children close their copy at once.
+Only this module calls flock(2). The system releases a lock when the process ends, for whatever reason. A forked child
+would keep it beyond its parent's end, so children close their copy at once.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._local.system_errors import local_error
 
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""What file systems without locks say."""
+"""The errors of file systems without locks."""
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class FileLock:
-    """A lock on a file, which owns the descriptor it was made of.
+    """A lock on a file. It owns the file's descriptor.
 
     Attributes:
-        fd: the descriptor; -1 once the lock was released, and in a child made by fork.
-        path: the path of the file, as errors name it.
+        fd: the descriptor; -1 once the lock was released, and in a forked child.
+        path: the path of the file, as shown in errors.
     """
 
     def __init__(self, fd: int, path: str, *, wait: bool = False, needed: bool = True) -> None:
         """Take the lock.
 
         Args:
-            fd: closed if the lock cannot be had.
+            fd: the open file; closed if the lock cannot be taken.
             path: the path of the file, for errors.
             wait: wait until the process that has the lock releases it.
-            needed: if false, the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
+            needed: if false, the descriptor is kept even if the lock cannot be taken, as on a filesystem without locks.
 
         Raises:
             StorageError: another process has it (``errno`` is EWOULDBLOCK, and the text says which process), or no
@@ -45,8 +45,8 @@ class FileLock:
         """
         self.fd = fd
         self.path = path
-        # If the object is lost (asyncio's own cancellation loses what a thread returns), its lock would otherwise be
-        # held for as long as the process lives.
+        # If this object is lost (asyncio's own cancellation loses a thread's result), its lock would otherwise be held
+        # for the life of the process.
         self._finalizer = weakref.finalize(self, _close_quietly, fd)
         self._finalizer.atexit = False
         on_fork(self)
@@ -67,7 +67,7 @@ class FileLock:
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """Take the lock, or return `None` if another process has it; then the descriptor is closed.
+        """Take the lock. If another process has it, close the descriptor and return `None`.
 
         Raises:
             StorageError: no process can have it.
@@ -106,13 +106,13 @@ def try_flock(fd: int, *, shared: bool = False) -> bool:
 
 
 def unlock(fd: int) -> None:
-    """Release a lock before its descriptor is closed: a child made by fork may still have a copy of the descriptor."""
+    """Release a lock before its descriptor is closed, because a forked child may have a copy of the descriptor."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Make the error that names the process with the lock, by the process number that stands first in the file."""
+    """Return the error that names the process with the lock, by the process number at the start of the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:
@@ -127,5 +127,5 @@ def _in_use(fd: int, path: str) -> StorageError:
 
 
 def _close_quietly(fd: int) -> None:
-    with suppress(OSError):  # the lock goes with the descriptor, whatever closing says
+    with suppress(OSError):  # closing releases the lock, even if it reports an error
         os.close(fd)

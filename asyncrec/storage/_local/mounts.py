@@ -1,4 +1,4 @@
-"""What Linux says of mounts: which filesystems have no disk, and on which a lock proves that its holder has died.
+"""Facts about mounts on Linux: which filesystems have no disk, and where a lock proves that its holder has died.
 
 If a lock can be taken, the process that had it is dead, provided that its lock would have been visible here. It is
 visible to every process of the same machine, through the same mount. Two machines may not see each other's on NFS (with
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 
-# What one kernel alone has mounted at a time, because it lies in that kernel's memory or on a device that no other may
-# write to: a lock taken under another boot id was taken before a reboot. Filesystems of clusters (gfs2, ocfs2), of
-# networks, of FUSE and of hypervisors are not among them, nor a filesystem that the system does not name.
+# Filesystems that only one kernel at a time can mount, because they lie in its memory or on a device that no other
+# kernel may write to. A lock taken under another boot id was therefore taken before a reboot. Filesystems of clusters
+# (gfs2, ocfs2), of networks, of FUSE and of hypervisors are not among them, nor are filesystems without a known name.
 _ONE_MACHINE = frozenset(
     (
         *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),
@@ -25,17 +25,17 @@ _ONE_MACHINE = frozenset(
 def is_in_memory(device: int) -> bool:
     """Return whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
 
-    A tmpfs does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-    If the system swaps, reading a page may wait for a disk, so the answer is no.
+    A tmpfs does not support RWF_NOWAIT, and Python has no statfs, so this reads Linux's table of mounts
+    (proc_pid_mountinfo(5)). If the system swaps, reading a page may wait for a disk, so the answer is no.
     """
     filesystem = _filesystem(device)
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
 
 
 def lock_proves(fd: int, machine: str) -> bool:
-    """Return whether holding the lock of this file proves that the process on ``machine`` that held it is dead. Blocks.
+    """Return whether holding the lock of this file proves that its holder on ``machine`` is dead. Blocks.
 
-    ``machine`` is what `this_machine` returned there.
+    ``machine`` is the result of `this_machine` in the process that held the lock.
     """
     return is_one_machines(mount_of(fd)[0]) or machine == this_machine(fd)
 
@@ -48,7 +48,7 @@ def is_one_machines(kind: str) -> bool:
 def this_machine(fd: int) -> str:
     """Name the scope in which a lock on this file is visible: this machine, until it reboots, and the mount. Blocks.
 
-    The host name would not do: a container gets a new one each time it starts. It is used only if the system has no
+    The host name would not do, because a container gets a new one at each start. It is used only if the system has no
     boot id (macOS).
     """
     try:
@@ -60,13 +60,13 @@ def this_machine(fd: int) -> str:
 
 
 def mount_of(fd: int) -> tuple[str, str]:
-    """Look up the type and the device of the filesystem through which a file was opened. Blocks.
+    """Return the type and the device of the filesystem through which a file was opened. Blocks.
 
-    The type is empty if the system does not say.
+    The type is empty if the system does not report it.
     """
     device = os.fstat(fd).st_dev
     try:
-        # By the number of the mount: files of btrfs and of overlays have devices that the table does not name.
+        # By the number of the mount: files of btrfs and overlays have devices that are not in the table.
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)
@@ -75,13 +75,13 @@ def mount_of(fd: int) -> tuple[str, str]:
 
 
 def _filesystem(device: int) -> str:
-    """Look up the type of the filesystem mounted from a device; it is empty if the system does not say."""
+    """Return the type of the filesystem mounted from a device; empty if the system does not report it."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     return next((kind for _, name, kind in _mounts() if name == wanted), "")
 
 
 def _mounts() -> list[tuple[str, str, str]]:
-    """Read the number, the device and the type of each mount, as far as the table can be read."""
+    """Return the number, device and type of each mount, as far as the table can be read."""
     mounts = []
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
@@ -95,9 +95,9 @@ def _mounts() -> list[tuple[str, str, str]]:
 
 
 def _swaps() -> bool:
-    """Return whether the system has anything to swap to, or does not say."""
+    """Return whether the system has swap space, or does not report it."""
     try:
         with open("/proc/swaps", encoding="utf-8", errors="surrogateescape") as swaps:
-            return len(swaps.readlines()) > 1  # the first is the heading
+            return len(swaps.readlines()) > 1  # the first line is the heading
     except OSError:
         return True

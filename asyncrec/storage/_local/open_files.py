@@ -1,7 +1,7 @@
-"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one call of the system.
+"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one system call.
 
-For random reads in files that do not change. Each read checks that the path still names the same file. The system
-answers that from memory, since it keeps the name of an open file there.
+It is for random reads in files that do not change. Each read checks that the path still names the same file. The system
+answers that from memory, because it caches the name of an open file.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Range = tuple[int, int]
 
 _NOWAIT = NOWAIT
 _WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
-# Of one data set: enough for the shards that most have, and at most a 16th of what the process may open, since others
-# open files, too.
+# For one data set: enough for most data sets' shards, and at most a 16th of the process's limit, because other code
+# opens files, too.
 _MOST_OPEN = 64
 _PART_OF_LIMIT = 16
-# How often it is said of a copy that it is in use; the one that was not used for longest makes room.
+# How often a copy is marked as in use. The least recently used copy is evicted first.
 _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file open for reading, closed when its last user drops it. Any number of threads may use it.
+    """A regular file open for reading, closed when its last user drops the object. Any number of threads may use it.
 
     Args:
-        opening: opens the file if its name is not the object's own, but that of a copy. A copy never changes, and its
-            time of modification is that of its last use.
+        opening: opens the file if its name is that of a copy instead of the object. A copy never changes, and its
+            modification time is the time of its last use.
 
     Attributes:
         info: the object as it was when it was opened.
@@ -67,7 +67,7 @@ class OpenFile:
         self._flags = 0 if self._in_memory else _NOWAIT
 
     def is_current(self) -> bool:
-        """Return whether its path still leads to the file, unchanged. If ``waitless``, this never waits for a disk."""
+        """Return whether the path still leads to the unchanged file. If ``waitless``, this never waits for a disk."""
         try:
             found = _identity(self._system.stat(self._path))
         except OSError:
@@ -78,14 +78,14 @@ class OpenFile:
         """Show other processes that a copy is in use. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
-            with suppress(OSError):  # another user's
+            with suppress(OSError):  # another user's file
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy those bytes of the ranges that are in memory into the view, one range behind the other.
+        """Copy those bytes of the ranges that are in memory into the view, one range after the other.
 
         Return the size, the position and the place in the view of each range that would have to wait for a disk, or
-        that the file ends before.
+        that reaches beyond the end of the file.
         """
         missing = []
         at = 0
@@ -93,7 +93,7 @@ class OpenFile:
         for size, position in ranges:
             try:
                 there = preadv(self._fd, [view[at : at + size]], position, self._flags)
-            except OSError:  # BlockingIOError is one; what else is wrong shows when it is read in a thread
+            except OSError:  # BlockingIOError, or an error that a read in a thread will raise again
                 there = 0
             if there != size:
                 missing.append((size, position, at))
@@ -109,14 +109,14 @@ class OpenFile:
         return read_at(self._fd, size, position, self._system)
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Let the disk fetch these ranges all at once, before each is read. Blocks."""
+        """Let the disk fetch all these ranges at once, before each is read. Blocks."""
         if not self._in_memory and _WILLNEED:
             with suppress(OSError):  # without it they are fetched one by one
                 for size, position in ranges:
                     self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
-        """Close the file; reading raises OSError from now on. For callers that know that no other thread reads."""
+        """Close the file; later reads raise OSError. For callers that know that no other thread reads."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -125,9 +125,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files kept open, by key; the least recently used one is closed for another. Any number of threads may use it.
+    """Files kept open, by key. The least recently used file is closed for another. Any number of threads may use it.
 
-    In a child made by fork the files are closed, and it opens its own. After `close` no file is kept.
+    In a forked child the files are closed, and it opens its own. After `close`, no file is kept.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -144,8 +144,9 @@ class OpenFiles:
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
         """Return the file if it is open, and its path still names it.
 
-        Without ``waits``, on the event loop, return only a ``waitless`` file. A file that was replaced is left for a
-        thread to close: the last to close a removed file frees its blocks, which takes longer for a larger file.
+        Without ``waits``, on the event loop, return only a ``waitless`` file. A replaced file is left for a thread to
+        close, because closing the last descriptor of a removed file frees its blocks, which takes longer for a larger
+        file.
         """
         if not self._lock.acquire(blocking=waits):
             return None
@@ -197,7 +198,7 @@ class OpenFiles:
         dropped.clear()
 
     def forked(self) -> None:
-        """Close the files in a child made by fork, which has no other thread."""
+        """Close the files in a forked child, which has no other thread."""
         self._lock = threading.Lock()  # another thread may have held it
         for file in self._files.values():
             file.close()
@@ -205,7 +206,7 @@ class OpenFiles:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    """Return the fields that an etag is made of."""
+    """Return the fields of which an etag consists."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

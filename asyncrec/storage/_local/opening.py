@@ -1,8 +1,8 @@
-"""The one module that calls open(2): its functions are named for what may stand under a name. All block.
+"""The only module that calls open(2). Its functions are named for the kind of file expected at a path. All block.
 
 A caller names an object. The library itself names the files that it keeps next to objects, and in a folder that other
-users can write to, they may have put something under such a name. `make lint` and `tests/test_structure.py` refuse
-``os.open`` elsewhere.
+users can write to, they may have put something under such a name. `make lint` and `tests/test_structure.py` reject
+``os.open`` in other modules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def create_file(path: str, mode: int = 0o600, *, system: Any = None) -> int:
     """Create a file under a name that does not exist, and open it for writing.
 
     Raises:
-        OSError: the system's error: `FileExistsError` if the name exists, even as a link that leads nowhere.
+        OSError: the system's error: `FileExistsError` if the name exists, even as a dangling link.
     """
     fd: int = (os if system is None else system).open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     return fd
@@ -46,7 +46,7 @@ def open_object(path: str, *, system: Any = None) -> int:
     Raises:
         OSError: the system's error.
     """
-    # Without O_NONBLOCK opening a named pipe would wait for a writer.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     return fd
 
@@ -54,7 +54,7 @@ def open_object(path: str, *, system: Any = None) -> int:
 def open_in_place(path: str, *, append: bool = False) -> int:
     """Open a path that a caller named for reading and writing, following links; create the file if it does not exist.
 
-    With ``append``, the system puts each write at the end.
+    With ``append``, the system appends each write to the file.
 
     Raises:
         OSError: the system's error.
@@ -71,23 +71,23 @@ def open_own(
     anyones: bool = False,
     system: Any = None,
 ) -> int:
-    """Open a regular file of this user's (or root's), whatever others have put into the folder.
+    """Open a regular file of this user's (or root's), whatever other users have put into the folder.
 
     For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
-    to, or that came from an archive. Nothing else is accepted: not the target of a symbolic link, not a pipe or a
+    to, or that came from an archive. No other file is accepted: not the target of a symbolic link, not a pipe or a
     device, on which opening would wait, not another user's file. This holds for the last name of the path only; the
     folder is the caller's choice.
 
     Args:
-        flags: as for `os.open`. With ``O_TRUNC`` the file is truncated only after it was found to be this user's.
+        flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after it was found to be this user's.
         mode: the mode of a new file, before the umask.
-        linked: whether another name may lead to the file, as while it is published: any name, or one of these paths.
-        anyones: whether it may be another user's, as a lock in a shared folder, whose content is not relied on.
+        linked: whether another name may lead to the file, as during its publication: any name, or one of these paths.
+        anyones: whether the file may be another user's, as a lock in a shared folder, whose content is not trusted.
 
     Raises:
-        ObjectNotFoundError: there is no such file, or it was removed meanwhile.
-        StoragePermissionError: it is another user's.
-        StorageError: it is a link, has another name, is not a regular file, or the system failed.
+        ObjectNotFoundError: the file does not exist, or was removed meanwhile.
+        StoragePermissionError: the file is another user's.
+        StorageError: the file is a link, has another name, is not a regular file, or the system failed.
     """
     system = os if system is None else system
     with mapped_errors("opening", path):
@@ -120,7 +120,7 @@ def open_own(
 
 
 def own_file(path: str, *, system: Any = None) -> bool:
-    """Return whether `open_own` would accept a file, judging by its name and owner, without opening it.
+    """Return whether `open_own` would accept a file, judging by its type and owner, without opening it.
 
     Raises:
         OSError: the system's error, except that the file does not exist.
@@ -133,7 +133,7 @@ def own_file(path: str, *, system: Any = None) -> bool:
 
 
 def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
-    """Count those paths that are names of the file."""
+    """Return the number of these paths that are names of the file."""
     found = 0
     for path in paths:
         with suppress(OSError):
@@ -143,7 +143,7 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 
 
 def is_not_own(error: StorageError) -> bool:
-    """Return whether `open_own` raised because the file is not trusted or does not exist, and not for another reason.
+    """Return whether `open_own` raised this error because the file is not trusted or does not exist.
 
     A header does not become another user's because a disk fails, or because too many files are open.
     """

@@ -1,7 +1,7 @@
-"""A `LocalSink` writes a file that is not visible until it is whole: the async side of an `UnfinishedFile`.
+"""`LocalSink` writes a file that is not visible until it is complete: the async side of an `UnfinishedFile`.
 
-What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that a cancellation
-leaves neither a descriptor nor a file. Only chunks for a filesystem in memory are copied at once, without a thread.
+The disk operations are in `unfinished`, and run in worker threads that are awaited, so that a cancellation leaves
+neither a descriptor nor a file. Only chunks for a filesystem in memory are copied at once, without a thread.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from asyncrec.storage._local.disk import Disk, mapped_errors
 from asyncrec.storage._local.unfinished import Target, UnfinishedFile, nbytes
 from asyncrec.storage._sink_state import SinkState
 
-# Copied into a filesystem in memory on the event loop at once: about 0.6 ms, where a hop to a thread and back costs
-# more than the copy saves, because the two threads then take turns at the interpreter. It has no disk to wait for.
+# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. A thread hop costs
+# more than it saves, because the two threads then compete for the GIL. There is no disk to wait for.
 _MOST_TO_MEMORY = 2 << 20
-# With hundreds of shards open: so small a write still costs less than the records in it.
+# With hundreds of shards open, a write of this size still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
-# One copy in a turn of the loop, whichever file it is of: those of many open shards are due together.
+# One copy per turn of the loop, whichever file it is for, because the chunks of many open shards are due together.
 _turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
 class LocalSink(ByteSink):
-    """A `ByteSink` of one local file.
+    """`ByteSink` of one local file.
 
     An exception leaves nothing, unless a `flush` has acknowledged bytes: then the unfinished file is kept, with at
-    least those. asyncio's own ``task.cancel()``, when it comes during the very hop that publishes, leaves as
-    `CancelledError` though the object is there, whole; `published` then says so.
+    least those bytes. If asyncio's own ``task.cancel()`` comes during the very hop that publishes, the exit raises
+    `CancelledError` although the object is there, complete; `published` is then set.
 
     Args:
         target: the object to write, and how.
         keep: whether bytes that a flush acknowledged survive an exception.
 
     Attributes:
-        on_sent: called with the number of bytes that each `send` has put into the file.
+        on_sent: called with the number of bytes that each `send` has written to the file.
     """
 
     def __init__(self, disk: Disk, target: Target, *, chunk_size: int, keep: bool = True) -> None:
@@ -67,7 +67,7 @@ class LocalSink(ByteSink):
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
         """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
-        ``tail`` returns these bytes. So after a crash of the process this file holds nothing whose other part is
+        ``tail`` returns these bytes. So after a crash of the process, this file holds nothing whose other part is
         missing. The same holds after a failure: the other's unfinished file is kept if this one's is.
         """
         self._file.write_behind(other._file, tail)
@@ -75,7 +75,7 @@ class LocalSink(ByteSink):
     async def send(self, buffers: Sequence[Buffer]) -> None:
         with self._state.working(), mapped_errors("writing", self._target.shown):
             if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
-                # What is small takes less than a turn of the loop, which many files would each wait for.
+                # Copying a small chunk takes less than a turn of the loop, which many files would each wait for.
                 if size <= _SMALL:
                     await anyio.lowlevel.checkpoint_if_cancelled()
                     size = self._file.write(buffers)
@@ -110,13 +110,13 @@ class LocalSink(ByteSink):
             self._file.create()
 
     def _publish(self) -> None:
-        # Kept in the thread, so that it is known however the hop back ends. Closed there, too: one hop less for each.
+        # Set in the thread, so that it is known however the hop back ends. Closed there, too, which saves a hop.
         self.published = self._file.publish()
         self._file.abandon()
 
     async def _clean_up(self) -> None:
         if self._file.there:
-            # Not limited in time: what the system does not answer to, no time limit can undo.
+            # No time limit: if the system does not respond, a time limit cannot undo that.
             await self._disk.surely_in_thread(self._file.abandon)
 
 

@@ -1,7 +1,7 @@
 """`LocalSource`: one file being read, from the version that was opened.
 
-A file that was replaced is read on from the old inode. One that grows is read to the size found on opening. One that
-was cut short is an `ObjectChangedError`.
+If the file is replaced, reading continues from the old inode. If it grows, it is read to the size found on opening. If
+it is truncated, reading raises `ObjectChangedError`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from asyncrec.storage._local.opening import open_object
 
 # Bytes copied from the page cache on the event loop at once: about 80 us, less than a hop to a thread.
 _MOST_ON_LOOP = 512 << 10
-# Likewise from a filesystem in memory, straight into the block: one record of 1 MiB is 130 to 200 us.
+# Likewise from a filesystem in memory, directly into the block: one record of 1 MiB takes 130 to 200 us.
 _MOST_FROM_MEMORY = 1 << 20
-# If the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
+# If the page cache cannot be queried, a hop fetches as many blocks as fit in this size, and the source holds them.
 _MOST_AHEAD = 1 << 20
-# Below this a read is a look at a header: nothing is read ahead for it.
+# A read below this size reads a header: nothing is read ahead for it.
 _SMALL = 4 << 10
-# After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead has begun.
+# The number of hops after a cache miss before the cache is queried again. By then the kernel's read-ahead has begun.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -35,10 +35,11 @@ _NOWAIT = NOWAIT
 class LocalSource(ByteSource):
     """An open file and a position in it.
 
-    What is in the page cache is copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
-    disk (at 256 KiB a quarter of a hop's time). So is all of a filesystem that lives in memory, which has no disk to
-    wait for. Bytes that are not there, or for which the filesystem cannot say (FUSE, NFS), are read in a thread:
-    several blocks at once, which share the hop (half the time); more than 1 MiB by itself and exactly, without a copy.
+    Bytes in the page cache are copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
+    disk (at 256 KiB, in a quarter of a hop's time). So are all bytes of a filesystem that lives in memory, which has no
+    disk to wait for. Bytes that are not cached, or for which the filesystem cannot tell (FUSE, NFS), are read in a
+    thread: several blocks at once, which share the hop (in half the time). A block of more than 1 MiB is read alone,
+    without a copy.
     """
 
     def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
@@ -49,12 +50,12 @@ class LocalSource(ByteSource):
         self._end = start
         self._known = info
         self._fd = -1
-        self._ahead: deque[bytes] = deque()  # what follows the position, at most _MOST_AHEAD bytes and a header
-        self._taken = 0  # of the first of them
-        self._blocks = 1  # to read in the next hop
+        self._ahead: deque[bytes] = deque()  # the bytes after the position, at most _MOST_AHEAD bytes and a header
+        self._taken = 0  # bytes of the first block
+        self._blocks = 1  # the number to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
-        self._hops = 0  # before the cache is asked again; -1: never
+        self._hops = 0  # before the cache is queried again; -1: never
 
     async def __aenter__(self) -> LocalSource:
         try:
@@ -80,7 +81,7 @@ class LocalSource(ByteSource):
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
-        if exc_type is GeneratorExit or self._closes_at_once(fd):  # collected: nothing can be awaited any more
+        if exc_type is GeneratorExit or self._closes_at_once(fd):  # garbage-collected: nothing can be awaited any more
             os.close(fd)
         else:
             await self._disk.surely_in_thread(lambda: os.close(fd))
@@ -108,10 +109,10 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """Return bytes of the blocks read ahead."""
+        """Return bytes of the blocks read ahead, or `None` if there are no blocks."""
         if not self._ahead:
             return None
-        block = self._ahead[0]  # empty if the file was cut meanwhile
+        block = self._ahead[0]  # empty if the file was truncated meanwhile
         begin, end = self._taken, self._taken + wanted
         if end < len(block):
             self._taken = end
@@ -121,7 +122,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """Read from the page cache, without waiting; return `None` if it lacks the bytes, or cannot be asked."""
+        """Read from the page cache, without waiting; return `None` if it lacks the bytes, or cannot be queried."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 return self._read_whole(self._position, wanted) or None
@@ -137,7 +138,7 @@ class LocalSource(ByteSource):
                 self._hops = _HOPS_AFTER_MISS
                 return None
             except OSError:
-                # The disk has an error, which a thread will tell.
+                # The disk has an error, which a read in a thread will raise.
                 self._hops = -1
                 return None
             if size < wanted:
@@ -159,8 +160,8 @@ class LocalSource(ByteSource):
     def _closes_at_once(self, fd: int) -> bool:
         """Return whether closing the file never waits.
 
-        The last to close a removed file frees its blocks. A file system that cannot tell what is cached (FUSE, NFS) may
-        have to inform another process or machine.
+        Closing the last descriptor of a removed file frees its blocks. On a file system that cannot tell what is cached
+        (FUSE, NFS), closing may have to inform another process or machine.
         """
         try:
             return (self._in_memory or self._hops >= 0) and self._disk.system.fstat(fd).st_nlink > 0
@@ -168,7 +169,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """Read ``wanted`` bytes in a thread, and as many such blocks more as one hop is worth."""
+        """Read ``wanted`` bytes in a thread, and as many further blocks of this size as one hop is worth."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted
@@ -185,12 +186,12 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # Large frames: a reader of an exact body looks at a header next, which is not worth a hop of its own.
+            # Large frames: a reader of an exact body reads a header next, which is not worth a hop of its own.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:
-        """Read until it is whole: Linux answers with 2 GiB at most, and with less at a signal."""
+        """Read until the block is complete: Linux returns at most 2 GiB, and less after a signal."""
         return read_at(self._fd, size, position, self._disk.system)
 
     def _close(self) -> None:
@@ -201,7 +202,7 @@ class LocalSource(ByteSource):
 
 
 def check_regular(status: os.stat_result, shown: str) -> None:
-    """Raise the fitting error if a path is not a regular file."""
+    """Raise the appropriate error if a path is not a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):

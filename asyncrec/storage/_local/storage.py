@@ -1,12 +1,11 @@
-"""`LocalStorage` is the backend of plain paths and of ``file:`` URLs: files are its objects.
+"""`LocalStorage` is the backend of plain paths and of ``file:`` URLs. Its objects are files.
 
-A key is a path below the root; what lies between two slashes is a folder, made when needed and never listed. Keys
-cannot climb; a symbolic link that the user put under the root is followed (one that stands for the object itself is
-replaced by writing it). Unfinished files, ``.<name>.<id>.partial`` beside their target, are
-no objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
+A key is a path below the root. Each part between two slashes is a folder, created when needed and never listed. Keys
+cannot lead out of the root. A symbolic link that the user put under the root is followed, but a link in the object's
+own place is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial`` beside their target, are
+not objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
 
-Objects are written by `sink` and `unfinished`, read by `source`, here and there by `open_files`, and listed by
-`walk`.
+Objects are written by `sink` and `unfinished`, read by `source`, read at random by `open_files`, and listed by `walk`.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from asyncrec.storage._url import check_key, join, local_path
 
 __all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info", "open_file"]
 
-# One writev. At 2 MiB a hop to a thread, 50 to 120 us, is a tenth of what copying and checksumming cost; more gains
+# One writev. At 2 MiB, a hop to a thread, 50 to 120 us, costs a tenth of copying and checksumming; a larger chunk gains
 # little, and each open file holds one.
 _CHUNK_SIZE = 2 << 20
-# Of an index or keys: 16,384 keys. They are on the disk before the records they belong to, and the less of them waits
-# in memory, the more records a crash leaves that have theirs.
+# For an index or keys: 16,384 keys. They are on the disk before their records, and the fewer of them wait in memory,
+# the more records have their keys after a crash.
 BESIDE_CHUNK = 256 << 10
 # Names looked up in one hop when listing: about a millisecond of work.
 _LIST_BATCH = 500
@@ -50,16 +49,16 @@ class LocalStorage(Storage):
     """A folder whose files are objects. It need not exist yet.
 
     Args:
-        root: a path; relative ones are taken from where the process stands now. Shown in errors as it was given.
+        root: a path; a relative one is resolved against the current working directory now. Shown in errors as passed.
         chunk_size: bytes per write, and held by each sink's caller.
-        system: the functions of `os` that are used; tests put one here that fails.
+        system: the functions of `os` that are used; tests pass an object that fails.
     """
 
     flush_level = "spooled"
     owner: str | None = None
-    # Raises StorageError if the owner's job is not its own any more: a flush then promises nothing.
+    # Raises StorageError if the owner has lost its job: a flush then promises nothing.
     check: Callable[[], None] | None = None
-    # Objects are readable by this user alone, as unfinished ones always are: for folders that no other user reads from.
+    # Objects are readable by this user alone, like unfinished ones: for folders that no other user reads.
     private = False
 
     def __init__(
@@ -79,16 +78,16 @@ class LocalStorage(Storage):
         """Return the absolute path of the file that holds ``key``.
 
         Raises:
-            ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
+            ValueError: the key is not valid, or is not the only name of its file (``a//b``, ``a/``).
         """
         return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """Return the same folder for one writer, whose unfinished files have its id in their names.
 
-        They are made when their sink is opened, not by its first `send`, so that after a crash they show what was open.
-        Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`. Without ``keep``, an exception
-        leaves no file even after a flush.
+        They are created when their sink is opened rather than by its first `send`, so that after a crash they show
+        which objects were open. Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`. Without
+        ``keep``, an exception leaves no file even after a flush.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
         owned.disk, owned.folder, owned.owner, owned.private = self.disk, self.folder, owner, self.private
@@ -102,7 +101,7 @@ class LocalStorage(Storage):
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Return the path of that file before it begins with its zeros."""
+        """Return the path of the owner's unfinished file for ``key`` before its zeros are durable."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -112,7 +111,7 @@ class LocalStorage(Storage):
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
         """Open a sink of the owner whose unfinished file durably begins with ``zeros`` zero bytes as soon as it exists.
 
-        These bytes are still to be sent.
+        The caller still has to send these bytes.
         """
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
@@ -161,14 +160,14 @@ class LocalStorage(Storage):
             await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the files not published yet, including those being written now. They can be read and deleted."""
+        """List the files not yet published, including those being written now. They can be read and deleted."""
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Delete an unfinished upload. It is not an error if the upload does not exist any more.
+        """Delete an unfinished upload. It is not an error if the upload no longer exists.
 
         Raises:
-            StorageError: a process is writing it, or it is not this user's file.
+            StorageError: a process is writing the upload, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished upload of this storage")
@@ -217,7 +216,7 @@ def _remove_unfinished(disk: Disk, path: str) -> None:
     try:
         lock = FileLock(fd, path)
     except StorageError as error:
-        if error.errno != errno.ENOLCK:  # without locks, the file's age alone says whether it is being written
+        if error.errno != errno.ENOLCK:  # without locks, only the file's age shows whether it is being written
             raise
     try:
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
@@ -233,7 +232,7 @@ def _unlink(disk: Disk, path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
     except PermissionError:
-        if not path.is_dir():  # macOS says so of a folder, which is not an object
+        if not path.is_dir():  # macOS raises this for a folder, which is not an object
             raise
 
 
@@ -250,11 +249,11 @@ def local_folder(storage: Storage) -> LocalStorage | None:
         folder = LocalStorage(storage.files_folder())
         folder.root = storage.root
         return folder
-    return storage if type(storage) is LocalStorage else None  # one that overrides something knows better
+    return storage if type(storage) is LocalStorage else None  # a subclass may override methods
 
 
 def open_file(folder: LocalStorage, key: str) -> OpenFile:
-    """Open an object for a caller that reads it in threads of its own. Blocks.
+    """Open an object for a caller that reads it in its own threads. Blocks.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `OpenFile`.

@@ -1,4 +1,4 @@
-"""Raise the operating system's errors about files as asyncrec's, with what can be done about them."""
+"""Raise the operating system's errors about files as asyncrec's, with advice on what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 
-# To these, a file that stands where a folder should be means only that there is nothing below it.
+# For these operations, a file in the place of a folder only means that there is nothing below it.
 _LOOKING = ("looking up", "opening", "deleting", "listing")
 
 _ADVICE = {
@@ -28,7 +28,7 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Make asyncrec's error for one that the system raised while ``doing`` (a gerund) ``path``; raise it from that."""
+    """Return asyncrec's error for a system error while ``doing`` (a gerund) ``path``. Raise it from that error."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
     if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):
@@ -45,7 +45,7 @@ def local_error(error: OSError, doing: str, path: str) -> StorageError:
 
 @contextmanager
 def mapped_errors(doing: str, path: str) -> Iterator[None]:
-    """Raise the system's errors in the block as `local_error`; asyncrec's own pass through."""
+    """Raise the system's errors in the block as `local_error`; asyncrec's own errors propagate unchanged."""
     try:
         yield
     except StorageError:

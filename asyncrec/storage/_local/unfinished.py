@@ -1,8 +1,8 @@
-"""An `UnfinishedFile` becomes an object: its name, its rights (mode 0600 until then), and its publication. Blocks.
+"""`UnfinishedFile` becomes an object: its name, its mode (0600 until then), and its publication. Blocks.
 
-The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening if the storage
-has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,
-a check of the size, `os.replace` (`os.link` when exclusive), and fsync of the folder.
+The bytes go to ``.<name>.<id>.partial`` beside the target, created by the first write, or on opening if the storage has
+an owner (`LocalStorage.owned_by`), whose id is then in the name. To publish the file means to set the object's mode,
+fsync, check the size, `os.replace` (`os.link` when exclusive), and fsync the folder.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from asyncrec.storage._local.opening import create_file
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
+# Buffers in one writev; Linux and macOS accept 1,024. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# An unfinished file is its user's alone: readers of the data set may not read what was never published.
+# An unfinished file is its user's alone: readers of the data set may not read unpublished records.
 _UNPUBLISHED = 0o600
 
 
@@ -37,7 +37,7 @@ class Target(Place):
     Attributes:
         exclusive: whether it must not exist yet.
         owner: the id of the writer, as in the name of the unfinished file; `None` for a random name.
-        zeros: how many zero bytes the owner's unfinished file begins with, as soon as it exists.
+        zeros: the number of zero bytes with which the owner's unfinished file begins, as soon as it exists.
         private: whether the object is readable by this user alone.
         check: raises StorageError if the owner has lost its job.
     """
@@ -57,7 +57,7 @@ class UnfinishedFile:
     """The file of one object, until it is published or abandoned. Used by one thread at a time.
 
     Attributes:
-        in_memory: whether its filesystem lives in memory; known once the file is made.
+        in_memory: whether its filesystem lives in memory; known once the file is created.
         acknowledged: whether a flush has promised to keep some of its bytes.
     """
 
@@ -66,13 +66,13 @@ class UnfinishedFile:
         self.acknowledged = False
         self._disk = disk
         self._target = target
-        self._lock: FileLock | None = None  # has the descriptor
+        self._lock: FileLock | None = None  # owns the descriptor
         self._partial: str | None = None
         self._mode = _UNPUBLISHED  # of the object, once it is published
-        self._size = 0  # sent
+        self._size = 0  # bytes sent
         self._pushed = 0  # bytes in the file, by `push`
         self._before_write: Callable[[], None] | None = None
-        self._ahead_of: UnfinishedFile | None = None  # the one that is written behind this
+        self._ahead_of: UnfinishedFile | None = None  # the file that is written after this one
 
     @property
     def there(self) -> bool:
@@ -90,21 +90,22 @@ class UnfinishedFile:
             raise _exists_already(self._target)
 
     def create(self) -> None:
-        """Make the file, unless it exists."""
+        """Create the file, unless it exists."""
         if self._lock is not None:
             return
         folder, name = os.path.split(self._target.path)
         self._disk.make_folder(folder)
-        self._exists()  # a folder of that name, or a name too long, shows now and not at the end
+        self._exists()  # a folder of that name, or a name that is too long, raises now instead of at the end
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # A process that finds the file with its zeros missing would take what follows for lost.
+        # A process that found the file without its zeros would take the rest for lost.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
-            # These are the rights that the umask, or the folder's access list, gives an object; no other user reads it
-            # before. Made anew and not changed: a process that had opened it before the change would read on.
+            # The umask, or the folder's access list, grants an object these rights, but no other user may read it
+            # before it is published. Create it again instead of changing it: a process that had already opened it could
+            # read on.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None
@@ -118,7 +119,7 @@ class UnfinishedFile:
         self.in_memory = self._disk.lives_in_memory(status.st_dev)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Append the buffers, and return their length in bytes."""
+        """Append the buffers; return their length in bytes."""
         if self._before_write is not None:
             self._before_write()
         self.create()
@@ -132,7 +133,7 @@ class UnfinishedFile:
         return self._size - before
 
     def flush(self, tail: Sequence[Buffer]) -> int:
-        """Make what was written durable, and ``tail``; return how many bytes of ``tail`` are."""
+        """Make the written bytes and ``tail`` durable; return how many bytes of ``tail`` are durable."""
         size = sum(map(nbytes, tail))
         if not size and not self._size:
             return 0
@@ -156,7 +157,7 @@ class UnfinishedFile:
             rest: Sequence[Buffer] = [view[max(0, min(self._pushed - position, len(view))) :]]
             position += len(view) - len(rest[0])
             while len(rest) and len(rest[0]):
-                # Beyond the position of writev, which the next chunk begins at: it writes the same bytes again.
+                # After writev's position, at which the next chunk begins and writes the same bytes again.
                 written = self._disk.system.pwrite(self._fd, rest[0], position)
                 position += written
                 rest = _after(rest, written)
@@ -167,8 +168,9 @@ class UnfinishedFile:
 
         Raises:
             ObjectExistsError: the target is exclusive, and exists.
-            IntegrityError: the file is not as long as what was written.
-            StorageError: as `Target.check`: its name may be that of what another process has made of the job.
+            IntegrityError: the file's length differs from the bytes written.
+            StorageError: as `Target.check`. If the job was lost, its recovery may have published an object of this
+                name.
         """
         self.create()
         if self._target.check is not None:
@@ -196,9 +198,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # It is unknown whether the name survives. The error must not leave an object behind, nor remove what was
-            # acknowledged, or is a part of another file (`abandon` knows). A replaced object is lost either way; then
-            # it is better to keep the new one, which is whole.
+            # It is unknown whether the name survives. The error must not leave an object behind, nor remove
+            # acknowledged bytes, or a part of another file (`abandon` knows). A replaced object is lost either way, so
+            # keep the new one, which is complete.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -208,7 +210,8 @@ class UnfinishedFile:
                         system.unlink(path)
             raise
         if linked:
-            # Only now: no power cut leaves neither name. Should this fail, a second name, never listed, does no harm.
+            # Only now, so that no power cut leaves neither name. If this fails, a second name, never listed, does no
+            # harm.
             self._partial = None
             with suppress(OSError):
                 system.unlink(partial)
@@ -217,14 +220,14 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
 
-        The file that this is a part of (`write_behind`) is removed first, and if it stays, so does this: a process that
-        dies in between leaves no file without this part.
+        The file of which this one is a part (`write_behind`) is removed first. If that file stays, so does this one, so
+        a process that dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
             kept = not self._ahead_of.remove_durably()
         if self._lock is not None and self._partial is not None and kept and self._mode != _UNPUBLISHED:
-            with suppress(OSError):  # it was to be published, and stays unfinished
+            with suppress(OSError):  # it was to be published, but stays unfinished
                 self._disk.system.fchmod(self._fd, _UNPUBLISHED)
         self._close()
         if self._partial is not None and not kept:
@@ -242,9 +245,9 @@ class UnfinishedFile:
                 )
 
     def remove_durably(self) -> bool:
-        """Abandon the file; return whether it is gone, and no power cut brings it back.
+        """Abandon the file; return whether it is gone durably, so that no power cut restores it.
 
-        It must not have been abandoned before: that removal was not made durable.
+        It must not have been abandoned before, because that removal was not made durable.
         """
         if self.acknowledged or not self.there:
             return not self.acknowledged
@@ -264,14 +267,14 @@ class UnfinishedFile:
     def _open(self, partial: str, mode: int) -> os.stat_result:
         fd = create_file(partial, mode, system=self._disk.system)
         self._partial = partial
-        # On a filesystem without locks its age alone says whether a process writes it.
+        # On a filesystem without locks, only the file's age shows whether a process writes it.
         self._lock = FileLock(fd, partial, needed=False)
         status: os.stat_result = self._disk.system.fstat(fd)
         return status
 
     def _close(self) -> None:
         if self._lock is not None:
-            self._lock.release()  # what was promised has been synced before
+            self._lock.release()  # acknowledged bytes have been synced before
             self._lock = None
 
     def _exists(self) -> bool:
@@ -284,7 +287,7 @@ class UnfinishedFile:
         return True
 
     def _create_exclusively(self, partial: str) -> bool:
-        """Create the object, and return whether it is a second name of the unfinished file, which then still exists."""
+        """Create the object; return whether it is a second name of the unfinished file, which then still exists."""
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
@@ -292,7 +295,7 @@ class UnfinishedFile:
 
 
 def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Return whether a path still leads to an open file; if not, what is written to it is lost. Blocks."""
+    """Return whether a path still leads to an open file. If not, bytes written to the file are lost. Blocks."""
     system = os if system is None else system
     here = system.fstat(fd)
     try:
@@ -303,7 +306,9 @@ def leads_to(path: str, fd: int, system: Any = None) -> bool:
 
 
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
-    """Raise if the file's name no longer leads to it, or its owner has lost the job: its bytes would be lost.
+    """Raise an error if the file's name no longer leads to it, or its owner has lost the job.
+
+    In both cases, bytes written to it would be lost.
 
     Raises:
         ObjectNotFoundError: the file was removed or renamed.
@@ -331,7 +336,7 @@ def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
     """Return the rest of ``buffers`` after ``written`` bytes.
 
     Raises:
-        OSError: nothing was written although there was something to write; this would never end.
+        OSError: no byte was written although there were some to write, which would never end.
     """
     size = sum(map(nbytes, buffers))
     if written == size:

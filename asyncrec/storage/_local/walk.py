@@ -1,7 +1,7 @@
-"""List every file below a folder in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocks.
+"""List all files below a folder in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocks.
 
-A folder sorts as its name with the slash that follows it in every key below it: ``a-b`` comes before ``a/b``, though
-the name ``a`` is less than ``a-b``. Nothing else can stand between two keys of one folder, so that each folder is
+A folder is sorted by its name with the slash that follows it in every key below it: ``a-b`` comes before ``a/b``,
+although the name ``a`` is less than ``a-b``. No other key can stand between two keys of one folder. So each folder is
 sorted by itself, and only the names of the folders on the way down are held.
 """
 
@@ -18,15 +18,16 @@ from asyncrec.storage._local.disk import is_partial
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.
 
-    Unfinished files alone when ``partial``, else all but those. Symbolic links are followed, except one that leads
-    back to a folder it lies in. What vanishes meanwhile is left out; no descriptor stays open between two items.
+    With ``partial``, only unfinished files are listed, else all others. Symbolic links are followed, except a link that
+    leads back to a folder that contains it. Files that vanish meanwhile are omitted. No descriptor stays open between
+    two items.
 
     Raises:
         OSError: a folder cannot be read.
     """
     base = prefix[: prefix.rfind("/") + 1]
     if "\0" in prefix or any(segment in ("", ".", "..") for segment in base.split("/")[:-1]):
-        return  # no key begins so
+        return  # no key begins with this
     try:
         ancestors = _ancestors(folder, base)
     except (FileNotFoundError, NotADirectoryError):
@@ -42,7 +43,7 @@ def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterat
 
 
 def _ancestors(folder: str, base: str) -> frozenset[tuple[int, int]]:
-    """Collect the identities of the folders on the way from the root to the first that is listed."""
+    """Return the identities of the folders on the way from the root to the first listed folder."""
     found = {_identity(os.stat(folder))}
     for end, character in enumerate(base):
         if character == "/":
@@ -62,7 +63,7 @@ def _below(
             status = os.stat(entry)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                continue  # gone, or a link that leads nowhere
+                continue  # gone, or a dangling link
             raise
         if key.endswith(b"/"):
             identity = _identity(status)
@@ -73,7 +74,7 @@ def _below(
 
 
 def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[tuple[bytes, str]]:
-    """List ``(key, path)`` of the relevant entries of a folder, sorted; the keys of folders end in a slash."""
+    """Return ``(key, path)`` of the relevant entries of a folder, sorted. The keys of folders end in a slash."""
     found = []
     try:
         with os.scandir(path) as entries:
@@ -81,13 +82,13 @@ def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[
                 try:
                     folder = entry.is_dir()
                 except OSError:
-                    folder = False  # a link to itself, say: what it is not, its status will tell
+                    folder = False  # for example a link to itself, which its status will show
                 key = base + os.fsencode(entry.name) + (b"/" if folder else b"")
                 if folder:
                     if not (key.startswith(prefix) or prefix.startswith(key)):
                         continue
                     if key < start_after and not start_after.startswith(key):
-                        continue  # all below it is less, too
+                        continue  # all keys below it are less, too
                 elif not key.startswith(prefix):
                     continue
                 found.append((key, entry.path))

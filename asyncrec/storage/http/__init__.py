@@ -1,18 +1,18 @@
-"""What storage backends over HTTP have in common: for authors of plugins.
+"""Common code of storage backends over HTTP, for authors of plugins.
 
-asyncrec's own backends use it, so its names change when they need it: **no promise of stability covers them**, also
-not within a minor version. A plugin that uses them pins the version of asyncrec, or copies what it needs. What every
-backend needs is in `asyncrec.storage`, and stable.
+asyncrec's own backends use it, so its names change when they need it: **no promise of stability covers them**, not even
+within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The names that every
+backend needs are in `asyncrec.storage`, and stable.
 
-    RangedSource, LongAnswer, StreamSlots             a source that asks for ranges, or reads on in one answer
-    StraightBody                                      the body of an answer of aiohttp, received without copies
-    PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, their room, their memory
-    SlicedBody, crc64nvme                             the body of a request, that does not hold the loop; its checksum
-    parse_retry_after, parse_content_range, parse_http_date    headers of an answer
-    SharedClients, trusting                           one client for many storages; the authorities that it trusts
+    RangedSource, LongAnswer, StreamSlots             a source that requests ranges, or reads on in one response
+    StraightBody                                      the body of an aiohttp response, received without copies
+    PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, slots and memory
+    SlicedBody, crc64nvme                             a request body that does not block the loop; its checksum
+    parse_retry_after, parse_content_range, parse_http_date    headers of a response
+    SharedClients, trusting                           one client for many storages; its trusted authorities
     check_options                                     options, by name and type
     connection_fault                                  the error for a connection that failed
-    Redacting                                         a filter for what other people's clients log
+    Redacting                                         a filter for the logs of other libraries' clients
 """
 
 from __future__ import annotations

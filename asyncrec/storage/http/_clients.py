@@ -1,8 +1,7 @@
-"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and how it is shared.
+"""A client of a store: its options, trusted authorities, connection errors and logs, and how storages share it.
 
-A data set is read through many storages at a time, one for each path that is opened. If they agree in how to reach a
-store, they share one client (`SharedClients`), and so save the connections, and the token, that each would get for
-itself.
+A data set is read through many storages at a time, one for each path that is opened. Storages with the same connection
+settings share one client (`SharedClients`), which saves the connections, and the token, that each would need.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from asyncrec.errors import (
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 
-# Seconds for closing a client's idle connections: nothing is on its way any more.
+# Seconds for closing a client's idle connections, on which no data is in transit.
 _CLOSE_SECONDS = 5.0
 
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# A name server has answered that there is no such host. One that does not answer is another matter.
+# A name server has answered that the host does not exist. A name server that does not answer is another matter.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SharedClients(Generic[K, C]):
-    """The clients in use, one for each key and event loop: made by the first that uses it, closed by the last.
+    """The clients in use, one for each key and event loop, created by the first user and closed by the last.
 
     Args:
         name: the name of the kind of client.
-        make: makes the client for a key. A caller that comes meanwhile waits for the same client.
+        make: creates the client for a key. A caller that arrives meanwhile waits for the same client.
         close: closes a client, within five seconds.
     """
 
@@ -62,7 +61,7 @@ class SharedClients(Generic[K, C]):
         """Yield the client of ``key``, for use within the context.
 
         Raises:
-            Exception: what ``make`` raises; the next caller makes it again.
+            Exception: the error of ``make``; the next caller calls it again.
         """
         try:
             clients = self._clients.get()
@@ -86,7 +85,7 @@ class SharedClients(Generic[K, C]):
 
 
 class _Shared(Generic[C]):
-    """A client, once it is made, and how many use it."""
+    """A client, once it is created, and the number of its users."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -101,19 +100,20 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
         path: a file of certificates in PEM form; `None` for the machine's.
         named_by: the option or environment variable that named the file, for the message.
         what: the operation, for the message.
-        shared: return one context to all callers that ask for the same, as the file is now: to read and parse an
-            ordinary file of 140 authorities takes 25 ms of processor time. For clients that set nothing on their
-            context, in any thread: aiohttp's; not httpx's, which set on it the protocols of each connection.
+        shared: return one context to all callers with the same arguments, as long as the file does not change: reading
+            and parsing an ordinary file of 140 authorities takes 25 ms of processor time. For clients that change
+            nothing in their context, in any thread: aiohttp's, but not httpx's, which set the protocols of each
+            connection.
 
     Raises:
-        StorageError: the file does not exist, cannot be read, or holds no certificates; otherwise every request would
-            fail later, without naming the file.
+        StorageError: the file does not exist, cannot be read, or contains no certificates; otherwise every request
+            would fail later, without naming the file.
     """
     where = f"{what}: the certificate file {path}, which {named_by} names"
     paths = ssl.get_default_verify_paths()
     file = path or paths.cafile
     try:
-        if file is None or not shared:  # a machine whose authorities are in no file finds them quickly, one by one
+        if file is None or not shared:  # a machine without such a file finds its authorities quickly, one by one
             return ssl.create_default_context(cafile=path)
         state = os.stat(file)
         changed = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -130,13 +130,14 @@ def _context(path: str | None, default: tuple[str | None, ...], changed: tuple[i
 
 
 def connection_fault(error: BaseException, what: str) -> StorageError:
-    """Make the error for a connection that failed, or for an answer that was cut short: a `TransientStorageError`.
+    """Return the error for a connection that failed, or a response that was cut short: a `TransientStorageError`.
 
-    If no name server knows the host, the error is ``lasting``, and so the request is tried a few times only. If a proxy
-    asks for a password, it is a `StoragePermissionError`.
+    If no name server knows the host, the error is ``lasting``, so the request is tried only a few times. If a proxy
+    asks for a password, the error is a `StoragePermissionError`.
 
     Args:
-        error: the client's error. Only its type, host, port and number are used: its text may hold a signed address.
+        error: the client's error. Only its type, host, port and number are used, because its text may contain a signed
+            URL.
         what: the operation and the object.
     """
     host, port, number = (getattr(error, name, None) for name in ("host", "port", "errno"))
@@ -154,7 +155,7 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     one: BaseException | None = error
-    for _ in range(20):  # it may be a ring
+    for _ in range(20):  # the chain may be a cycle
         if one is None:
             return
         yield one
@@ -162,7 +163,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Redacting(logging.Filter):
-    """A filter that strikes secrets out of messages, and of the tracebacks that go with them.
+    """Log filter that removes secrets from messages and their tracebacks.
 
     Args:
         strike: a function that returns a text without its secrets.
@@ -174,7 +175,7 @@ class Redacting(logging.Filter):
         self._formatter = logging.Formatter()
 
     def install(self, loggers: Iterable[str]) -> None:
-        """Add the filter to these loggers; to add it again does nothing."""
+        """Add the filter to these loggers. Adding it again has no effect."""
         for name in loggers:
             logging.getLogger(name).addFilter(self)
 
@@ -183,24 +184,25 @@ class Redacting(logging.Filter):
         if (clean := self._strike(text)) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
-            # As text, from which secrets are struck; a formatter takes it in place of the error.
+            # As text without secrets, which a formatter uses in place of the error.
             record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
             record.exc_info = None
         return True
 
 
 def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Check the names and the types of a storage's options, and that each text can be sent to a store.
+    """Check the names and types of a storage's options, and that each text can be sent to a store.
 
-    Values are never part of a message: they may be credentials.
+    Values are never part of a message, because they may be credentials.
 
     Args:
-        store: its name, for messages.
-        types: the type of each known option, as `isinstance` takes it: ``str | None``.
+        store: the storage's name, for messages.
+        types: the type of each known option, in a form that `isinstance` accepts: ``str | None``.
 
     Raises:
-        TypeError: an option is not known, or has another type.
-        ValueError: a text holds a control character, such as the newline at the end of a file that it was read from.
+        TypeError: an option is unknown, or has another type.
+        ValueError: a text contains a control character, such as the newline at the end of a file from which it was
+            read.
     """
     if unknown := sorted(set(given) - set(types)):
         raise ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP: the body of a request and its checksum, and the headers of an answer."""
+"""Requests and responses of HTTP: the body of a request and its checksum, and the headers of a response."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import anyio.lowlevel
 from asyncrec._native import native
 from asyncrec.storage._base import Buffer
 
-# Bytes handed to the socket at a time: each slice may be copied, and 256 KiB take 0.05 ms.
+# Bytes passed to the socket at a time: each slice may be copied, and 256 KiB take 0.05 ms.
 _SLICE = 256 * 1024
 
 
 class SlicedBody:
-    """A body for one attempt, iterated over once; every client accepts such a body, with its length.
+    """A request body for one attempt, iterated over once, which every client accepts together with its length.
 
-    If it were `bytes`, a client would write all of them in one go, on the loop. It is a class, not a generator, so that
-    a body that is left in the middle needs no finalising.
+    If it were `bytes`, a client would write all of them at once, on the loop. It is a class rather than a generator, so
+    that an abandoned body needs no finalising.
 
     Args:
-        data: it must not change until the request has ended.
-        moved: called before each slice, which is a sign of life.
+        data: the body. It must not change until the request has ended.
+        moved: called before each slice, as a sign of progress.
     """
 
     def __init__(self, data: Buffer, moved: Callable[[], object] = lambda: None) -> None:
@@ -34,7 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke, older ones even with what was left of the body.
+            # Clients repeat a request whose connection broke, older ones even with the rest of the body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 
@@ -42,7 +42,7 @@ class SlicedBody:
         if not self._view:
             raise StopAsyncIteration
         self._begun = True
-        # A fast socket takes one slice after the other without the loop having had its turn.
+        # A fast socket accepts one slice after the other without letting the loop run.
         await anyio.lowlevel.checkpoint()
         self.moved()
         piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` if it says nothing."""
+    """Parse the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); return `None` if there are none."""
     value = (value or "").strip()
     if not value:
         return None
@@ -61,19 +61,19 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def parse_http_date(value: str | None) -> datetime | None:
-    """Read a date of a header (RFC 9110, 5.6.7), in UTC if it names no time zone; `None` if it is not a date."""
+    """Parse a date of a header (RFC 9110, 5.6.7), in UTC if it has no time zone; return `None` if it is not a date."""
     try:
         date = email.utils.parsedate_to_datetime(value or "")
-    except (TypeError, ValueError, OverflowError):  # the last one is of a year with twenty digits
+    except (TypeError, ValueError, OverflowError):  # OverflowError: a year with twenty digits
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Read which bytes ``[start, end)`` a 206 carries, and the size of the object: `None` if it does not know.
+    """Parse the bytes ``[start, end)`` that a 206 contains, and the object's size, which is `None` if unknown.
 
     Raises:
-        ValueError: the header does not say which bytes.
+        ValueError: the header does not contain the range.
     """
     match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
     if match is None:
@@ -82,9 +82,9 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """Return the CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
+    """Return the CRC-64/NVME of ``data``, in a twentieth of an MD5's time on x86-64, or else in two fifths.
 
-    `None` if asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It blocks,
-    and releases the GIL.
+    Returns `None` if asyncrec's C extension is missing: in Python it would take a hundred times as long, and an MD5
+    serves as well. It blocks, and releases the GIL.
     """
     return None if native is None else native.crc64nvme(data)

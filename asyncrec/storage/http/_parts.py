@@ -1,9 +1,10 @@
-"""The parts of an upload on their way: `PartTasks` sends them, `PartSlots` counts them, `PartBuffers` keeps memory for
-them, and `fill_part` copies a chunk into it.
+"""The parts of an upload in transit.
 
-Memory for parts is mapped, not allocated by the C library. The C library would keep, for each worker thread, the memory
-that the thread freed, and gaps between what others hold: with four parts of 8 MiB on their way a process grew by 75 to
-100 MiB. Its memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
+`PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` fills it.
+
+Memory for parts is mapped rather than allocated by the C library. For each worker thread, the C library would keep the
+memory that the thread freed, and gaps between blocks in use: with four parts of 8 MiB in transit, a process grew by 75
+to 100 MiB. Its memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ _ON_LOOP = 1 << 20  # some tenths of a millisecond
 
 
 class PartSlots:
-    """Room for parts on their way, in pieces of one chunk, shared by all sinks of a storage.
+    """Slots for parts in transit, each of one chunk, shared by all sinks of a storage.
 
-    A part that has grown takes a slot for each chunk of its length, but never more than all of them.
+    A part that has grown takes a slot for each chunk of its length, but never more than all slots.
     """
 
     def __init__(self, count: int, chunk_size: int) -> None:
         self._count = count
         self._chunk = chunk_size
         self._free = anyio.Semaphore(count)
-        # One takes at a time: two that each held half would wait for each other.
+        # One caller acquires at a time: two callers with half the slots each would wait for each other.
         self._turn = anyio.Lock()
 
     @property
     def waiting(self) -> bool:
-        """Whether a caller waits for room."""
+        """Whether a caller waits for slots."""
         return self._turn.statistics().locked
 
     def of(self, size: int) -> int:
-        """Count the slots that a part of ``size`` bytes takes."""
+        """Return the number of slots that a part of ``size`` bytes takes."""
         return min(self._count, -(-size // self._chunk))
 
     async def acquire(self, slots: int) -> None:
-        """Wait for this many slots; if cancelled, take none."""
+        """Wait for this many slots. If cancelled, acquire none."""
         async with self._turn:
             taken = 0
             try:
@@ -68,10 +69,10 @@ class PartSlots:
 
 
 class PartBuffers:
-    """Buffers for parts: never more than there are parts on their way.
+    """Buffers for parts, never more than there are parts in transit.
 
     Args:
-        size: the bytes of each buffer. Larger ones (for parts that have grown) are not kept.
+        size: the bytes of each buffer. Larger buffers (for parts that have grown) are not kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -87,7 +88,7 @@ class PartBuffers:
         return memoryview(self._free.pop() if self._free else _mapped(self._size))[:size]
 
     def give(self, view: memoryview, *, reusable: bool) -> None:
-        """Take a buffer back. It is not ``reusable`` while a broken connection may still send from it."""
+        """Return a buffer to the pool. It is not ``reusable`` while a broken connection may still send from it."""
         self._out -= 1
         buffer = view.obj
         if reusable and isinstance(buffer, mmap.mmap) and len(buffer) == self._size:
@@ -97,10 +98,10 @@ class PartBuffers:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    """Map private memory: the first write to a page waits for it, this call does not."""
-    # Private, or a fork would share it.
+    """Map private memory. The first write to a page waits for the page; this call does not."""
+    # Private, because a fork would otherwise share it.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # only on Linux, and not in every kernel
+    with suppress(AttributeError, OSError):  # only on Linux, but not in every kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
@@ -112,12 +113,12 @@ async def fill_part(
     *,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> int | None:
-    """Copy a chunk into memory of its length and sum it up, more than 1 MiB of it in a worker thread.
+    """Copy a chunk into memory of its length and compute its checksum, in a worker thread if it exceeds 1 MiB.
 
-    If cancelled, it raises once the copying has ended: the memory may then be used again.
+    If cancelled, it raises once the copying has ended, so that the memory may then be used again.
 
     Args:
-        checksum: the CRC32C of what came before it, which is continued; with `None`, no checksum is computed.
+        checksum: the CRC32C of the preceding bytes, which is continued; with `None`, no checksum is computed.
         limiter: the limiter of the threads; by default, the event loop's.
     """
     if len(into) <= _ON_LOOP:
@@ -140,16 +141,16 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 
 def _array_of(buffer: Buffer) -> NDArray[np.uint8]:
-    # NumPy lets the interpreter go on while it copies. A memoryview does not: it held the event loop for 5 to 20 ms
-    # where the kernel had to find the memory first.
+    # NumPy releases the GIL while it copies. A memoryview does not: it blocked the event loop for 5 to 20 ms if the
+    # kernel had to find the memory first.
     return np.frombuffer(buffer, np.uint8)
 
 
 class PartTasks:
-    """The tasks of one upload. The first that fails cancels the others, and its error is kept.
+    """The tasks of one upload. The first task that fails cancels the others, and its error is kept.
 
     Args:
-        scope: the storage's scope, in which they run.
+        scope: the storage's scope, in which the tasks run.
         release: called with the slots of a task that has ended.
 
     Attributes:
@@ -183,7 +184,7 @@ class PartTasks:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Cancel the tasks that run, and those that are started from now on."""
+        """Cancel the running tasks, and those that are started from now on."""
         self.cancelled = True
         for scope in list(self._scopes):
             scope.cancel()

@@ -1,16 +1,16 @@
 """`RangedSource`: a source that requests ranges of one version of an object.
 
-To look first and request bytes afterwards takes two round trips, and one is enough: the answer to a request for bytes
-also says which version they are of, and how long it is. So the source looks at an object only if that answer says too
-little, or if the request is refused because there are no bytes to return. If the caller passes ``info``, nothing is
-requested before the first bytes are wanted.
+Looking first and requesting bytes afterwards takes two round trips, but one is enough: the response to a request for
+bytes also contains their version, and the object's length. So the source looks at an object only if that response says
+too little, or if the request is rejected because there are no bytes to return. If the caller passes ``info``, nothing
+is requested before the first bytes are needed.
 
-A range is requested whole, up to a window; its answer is returned as it came, in blocks, and only then the next request
-is sent. `Storage.read_ahead`, of two windows, makes the core request that much.
+A range is requested whole, up to a window. Its response is returned in blocks as it arrived, and only then the next
+request is sent. `Storage.read_ahead`, of two windows, makes the core request that much.
 
-Between two requests a source holds no connection, so a thousand of them can wait. The price is a round trip for each
-window. So a backend may instead serve a reader that keeps up by one long answer, from its first bytes on, if it has a
-slot for it. If the answer breaks, or its reader pauses, the source goes on with ranges.
+Between two requests a source holds no connection, so a thousand sources can wait. The price is a round trip for each
+window. So a backend may instead serve a reader that keeps up by one long response, from its first bytes on, if it has a
+slot for it. If the response breaks off, or its reader pauses, the source continues with ranges.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-# Bytes that are taken of a long answer at a time: enough to share what is set up and waited for once, and few enough
-# for the reader of a slow connection, which waits for all of them.
+# Bytes received from a long response at a time: enough to spread the cost of a call, and few enough for the reader of a
+# slow connection, which waits for all of them.
 _OF_AN_ANSWER = 512 << 10
-# Seconds without a call after which a reader is no longer one that keeps up.
+# Seconds without a call after which a reader no longer counts as keeping up.
 _REST = 2.0
-# Smaller blocks are joined, to about this many bytes; a larger one is handed on as it is, for its copy would cost more
-# than what it saves.
+# Smaller blocks are joined, to about this many bytes. A larger block is returned as it is, because its copy would cost
+# more than it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
-# Of a window (256 KiB of 8 MiB). An answer of no more is taken whole when it begins. Of an object of unknown length, so
-# much is asked for at first if there is no slot for all of it. A reader that asks for less is not after speed.
+# A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received whole when it begins. If an
+# object's length is unknown and there is no slot for all of it, this much is requested first. A reader that requests
+# less does not need speed.
 _AT_ONCE = 1 / 32
-# Of a window, which a reader that rested takes before it is one that keeps up again.
+# The fraction of a window that a reader which paused must receive before it counts as keeping up again.
 _KEEPS_UP = 1 / 4
 
 
 class LongAnswer(Protocol):
-    """An answer that runs from the reader's position to the end of its range, for a source that has slots::
+    """A response that runs from the reader's position to the end of its range, for a source that has slots::
 
     async def stream(self, start, end):  # as `fetch`, but begun only
         return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
@@ -67,9 +68,9 @@ class LongAnswer(Protocol):
     """
 
     async def receive(self, size: int, /) -> Sequence[bytes]:
-        """Return the next blocks: ``size`` bytes or a little more, fewer only if the answer ends.
+        """Return the next blocks: ``size`` bytes or a little more, fewer only if the response ends.
 
-        After a cancellation or an error, the answer is only closed.
+        After a cancellation or an error, the response can only be closed.
 
         Raises:
             StorageError: as `RangedSource.fetch`.
@@ -85,7 +86,7 @@ class StreamSlots:
         self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
 
     Attributes:
-        left: how many more sources may do so.
+        left: the number of free slots.
     """
 
     def __init__(self, count: int) -> None:
@@ -93,7 +94,7 @@ class StreamSlots:
 
 
 class RangedSource(ByteSource):
-    """A base class for a backend's source, which is its own context: the backend defines `look` and `fetch`::
+    """Base class for a backend's source, which is its own context. The backend defines `look` and `fetch`::
 
         class ShopSource(RangedSource):
             def __init__(self, storage, key, *, start, end, info):
@@ -106,21 +107,21 @@ class RangedSource(ByteSource):
             async def fetch(self, start, end):
                 return [await self._storage.get_range(self._key, start, end, etag=self.info.etag)]
 
-    `Storage.open_source`, a plain function then, returns one::
+    `Storage.open_source`, then a plain function, returns one::
 
         def open_source(self, key, *, start=0, end=None, info=None):
             return ShopSource(self, check_key(key), start=start, end=end, info=info)
 
-    A backend whose answers name the object's version overrides `first`, too, and saves the look.
+    A backend whose responses contain the object's version also overrides `first`, which saves the look.
 
     Args:
-        what: the object, as errors name it: its URL, without credentials.
+        what: the object, as named in errors: its URL, without credentials.
         start, end, info: as for `Storage.open_source`.
-        slots: for backends that can `stream`; without them, every byte comes by `fetch`.
+        slots: for backends that can `stream`; without them, all bytes come from `fetch`.
 
     Attributes:
-        window: the most bytes that `fetch` is asked for at once. 8 MiB carry the latency of a request, some 30 ms, at
-            the speed of a connection.
+        window: the most bytes requested from `fetch` at once. At 8 MiB, a request's latency, some 30 ms, is small
+            compared with the transfer at a connection's speed.
     """
 
     window: int = 8 << 20
@@ -131,17 +132,17 @@ class RangedSource(ByteSource):
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
-        self._position = start  # of the next byte to ask for; what came and was not received is before it
+        self._position = start  # of the next byte to request; bytes that arrived but were not received are before it
         self._given_end = end
         self._known = info
         self._blocks: deque[bytes] = deque()
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        # Bytes since the reader last rested or an answer broke; at first it is taken for one that keeps up.
+        # Bytes since the reader last paused or a response broke off; at first the reader counts as keeping up.
         self._fetched = self.window
         self._at_once = int(self.window * _AT_ONCE)
-        self._returned_at = math.inf  # the clock's time, when the reader was last given something
+        self._returned_at = math.inf  # the clock's time when the reader last received bytes
 
     @property
     def flowing(self) -> bool:  # type: ignore[override]  # only read
@@ -149,15 +150,15 @@ class RangedSource(ByteSource):
 
     @abstractmethod
     async def look(self) -> ObjectInfo:
-        """Request the current version of the object. It may raise whatever `Storage.head` does."""
+        """Request the current version of the object. It may raise the errors of `Storage.head`."""
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
         """Request the bytes ``[start, end)`` of the current version, or up to its end if ``end`` is `None`.
 
-        Return the object as the answer describes it, and the begun answer, which has the bytes that were requested, or
-        fewer if the object ends before. A backend without slots, which always gets an ``end``, returns the blocks that
-        came. Return `None` if the answer does not name the version and its size, or says that there are no bytes: then
-        the source looks. The default returns `None`.
+        Return the object as the response describes it, and the response itself, begun, with the requested bytes, or
+        fewer if the object ends before. A backend without slots always gets an ``end``, and returns the blocks that
+        arrived. Return `None` if the response does not contain the version and its size, or says that there are no
+        bytes; the source then looks. The default implementation returns `None`.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError: as `Storage.open_source`.
@@ -168,7 +169,7 @@ class RangedSource(ByteSource):
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         """Get the bytes ``[start, end)``, at least one, of the version in `info`, in blocks of any length.
 
-        If an answer broke off, it may return fewer bytes, at least one.
+        If a response broke off, it may return fewer bytes, but at least one.
 
         Raises:
             TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
@@ -176,7 +177,7 @@ class RangedSource(ByteSource):
         """
 
     async def stream(self, start: int, end: int) -> LongAnswer:
-        """Begin one answer to the end: the bytes ``[start, end)`` of the version in `info`, which `fetch` has found.
+        """Begin one response to the end: the bytes ``[start, end)`` of the version in `info`.
 
         Raises:
             StorageError: as `fetch`.
@@ -205,8 +206,8 @@ class RangedSource(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
-        # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
-        # reading costs, and after at most a window there is one.
+        # Blocks that have arrived are returned without a checkpoint: a step of the loop for each block would cost a
+        # tenth of the reading time, and there is a checkpoint after at most a window.
         if not self._blocks:
             end = self._end
             if self._position >= end:
@@ -252,11 +253,11 @@ class RangedSource(ByteSource):
         self._fetched += size
 
     async def _begin(self) -> bool:
-        """Request the first bytes; return whether the answer describes the object."""
+        """Request the first bytes; return whether the response describes the object."""
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # It is held until the reader asks for more, if there is more of it than is taken at once.
+        # A slot is held until the reader asks for more, if the rest of the response is longer than one receive.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -285,7 +286,7 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long answer; no block if it broke: requesting a range will show why."""
+        """Return the next blocks of a long response; no block if it broke off: requesting a range will show why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:
@@ -301,7 +302,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before the request, so that no other reader takes it meanwhile
+        self._slots.left -= 1  # before the request, so that no other reader takes the slot meanwhile
         try:
             return await self.stream(self._position, end)
         except BaseException:
@@ -309,7 +310,7 @@ class RangedSource(ByteSource):
             raise
 
     async def _let_go(self) -> None:
-        """Release the connection; the next bytes are requested as a range."""
+        """Release the connection. The next bytes are requested as a range."""
         answer, self._answer, self._fetched = self._answer, None, 0
         if answer is not None:
             self._slots.left += 1
@@ -317,7 +318,7 @@ class RangedSource(ByteSource):
 
 
 def _joined(block: bytes, rest: deque[bytes]) -> bytes:
-    """Join a small block with the small ones behind it."""
+    """Join a small block with the small blocks after it."""
     pieces = [block]
     size = len(block)
     while rest and len(rest[0]) < _SMALL and size < _JOINED:

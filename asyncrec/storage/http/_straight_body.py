@@ -1,12 +1,12 @@
-"""`StraightBody`: the body of an answer of aiohttp, received straight into the blocks that are handed on.
+"""`StraightBody`: the body of an aiohttp response, received directly into the blocks that are returned.
 
-aiohttp's parser copies what the socket read, and its reader joins the copies. At the speed of a fast link these copies,
-and a dozen steps of Python for each 256 KiB, are most of what reading costs. But in a body whose length is known there
-is nothing to parse. So until its last byte the connection has another protocol, which lets the socket, or TLS, write
-into a block of 512 KiB. Then aiohttp has the connection back, as one whose answer has ended, and uses it again.
+aiohttp's parser copies the bytes that the socket read, and its reader joins the copies. At the speed of a fast link,
+these copies, and a dozen steps of Python for each 256 KiB, are most of the cost of reading. But a body of known length
+needs no parsing. So until its last byte the connection has another protocol, which lets the socket, or TLS, write into
+a block of 512 KiB. Then aiohttp gets the connection back, as one whose response has ended, and reuses it.
 
-Everything used of aiohttp is public, except two things that it would do itself at the end of a body:
-`StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the limit of time for the next byte.
+All names of aiohttp used here are public, except two that it would use itself at the end of a body:
+`StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the time limit for the next byte.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import asyncio
 from collections import deque
 from typing import Any
 
-# What is handed on at a time: a step of the loop that cuts it into small records takes half a millisecond.
+# The size of a returned block: cutting it into small records takes half a millisecond on the loop.
 _BLOCK = 512 << 10
-# Blocks that wait while another comes; then the socket is left alone, and so the sender waits.
+# The number of blocks that may wait while another arrives. Beyond it the socket is not read, so the sender waits.
 _MOST_WAITING = 2
 
 
 class StraightBody(asyncio.BufferedProtocol):
-    """The rest of a body, made by `of`, for one task. It is read to its end, or left by `leave`."""
+    """The rest of a body, made by `of`, for one task. It must be read to its end, or abandoned by `leave`."""
 
     def __init__(self, response: Any, transport: asyncio.Transport, size: int) -> None:
         self._content = response.content
@@ -38,10 +38,11 @@ class StraightBody(asyncio.BufferedProtocol):
 
     @classmethod
     def of(cls, response: Any, size: int) -> StraightBody | None:
-        """Take over the body of an `aiohttp.ClientResponse`, of which nothing was read.
+        """Take over the body of an `aiohttp.ClientResponse` of which no byte was read.
 
-        Return `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own:
-        uvloop's transports have not been shown to change protocols in the middle of a body. Then read it as usual.
+        Return `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own,
+        because uvloop's transports have not been shown to change protocols in the middle of a body. In that case, read
+        it as usual.
         """
         connection, headers = response.connection, response.headers
         transport = None if connection is None else connection.transport
@@ -61,7 +62,7 @@ class StraightBody(asyncio.BufferedProtocol):
         return body
 
     async def read(self) -> bytes:
-        """Return the next block, of 512 KiB or what is left; an empty one at the end.
+        """Return the next block, of 512 KiB or the rest; an empty one at the end.
 
         A cancelled call loses nothing.
 
@@ -91,7 +92,7 @@ class StraightBody(asyncio.BufferedProtocol):
         if not self._block:
             self._block = memoryview(bytearray(min(_BLOCK, self._missing) + 1))
         end = self._filled + self._missing
-        # With room for a byte too many, which would otherwise wait in the socket and be taken for the next answer.
+        # With room for one byte too many, which would otherwise stay in the socket and be read as the next response.
         return self._block[self._filled : end + 1 if end <= _BLOCK else _BLOCK]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""`Access` says which account is used, and by which credentials; what is not given is looked for in the environment."""
+"""`Access`: the account in use and its credentials. Missing values come from the environment."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from asyncrec.errors import ArgumentValueError
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What makes one client: storages that agree in all of it share their connections.
+    """The options of one client. Storages with equal access options share their connections.
 
     Attributes:
-        endpoint: of the account, without a slash at its end; ``""`` where the connection string has it.
-        account: its name; ``""`` where nobody needs it.
-        connection_string, account_key, sas_token: the credentials; at most one is given.
-        anonymous: send none. Where this is not so and there are none either, the SDK finds an identity.
-        client_id: of the managed identity, where the machine has several.
-        ca_file: of the authorities that certificates may come from; `None`: those of this machine.
+        endpoint: the account's endpoint, without a trailing slash; ``""`` if the connection string contains it.
+        account: the account's name; ``""`` if it is not needed.
+        connection_string, account_key, sas_token: the credentials; at most one is set.
+        anonymous: send no credentials. If this is false and no credentials are set, the SDK finds an identity.
+        client_id: the id of the managed identity, if the machine has several.
+        ca_file: a file of trusted certificate authorities; `None` for those of this machine.
     """
 
     endpoint: str
@@ -34,7 +34,7 @@ class Access:
 
     @property
     def sent(self) -> str:
-        """What the store is given to know the caller by, in words that hold no secret."""
+        """The credentials that are sent to the store, described without secrets."""
         if self.sas_token is not None:
             ends = parse_qs(self.sas_token).get("se")
             return f"the sas_token, which ends at {ends[0]}" if ends else "the sas_token"
@@ -46,7 +46,7 @@ class Access:
 
     @property
     def identity(self) -> bool:
-        """Whether tokens are sent, of an identity that the SDK finds."""
+        """Whether tokens of an identity are sent, which the SDK finds."""
         return not (self.connection_string or self.account_key or self.sas_token or self.anonymous)
 
 
@@ -62,15 +62,15 @@ def access_of(
     client_id: str | None = None,
     ca_file: str | os.PathLike[str] | None = None,
 ) -> Access:
-    """Make the access of these options, and of the environment where they leave something out.
+    """Return the access for these options. Missing options come from the environment.
 
-    The environment's credentials are for the environment's account: they are not sent to another one.
+    The environment's credentials are for the environment's account, and are not sent to another account.
 
     Args:
-        host: that the URL names, ``account.dfs.core.windows.net``.
+        host: the host in the URL, ``account.dfs.core.windows.net``.
 
     Raises:
-        ValueError: they contradict each other, or name no account.
+        ValueError: the options contradict each other, or name no account.
     """
     given = [connection_string, account_key, sas_token, anonymous or None]
     if sum(each is not None for each in given) > 1:
@@ -116,7 +116,7 @@ def access_of(
 
 
 def _of_environment(account: str) -> tuple[str | None, str | None, str | None, str]:
-    """Give what the environment has for ``account``: connection string, key, token; and the account."""
+    """Return the environment's values for ``account``: connection string, key, token; and the account."""
     own = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
     if not account and (whole := _variable("AZURE_STORAGE_CONNECTION_STRING")):
         return whole, None, None, ""
@@ -140,6 +140,6 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _account_of(endpoint: str) -> str:
-    """Give the account's name: the host's first part, or of an emulator, whose host says nothing, the path."""
+    """Return the account's name: the host's first part, or the path for an emulator, whose host does not contain it."""
     parts = urlsplit(endpoint)
     return parts.path.strip("/") or (parts.hostname or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""One client per event loop for all storages that agree in account and credentials: connections and tokens."""
+"""One client per event loop for all storages with the same account and credentials: connections and tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Client:
     """The SDK's client of one account.
 
     Attributes:
-        secrets: what is struck out of what the store answers, for stores echo it.
-        sent: what the store knows the caller by, for messages.
+        secrets: removed from the store's messages, because stores echo them.
+        sent: the credentials that are sent to the store, for messages.
     """
 
     def __init__(self, access: Access, context: ssl.SSLContext, identity: Any) -> None:
@@ -38,7 +38,7 @@ class Client:
         if access.connection_string is not None:
             try:
                 self._service = BlobServiceClient.from_connection_string(access.connection_string, **options)
-            except ValueError as error:  # the SDK's words hold nothing of it
+            except ValueError as error:  # the SDK's message contains no secret
                 raise ArgumentValueError(f"connection_string: {error}") from None
         else:
             credential = _credential(access) or identity
@@ -51,7 +51,7 @@ class Client:
         return self._service.get_container_client(name)
 
     async def close(self) -> None:
-        """End the connections, those of whoever gives tokens too."""
+        """Close the connections, including those of the token source."""
         try:
             await self._service.close()
         finally:
@@ -71,13 +71,13 @@ def _secrets(access: Access) -> Iterator[str]:
         yield key
     if token := access.sas_token or pieces.get("SharedAccessSignature"):
         yield token
-        # Signed, it is in every address; a store may decode it.
+        # The signature is in every URL; a store may decode it.
         yield from parse_qs(token).get("sig", ())
         yield from (part[4:] for part in token.split("&") if part.startswith("sig="))
 
 
 def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
-    """Read the authorities, and make what tokens come from. It reads files, and imports."""
+    """Read the authorities, and create the token source. Reads files, and imports."""
     context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure", shared=True)
     if not access.identity:
         return context, None

@@ -1,4 +1,4 @@
-"""One container: requests to it with their errors made ours, and what sinks and sources have in common."""
+"""One container: requests with translated errors, and the state that its sinks and sources share."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from .options import Options
 
 T = TypeVar("T")
 
-# In an object's metadata: whose upload made it, by which a lost answer is settled; and the checksum of its content, of
-# which Azure keeps none of its own.
+# Keys in an object's metadata: the id of the upload that made it, to recognise it if a response was lost; and the
+# checksum of its content, because Azure keeps none of its own.
 UPLOAD, CRC32C = "asyncrec_upload", "asyncrec_crc32c"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as the store describes it; ``upload`` is the id of the upload of ours that made it, if one did."""
+    """An object as the store describes it. ``upload`` is the id of our upload that made it, or `None`."""
 
     info: ObjectInfo
     upload: str | None
 
 
 class Container:
-    """A container, and room for the blocks of all sinks that write to it.
+    """A container, and slots for the blocks of all sinks that write to it.
 
     Attributes:
-        slots: one for each block that is copied and on its way: what bounds the memory of all sinks together.
-        tasks: those that send blocks.
-        has_crc64: whether asyncrec can make a CRC-64, and every answer has shown that the store compares it.
+        slots: one for each block that is copied and in transit, to bound the memory of all sinks together.
+        tasks: the tasks that send blocks.
+        has_crc64: whether asyncrec can compute a CRC-64, and every response has shown that the store compares it.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:
@@ -50,7 +50,7 @@ class Container:
         self.policy = policy
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
+        # For copies and checksums. Separate threads, so that a user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = tasks
         self.has_crc64 = crc64nvme(b"") is not None
@@ -64,14 +64,14 @@ class Container:
         return self.sdk.get_blob_client(key)
 
     async def once(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Make one call of the SDK's.
+        """Make one call of the SDK.
 
         Raises:
-            StorageError: of the kind that the SDK's error means, which it is not chained to.
+            StorageError: the error that the SDK's error means. It is not chained to the SDK's.
         """
         try:
             return await operation()
-        except StorageError as error:  # the transport's
+        except StorageError as error:  # from the transport
             failure = StorageError(f"{what}: {error}")
         except (AzureError, OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
             client = self._client
@@ -79,7 +79,7 @@ class Container:
         raise failure
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Make a call that may be repeated until it has an outcome."""
+        """Make a call that may be repeated until its outcome is known."""
 
         async def attempt() -> T:
             return await self.once(operation, what, condition=condition)
@@ -87,7 +87,7 @@ class Container:
         return await retrying(attempt, what=what, policy=self.policy)
 
     async def look(self, key: str, blob: BlobClient, what: str, policy: RetryPolicy | None = None) -> Found:
-        """Ask for what the store knows of an object.
+        """Return the store's description of an object.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
@@ -105,7 +105,7 @@ class Container:
         return await retrying(attempt, what=what, policy=policy or self.policy)
 
     async def remove(self, key: str, *, etag: str | None = None) -> None:
-        """Delete an object, or only this version of it. That it is not there is no error."""
+        """Delete an object, or only this version of it. It is not an error if it does not exist."""
         condition: dict[str, Any] = {}
         if etag is not None:
             condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
@@ -118,10 +118,10 @@ class Container:
 
 
 def info_of(key: str, size: object, etag: object, modified: object, metadata: Mapping[str, str]) -> ObjectInfo:
-    """Make the info of a description.
+    """Return the info for an object's description.
 
     Raises:
-        ValueError: it does not describe an object: somebody else has answered.
+        ValueError: the values do not describe an object, so another server has responded.
     """
     if not isinstance(size, int) or not isinstance(etag, str) or not etag or not isinstance(modified, datetime):
         raise ValueError("the response does not describe an object")

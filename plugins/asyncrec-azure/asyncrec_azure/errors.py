@@ -1,9 +1,9 @@
-"""What the store, the SDK and its HTTP client say, as errors of asyncrec: the one place that says what is transient.
+"""Translate the errors of the store, the SDK and its HTTP client into asyncrec's, and say which are transient.
 
 Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation and
-the object, the store's code and the first line of its words, with secrets struck out, and what to do where that is
-known. Of a refused signature the store says what was signed: nothing of that is told. None is chained to an error of
-the SDK's: those carry the request, its headers and its address, which with a SAS token is as good as a password.
+the object, the store's code and the first line of its text without secrets, and a remedy if one is known. If a
+signature is rejected, the store's text quotes the signed string, so the text is omitted. No error is chained to the
+SDK's error, which contains the request, its headers and its URL, and a URL with a SAS token is as good as a password.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from asyncrec.storage import redact
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
+"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
-# A block that was damaged on its way is refused with a 400.
+# A block that was damaged in transit is rejected with a 400.
 _TRANSIENT = {
     "ServerBusy",
     "OperationTimedOut",
@@ -41,7 +41,7 @@ _TRANSIENT = {
     "Crc64Mismatch",
     "ContainerBeingDeleted",
 }
-# Azurite's, with a 500, unless it was started with --loose; and that of the service.
+# Azurite's code, with a 500, unless it was started with --loose; and the service's code.
 _UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {
@@ -58,22 +58,22 @@ _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
 
 
 class BlocksGoneError(StorageError):
-    """The blocks are no more: another writer has published the object since, and the store dropped ours."""
+    """The blocks no longer exist: another writer has published the object since, and the store discarded ours."""
 
 
 class HeaderUnknownError(StorageError):
-    """The store does not know a header of the request: it is an emulator or a gateway."""
+    """The store does not know a header of the request, so it is an emulator or a gateway."""
 
 
 def translate(
     error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = (), sent: str = ""
 ) -> StorageError:
-    """Make the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
+    """Return the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
 
     Args:
-        condition: the one that was sent, and so what it means that it failed.
-        secrets: what the store may echo.
-        sent: what the store knows the caller by.
+        condition: the condition of the request, which determines the meaning of its failure.
+        secrets: the secrets that the store may echo.
+        sent: the credentials that were sent, for messages.
     """
     if (answered := _answered(error)) is not None:
         return _of_answer(answered, what, condition, secrets, sent)
@@ -87,9 +87,9 @@ def translate(
 
 
 def _answered(error: BaseException) -> HttpResponseError | None:
-    """Give the error that has the answer: one whose words the SDK cannot read it loses by an error of its own."""
+    """Return the error with the response. If the SDK cannot parse a response, it raises another error on top of it."""
     one: BaseException | None = error
-    for _ in range(20):  # chains may be rings
+    for _ in range(20):  # the chain may be a cycle
         if one is None or (isinstance(one, HttpResponseError) and one.response is not None):
             return one
         one = one.__cause__ or one.__context__
@@ -104,7 +104,7 @@ def _of_answer(
     code = _code(response.headers.get("x-ms-error-code") or getattr(error, "error_code", None))
     text = f"{what}: HTTP {status}" + (f" {code}" if code else "")
     if 200 <= status < 300:
-        # What the SDK cannot read, or a body that was cut short.
+        # A response that the SDK cannot parse, or a truncated body.
         return TransientStorageError(f"{text}: the response cannot be read")
     if status == _PROXY_ASKS:
         return StoragePermissionError(
@@ -116,7 +116,7 @@ def _of_answer(
             "the plugin's README lists the permissions that each operation needs"
         )
     words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
-    # Where the store gave no words, as to HEAD, the SDK has some that say nothing.
+    # If the store sent no text, as for HEAD, the SDK inserts a text without information.
     text += "" if not words or words.startswith("Operation returned") else f": {words}"
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
@@ -127,7 +127,7 @@ def _of_answer(
     if code == "InvalidBlockList":
         return BlocksGoneError(f"{text}; another writer has published this object in the meantime; write it again")
     if status == 404 and not code:
-        # The store gives its reasons, to HEAD too, and so this says nothing of an object.
+        # The store always sends a code, even for HEAD, so a response without one says nothing about an object.
         return StorageError(f"{text}: the response is not from Azure; check the endpoint")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -141,7 +141,7 @@ def _of_answer(
 
 
 def _of_transport(error: Exception, what: str) -> StorageError:
-    """Make the error that a failure of the connection means. Only types are told: a text may hold the address."""
+    """Return the error for a failure of the connection. Only types are shown, because a text may contain the URL."""
     inner = getattr(error, "inner_exception", None) or error
     name = type(inner).__name__
     if isinstance(inner, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):

@@ -1,7 +1,7 @@
-"""Listings, page by page. The SDK asks for them; what comes is parsed here, in a thread.
+"""Listings, page by page. The SDK requests them, and the responses are parsed here, in a thread.
 
-The SDK makes objects of a page on the loop, a millisecond for each blob: a page of 1,000 would hold it for a second. So
-the transport hands the page to us, and an empty one to the SDK.
+The SDK creates the objects of a page on the loop, in a millisecond for each blob, so a page of 1,000 would block it for
+a second. So the transport passes the page to this module, and an empty page to the SDK.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from asyncrec.storage.http import parse_http_date
 
 from .container import Container, info_of
 
-# Blobs in a page: some 700 KB, of which a thread needs some 20 ms.
+# Blobs in a page: some 700 KB, which take a thread some 20 ms.
 _PAGE = 1_000
-# Bytes parsed at a time, some tenths of a millisecond: the parser does not let other threads run in between.
+# Bytes parsed at a time, in some tenths of a millisecond, because the parser holds the GIL.
 _BITE = 32 << 10
 
 
 async def pages(container: Container, prefix: str, start_after: str) -> AsyncIterator[list[ObjectInfo]]:
-    """Give the objects after ``start_after``, ascending by UTF-8 bytes.
+    """Yield pages of the objects after ``start_after``, ascending by UTF-8 bytes.
 
     Raises:
-        StorageError: they do not ascend, as in an account with a hierarchical namespace.
+        StorageError: the keys do not ascend, as in an account with a hierarchical namespace.
     """
     what = f"{container.shown(prefix)}*: listing"
     first = last = start_after.encode()
     token = ""
-    # By UTF-16 these come after what by UTF-8 they come before.
+    # In UTF-16 order, these characters come after others that they precede in UTF-8 order.
     from_there = bool(start_after) and not any("\ue000" <= each <= "\uffff" for each in start_after)
     while True:
 
         async def ask(token: str = token) -> tuple[list[ObjectInfo], str]:
             taken: list[bytes] = []
-            # Inclusive; and what does not know it lists from the beginning.
+            # The start is inclusive. A store that does not support it lists from the beginning.
             start: dict[str, Any] = {"start_from": start_after} if from_there and not token else {}
             listing = container.sdk.list_blobs(
                 name_starts_with=prefix or None,
                 include=["metadata"],
                 results_per_page=_PAGE,
-                taken=taken,  # by the transport
+                taken=taken,  # filled by the transport
                 **start,
             )
             async for _ in listing.by_page(token or None):
@@ -70,10 +70,10 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
 
 
 def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
-    """Read a page of a listing, and the token of the next; ``""`` after the last. What are folders is left out.
+    """Parse a page of a listing; return the objects without folders, and the next page's token, ``""`` after the last.
 
     Raises:
-        ValueError: it is not what it should be.
+        ValueError: the page is invalid.
     """
     parser: Any = Xml.XMLPullParser(["end"])
     found: list[ObjectInfo] = []

@@ -1,4 +1,4 @@
-"""What can be said of a container and of the way to it is checked here, before anything is opened."""
+"""The options of a container and its client, checked before a storage is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .access import Access, access_of
 __all__ = ["MIB", "Options"]
 
 MIB = 1 << 20
-# The least that keeps the requests few, and Azure's most.
+# The smallest size with few enough requests, and Azure's largest.
 _LEAST_CHUNK, _MOST_CHUNK = 64 << 10, 4_000 * MIB
 _OF_ACCESS: Mapping[str, Any] = {
     "account": str | None,
@@ -36,10 +36,10 @@ class Options:
 
     Attributes:
         container: from the URL.
-        root: of the URL, which names the container, and the account where the URL does.
+        root: the beginning of the URL, with the container, and the account if the URL names it.
         access: the account and its credentials: see `access_of`.
-        chunk_size: bytes per block. With 8 MiB an object may have 390 GiB, for Azure has 50,000 blocks.
-        max_concurrency: blocks copied and on their way, over all sinks of the storage: with the defaults 32 MiB.
+        chunk_size: bytes per block. With 8 MiB an object may have 390 GiB, because Azure allows 50,000 blocks.
+        max_concurrency: blocks copied and in transit, over all sinks of the storage: 32 MiB with the defaults.
     """
 
     container: str
@@ -56,11 +56,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Make the options of a URL, and give the prefix it names (``""`` for the container itself).
+        """Return the options of a URL, and the prefix in it (``""`` for the container itself).
 
         Raises:
-            ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option, or it has another type.
+            ValueError: the URL or an option is invalid; credentials are not shown.
+            TypeError: an option is unknown, or has another type.
         """
         check_options("azure", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)

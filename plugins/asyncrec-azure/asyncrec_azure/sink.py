@@ -1,8 +1,8 @@
 """`AzureSink`: one object being written, as one put or as blocks that are committed together.
 
-An object of at most 1 MiB, and shorter than a chunk, is one put, sent at the exit; of a longer one each chunk is a
-block, staged by a task of the storage while the caller goes on. At the exit either the object is published and
-verified, or nothing of it is ever seen.
+An object of at most 1 MiB, and shorter than a chunk, is one put, sent at the exit. For a longer object each chunk is a
+block, staged by a task of the storage while the caller continues. After the exit, the object is either published and
+verified, or never visible.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
 from .upload import MOST_BLOCKS, Upload
 
-# Copying and checking more than this would hold the loop for too long; and the SDK sends what it is given to put in one
-# piece, on the loop.
+# Copying and checking more than this would block the loop for too long, and the SDK sends the body of a put at once, on
+# the loop.
 _ON_LOOP = 1 << 20
-# Seconds a cancelled publication may go on, and may then look whether it succeeded.
+# Seconds that a cancelled publication may go on, and then check whether it succeeded.
 _PUBLISH_SECONDS = 20.0
 _LOOK_SECONDS = 10.0
 
 
 class AzureSink(ByteSink):
-    """A sink of one object, which the storage's `open_sink` makes; its own context."""
+    """A sink of one object, made by the storage's `open_sink`. It is its own context."""
 
     def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
         self.chunk_size = container.chunk_size
@@ -53,7 +53,7 @@ class AzureSink(ByteSink):
         self._last_sent = False
         self._size = 0
         self._crc: int | None = 0
-        # For what comes after a failure: patience was lost before.
+        # For requests after a failure, which has already used up the retries.
         self._brief = replace(container.policy, attempts=min(4, container.policy.attempts))
         self._state = SinkState(self._shown)
 
@@ -73,14 +73,14 @@ class AzureSink(ByteSink):
             self._upload.check()
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started and size <= _ON_LOOP:
-                # No slot for it: a task that has several short objects open must not wait for itself.
+                # Without a slot: a task with several short objects open must not wait for itself.
                 self._short = bytearray(size)
                 await self._copy(self._short, buffers, size)
             else:
                 await self._send_block(buffers, size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0, for nothing of what is not committed can be read back. Raises what a block has failed with."""
+        """Return 0, because no uncommitted data can be read back. Raises the error of a failed block."""
         self._state.check()
         self._upload.check()
         await anyio.lowlevel.checkpoint()
@@ -124,7 +124,7 @@ class AzureSink(ByteSink):
         self._size += size
 
     async def _refuse_existing(self) -> None:
-        """Refuse what must be new and is there before all of it is sent. What decides is the condition at the end."""
+        """Reject an exclusive object that exists, before all of it is sent. The condition at the end decides."""
         try:
             await self._look()
         except StorageError:
@@ -132,7 +132,7 @@ class AzureSink(ByteSink):
         raise ObjectExistsError(f"{self._shown}: the object already exists")
 
     async def _publish(self) -> ObjectInfo:
-        """Publish, verify, and settle what is not known; cancelled, look whether it succeeded all the same."""
+        """Publish, verify, and determine an unknown outcome. If cancelled, check whether it succeeded nevertheless."""
         metadata = {UPLOAD: self._upload.id, CRC32C: f"{self._crc:08x}"}
         try:
             if self._upload.started:
@@ -149,7 +149,7 @@ class AzureSink(ByteSink):
         return await self._settle(error)
 
     async def _settle(self, error: StorageError) -> ObjectInfo:
-        """Find out what an answer that was lost would have been: ours is known by its id."""
+        """Determine the outcome if a response was lost. Our object is recognised by its id."""
         try:
             found = await self._look()
         except ObjectNotFoundError:
@@ -164,9 +164,9 @@ class AzureSink(ByteSink):
         raise error
 
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
-        """Ask what the store has put together."""
+        """Verify the object that the store has assembled."""
         found = await self._ours()
-        # Replaced or deleted since by another, as is his right: ours was published.
+        # If another writer has replaced or deleted the object since, as it may, ours was published.
         return self._info(answer) if found is None else await self._intact(found)
 
     async def _intact(self, found: Found) -> ObjectInfo:
@@ -195,7 +195,7 @@ class AzureSink(ByteSink):
         return await self._container.look(self._key, self._upload.blob, f"{self._shown}: looking", self._brief)
 
     async def _ours(self) -> Found | None:
-        """Give the object, if it is this upload that made it."""
+        """Return the object if this upload made it, otherwise `None`."""
         try:
             found = await self._look()
         except ObjectNotFoundError:

@@ -1,4 +1,4 @@
-"""`AzureSource`: ranges of one version of a blob, several at a time where much is asked for."""
+"""`AzureSource`: ranges of one version of a blob, fetched in parallel if they are large."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .container import Container, info_of
 
 __all__ = ["WINDOW", "AzureSource"]
 
-# The most that is asked for at once, and of that the most by one request: two at a time hide each other's latency.
-# Smaller ones cost a server more than they save: from Azurite, in pieces of 2 MiB, it took three times as long as of 8.
+# The most requested at once, and the most of it in one request: two requests at a time hide each other's latency.
+# Smaller ones cost a server more than they save: Azurite took three times as long with pieces of 2 MiB as with 8 MiB.
 WINDOW = 8 << 20
 _PIECE = 4 << 20
-# Of a range that begins at the end of a blob, or behind it.
+# The status for a range that begins at or after the end of a blob.
 _NO_SUCH_RANGE = 416
 
 
 class AzureSource(RangedSource):
-    """A source of one blob, by its ETag."""
+    """A source of one blob, identified by its ETag."""
 
     window = WINDOW
 
@@ -73,7 +73,7 @@ class AzureSource(RangedSource):
         return blocks
 
     async def _get(self, start: int, end: int) -> bytes:
-        """Fetch exactly the bytes ``[start, end)``. Not repeated here: the core goes on from where it is."""
+        """Fetch exactly the bytes ``[start, end)``. Not retried here: the core continues from its position."""
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         request = partial(self._download, start, end)
         try:
@@ -92,7 +92,7 @@ class AzureSource(RangedSource):
                 return None
             raise
         found = stream.properties
-        # The SDK's size is that of what it has loaded.
+        # The SDK's own size is that of the bytes it has loaded.
         size = parse_content_range(found.content_range)[2]
         info = info_of(self._key, size, found.etag, found.last_modified, found.metadata or {})
         return info, await stream.readall()

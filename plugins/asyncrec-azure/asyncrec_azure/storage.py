@@ -1,4 +1,4 @@
-"""`AzureStorage`: a container as a `Storage`. asyncio only; `asyncrec_azure.plugin` puts it behind a bridge on trio."""
+"""`AzureStorage`: a container as a `Storage`. asyncio only; `asyncrec_azure.plugin` bridges it under trio."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .source import WINDOW, AzureSource
 class AzureStorage(Storage):
     """A container as a `Storage`: keys are the names of blobs, etags their ETags.
 
-    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
     """
 
-    read_ahead = 2 * WINDOW  # one window is worked on while the next one comes
+    read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
 
     def __init__(self, container: Container) -> None:
         self.root = container.root
@@ -69,8 +69,8 @@ async def open_container(options: Options, *, policy: RetryPolicy = DEFAULT) -> 
     """Open the storage that ``options`` describe, on the running asyncio loop.
 
     Raises:
-        StorageError: the file of authorities cannot be used.
-        ValueError: the connection string is none.
+        StorageError: the file of authorities is not usable.
+        ValueError: the connection string is invalid.
     """
     async with CLIENTS.use(options.access) as client, TaskScope() as tasks:
         yield AzureStorage(Container(client, options, tasks, policy))

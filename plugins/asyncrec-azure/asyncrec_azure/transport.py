@@ -1,8 +1,8 @@
-"""`Transport`: how the SDK's requests are sent. Every answer is read to its end here, within limits.
+"""`Transport` sends the SDK's requests, and reads every response to its end, within limits.
 
-The SDK's own transport gives an answer for as long as anything moves within a minute on the way down, and whatever it
-weighs; on the way up, and of a body that was cut short, it has views of its own. So the requests go through its
-extension point: nothing moves for a minute, and it ends; an answer is no longer than what was asked for.
+The SDK's own transport accepts a download of any size as long as any byte arrives within a minute, and it handles
+uploads and truncated bodies in its own ways. So the requests go through the SDK's extension point instead: a request
+without progress for a minute fails, and a response must not be longer than requested.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from asyncrec.errors import StorageError
 from asyncrec.storage import in_thread
 from asyncrec.storage.http import SlicedBody
 
-# Seconds in which a request must make progress: connect, send the next slice, or be answered.
+# Seconds in which a request must make progress: connect, send the next slice, or get a response.
 STALLED_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
-# More connections than blocks and ranges are on their way, over all storages of a program.
+# More connections than there are blocks and ranges in transit, over all storages of a program.
 _CONNECTIONS = 100
-# An error's XML is some hundred bytes; what is longer is no explanation.
+# An error's XML is some hundred bytes; a longer body is no explanation.
 _ERROR_BYTES = 64 << 10
-# A window of a source, a page of a listing: what is longer was not asked for.
+# More than a window of a source or a page of a listing; a longer body was not requested.
 _MOST_BYTES = 64 << 20
 _EMPTY_LISTING = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>"
-# Joining more than this would hold the loop for too long.
+# Joining more than this would block the loop for too long.
 _JOIN_ON_LOOP = 1 << 20
 
 
 class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it by a function
-    """The SDK's transport on aiohttp, over a session of ours, which trusts whom ``context`` says."""
+    """The SDK's transport on aiohttp, over our own session, which trusts the authorities of ``context``."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         self._context: ssl.SSLContext | None = context
 
     async def open(self) -> None:
-        """Open the session, with the first request: nothing is to be closed of a client that could not be made."""
+        """Open the session at the first request, so that a client whose creation failed needs no closing."""
         if self._context is not None:
             self.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._context, limit=_CONNECTIONS),
@@ -58,13 +58,13 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         await super().open()
 
     async def send(self, request: Any, *, stream: bool = False, proxies: Any = None, **config: Any) -> Any:
-        """Send one request and read the whole answer, whatever its status.
+        """Send one request and read the whole response, whatever its status.
 
         With the option ``taken``, a list, the body of a listing is put there, and the SDK gets an empty one.
 
         Raises:
-            ServiceResponseError: nothing moved for a minute, or the body was cut short.
-            StorageError: the body is longer than anything that is asked for.
+            ServiceResponseError: there was no progress for a minute, or the body was truncated.
+            StorageError: the body is longer than any requested one.
         """
         taken: list[bytes] | None = config.pop("taken", None)
         try:
@@ -84,7 +84,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
 
 
 class _Answer:
-    """A response that was read: all that the SDK asks of one."""
+    """A response that was read, with the attributes that the SDK uses."""
 
     is_stream_consumed = True
 
@@ -109,7 +109,7 @@ class _Answer:
 
 
 class _Download:
-    """The body of an answer, as an iterator of one block; the SDK notes ``properties`` on it."""
+    """The body of a response, as an iterator of one block. The SDK sets ``properties`` on it."""
 
     properties: Any
 
@@ -128,7 +128,7 @@ class _Download:
 
 
 def _extend(patience: asyncio.Timeout) -> None:
-    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
+    with suppress(RuntimeError):  # expired, or the response came before the body was sent
         patience.reschedule(asyncio.get_running_loop().time() + STALLED_SECONDS)
 
 
@@ -145,7 +145,7 @@ async def _read(response: Any, patience: asyncio.Timeout) -> bytes:
             if size > _MOST_BYTES:
                 raise StorageError(f"the store's response is longer than the limit of {_MOST_BYTES:,} bytes")
     finally:
-        response.internal_response.close()  # its connection is given back already if it was read to its end
+        response.internal_response.close()  # if read to its end, it has already returned its connection
     if size > _JOIN_ON_LOOP:
         return await in_thread(b"".join, blocks)
     return b"".join(blocks)

@@ -1,7 +1,7 @@
-"""`Upload`: the blocks of one object on their way, as tasks of the storage, and the request that publishes them.
+"""`Upload`: the blocks of one object in transit, as tasks of the storage, and the request that publishes them.
 
-A block that was staged is seen by nobody until the list that names it is committed. There is no upload to end: blocks
-that were never committed go by themselves within a week, or when anybody publishes the object.
+A staged block is invisible until the list that names it is committed. There is no upload to abort: uncommitted blocks
+disappear within a week, or when any writer publishes the object.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .errors import Condition, HeaderUnknownError
 
 # https://learn.microsoft.com/azure/storage/blobs/scalability-targets
 MOST_BLOCKS = 50_000
-# Hashing more than this would hold the loop for too long.
+# Hashing more than this would block the loop for too long.
 _HASH_ON_LOOP = 256 << 10
-# Seconds that blocks may take to end when they are cancelled: each only lets go of its connection.
+# Seconds for the blocks to end after cancellation: each only releases its connection.
 _CANCEL_SECONDS = 5.0
 
 
@@ -35,9 +35,9 @@ class Upload:
     """One upload.
 
     Attributes:
-        id: of this upload alone: the object that it makes has it in its metadata, and its blocks in their names.
-        started: blocks handed over so far.
-        condition: what the publishing request is sent under.
+        id: a unique id. The object has it in its metadata, and the blocks have it in their names.
+        started: the number of blocks passed to it so far.
+        condition: the condition of the publishing request.
     """
 
     def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
@@ -51,19 +51,19 @@ class Upload:
         self._tasks = PartTasks(container.tasks, container.slots.release)
 
     def start(self, part: memoryview, slots: int) -> None:
-        """Send the next block in the background; its ``slots`` and its memory are given back when it is over."""
+        """Send the next block in the background. Its ``slots`` and its memory are released at the end."""
         self._tasks.start(partial(self._stage, self.started, part), slots)
         self.started += 1
 
     def check(self) -> None:
-        """Raise what a block has failed with."""
+        """Raise the error of a failed block."""
         self._tasks.check()
 
     async def finish(self) -> None:
         """Wait until every block is staged.
 
         Raises:
-            StorageError: what one has failed with.
+            StorageError: the error of a failed block.
         """
         await self._tasks.wait()
         self.check()
@@ -73,7 +73,7 @@ class Upload:
             )
 
     async def abandon(self) -> None:
-        """Cancel what is under way, and wait until it has ended."""
+        """Cancel the blocks in transit, and wait until they have ended."""
         self._tasks.cancel()
         with shielded(_CANCEL_SECONDS):
             await self._tasks.wait()
@@ -90,7 +90,7 @@ class Upload:
                 length=len(body),
                 metadata=dict(metadata),
                 headers=headers,
-                # With a condition of its own the SDK adds none.
+                # With an explicit condition, the SDK adds none.
                 **(self._conditions or {"overwrite": True}),
             )
             return answer
@@ -98,7 +98,7 @@ class Upload:
         return await self._container.repeat(request, what, condition=self.condition)
 
     async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
-        """Publish the blocks. Repeated after a lost answer it does no harm: committed blocks are found again."""
+        """Publish the blocks. Repeating it after a lost response is harmless: committed blocks are found again."""
         blocks = [BlobBlock(block_id=self._block(n)) for n in range(self.started)]
         request = partial(self.blob.commit_block_list, blocks, metadata=dict(metadata), **self._conditions)
         what = f"{self._shown}: publishing"
@@ -109,7 +109,7 @@ class Upload:
         return {"match_condition": MatchConditions.IfMissing} if self.condition == "none" else {}
 
     def _block(self, number: int) -> str:
-        """Name a block. Azure wants names of one length for all blocks of an object, whoever sends them."""
+        """Return the name of a block. Azure requires names of equal length for an object's blocks, from any writer."""
         return f"{self.id}-{number:05}"
 
     async def _stage(self, number: int, part: memoryview) -> None:
@@ -126,9 +126,9 @@ class Upload:
             self._container.buffers.give(part, reusable=reusable)
 
     async def _stage_with_crc64(self, number: int, part: memoryview, what: str) -> bool:
-        """Send a block with its CRC-64; tells whether the store has got that. If not, none is sent from then on.
+        """Send a block with its CRC-64; return whether the store compared it. If not, no CRC-64 is sent from then on.
 
-        A store that knows it answers with the one of what it has got.
+        A store that knows the header responds with the CRC-64 of the bytes received.
         """
         headers = await _header(_crc64, part, self._container.threads)
         try:
@@ -152,9 +152,9 @@ class Upload:
 async def _header(
     checksum: Callable[[Buffer], dict[str, str]], data: Buffer, limiter: anyio.CapacityLimiter
 ) -> dict[str, str]:
-    """The header with the checksum of what a request carries, which the store compares before it takes it.
+    """Return the header with the checksum of a request's body, which the store compares before accepting the body.
 
-    Not by the SDK's ``validate_content``: it computes on the loop, and a CRC-64 without letting go of the GIL.
+    The SDK's ``validate_content`` is not used: it computes on the loop, and a CRC-64 without releasing the GIL.
     """
     if memoryview(data).nbytes <= _HASH_ON_LOOP:
         return checksum(data)

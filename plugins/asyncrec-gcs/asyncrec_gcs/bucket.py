@@ -1,4 +1,4 @@
-"""One bucket: requests to it with their answers checked, and what sinks and sources need in common."""
+"""One bucket: requests with checked responses, and the state that its sinks and sources share."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from .options import Options
 from .protocol import Resource, list_params, parse_listing, parse_object
 from .session import CONNECTIONS, Answer, Client, Incoming
 
-# What an object's metadata weigh takes microseconds; a page of a listing, some milliseconds.
+# Parsing an object's metadata of up to this size takes microseconds; a page of a listing takes some milliseconds.
 _PARSED_ON_LOOP = 16 * 1024
 
 
 class LibrarySession:
-    """The library's own calls, sent by us: what `gcloud.aio.storage.Storage` takes for an HTTP session, for one call.
+    """The HTTP session that `gcloud.aio.storage.Storage` uses for one of its calls. Its requests are sent by us.
 
-    Its `download_metadata`, `delete` and `list_objects` form a request and read the answer's JSON, and keep every
-    promise once the sending does: by this session they go through `Bucket.request`, which has limits for what an answer
-    may weigh and how long nothing may move, follows no redirect, renews a token, and makes errors without secrets. Why
-    not its other calls: docs/design/2026-11-22-gcloud-aio-and-aiofiles.md.
+    The library's `download_metadata`, `delete` and `list_objects` form a request and read the response's JSON, and are
+    correct if the sending is. With this session they go through `Bucket.request`, which limits the size of a response
+    and the time without progress, follows no redirect, renews a token, and raises errors without secrets. For the
+    reasons not to use its other calls, see docs/design/2026-11-22-gcloud-aio-and-aiofiles.md.
 
-    ``send`` is given method and URL, and raises for every status that is not expected.
+    ``send`` receives method and URL, and raises for every unexpected status.
 
-    The library's headers and timeouts are left out: it has no token to send, and its timeouts count bodies.
+    The library's headers and timeouts are ignored: it has no token to send, and its timeouts include bodies.
 
     Attributes:
-        status: of the last answer.
+        status: the status of the last response.
     """
 
     def __init__(self, send: Callable[[str, str], Awaitable[Answer]]) -> None:
@@ -57,7 +57,7 @@ class LibrarySession:
 
 
 class _Response:
-    """A whole answer, as much of a `aiohttp.ClientResponse` as the library's calls ask for."""
+    """A complete response, with the methods of `aiohttp.ClientResponse` that the library calls."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -81,9 +81,10 @@ def with_query(url: str, params: Mapping[str, Any]) -> str:
 
 
 class Bucket:
-    """
+    """One bucket of one client, shared by all sinks and sources of a storage.
+
     Attributes:
-        slots: one for each chunk that is copied and on its way: what bounds the memory of all sinks together.
+        slots: one for each chunk that is copied and in transit, to bound the memory of all sinks together.
         streams: one for each source that holds a connection between two calls of its reader.
     """
 
@@ -116,10 +117,10 @@ class Bucket:
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
     ) -> Answer:
-        """Make one request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
+        """Send one request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
 
         Raises:
-            StorageError: of the kind that a status not in ``expect`` means.
+            StorageError: the error for a status not in ``expect``.
         """
         answer = await self._client.request(method, url, what=what, headers=headers, data=data)
         if answer.status in expect:
@@ -145,11 +146,11 @@ class Bucket:
         expect: Collection[int] = (200, 206),
         pinned: bool = False,
     ) -> Incoming:
-        """Ask for an object's content, as it is stored; the answer that begins is the caller's to close.
+        """Request an object's content, as it is stored. The caller must close the response.
 
         Raises:
-            ObjectChangedError: ``pinned``, and it is not there, or not in this range, any more.
-            StorageError: of the kind that the status means.
+            ObjectChangedError: ``pinned``, and the object no longer exists, or has no bytes in this range.
+            StorageError: the error for the status.
         """
         incoming = await self._client.download(url, what=what, headers=headers)
         if incoming.status in expect:
@@ -167,7 +168,7 @@ class Bucket:
         raise of_answer(incoming.status, incoming.headers, body, what, write=False, condition=condition, secret=secret)
 
     async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
-        """Ask for the metadata of an object.
+        """Return the metadata of an object.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
@@ -181,7 +182,7 @@ class Bucket:
             return parse_object(await gcloud.download_metadata(self._quoted, key, session=session))
 
     async def remove(self, key: str, *, generation: str | None = None) -> None:
-        """Delete an object, or only this generation of it. That it is not there is no error."""
+        """Delete an object, or only this generation of it. It is not an error if it does not exist."""
         what = f"{self.shown(key)}: deleting"
         params = {"ifGenerationMatch": generation} if generation else {}
 
@@ -190,7 +191,7 @@ class Bucket:
             with suppress(ObjectNotFoundError, ObjectChangedError):
                 await self._client.gcloud.delete(self._quoted, key, params=params, session=session)
                 if session.status != 204:
-                    # An emulator's, or a proxy's: what is there tells.
+                    # The response comes from an emulator or a proxy, so check whether the object still exists.
                     await self._look(key, what)
                     raise TransientStorageError(f"{what}: the response is not from GCS, and the object still exists")
 
@@ -199,10 +200,10 @@ class Bucket:
     async def page(
         self, *, prefix: str, start_offset: str, page: str, size: int, what: str
     ) -> tuple[list[ObjectInfo], str]:
-        """List some objects from ``start_offset`` on (inclusive), with the token of the next page; ``""`` at the end.
+        """List objects from ``start_offset`` on (inclusive). Return a page, and the token of the next or ``""``.
 
         Raises:
-            StorageError: not repeated here.
+            StorageError: the request failed; it is not retried here.
         """
         params = list_params(prefix=prefix, start_offset=start_offset, page=page, size=size)
         gcloud, session = self._client.gcloud, self._session(what)
@@ -211,13 +212,13 @@ class Bucket:
             return await in_thread(parse_listing, listing)  # a thousand objects with their times: some milliseconds
 
     def _session(self, what: str, **options: Any) -> Any:
-        """Make a session for one of the library's calls: the library names the type of session that aiohttp has."""
+        """Return a session for one of the library's calls. It is `Any` because the library expects aiohttp's type."""
         return LibrarySession(partial(self.request, what=what, **options))
 
 
 @contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Make an answer that the library, or we, cannot read a passing error: a proxy's, or one that was damaged."""
+    """Raise a transient error for an unreadable response, which comes from a proxy or was damaged."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):

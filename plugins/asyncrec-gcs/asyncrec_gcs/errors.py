@@ -1,8 +1,8 @@
-"""What the store and the HTTP client say, as errors of asyncrec: the one place that says what is transient.
+"""Translate the errors of the store and the HTTP client into asyncrec's. Only this module says which are transient.
 
 Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. A message names the operation and the object, the
-store's reason and words with secrets struck out, and what to do where that is known. None is chained to an error of the
-client's: those carry the request, its headers and the address of the upload session, which is as good as a password.
+store's reason and text without secrets, and a remedy if one is known. No error is chained to the client's error, which
+contains the request, its headers and the URL of the upload session, and that URL is as good as a password.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from asyncrec.errors import (
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
+"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
-# A 403 with one of these is a limit of the rate, in the older form of a 429.
+# A 403 with one of these reasons is a rate limit, in the older form of a 429.
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
 _SECRETS = re.compile(r"(?i)(upload_?id[=:\s\"']+|bearer\s+|ya29\.|(?:access_|refresh_)?token[=:\s\"']+)[^\s&\"'<>,;]+")
 
 
 class SessionGoneError(StorageError):
-    """The upload session is no more: completed in a request whose answer was lost, aborted, or a week old."""
+    """The upload session no longer exists: completed by a request whose response was lost, aborted, or a week old."""
 
 
 def of_answer(
@@ -50,15 +50,15 @@ def of_answer(
     secret: str | None = None,
     endpoint: str = "",
 ) -> StorageError:
-    """Make the error that an answer means.
+    """Return the error for a response.
 
     Args:
         what: the object and the operation: ``"gs://bucket/key: reading"``.
-        write: whether it carried an object's bytes, or was to begin with them.
-        condition: the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
-            already, with ``"same"`` it has changed.
-        secret: the access token in use, should the store echo it.
-        endpoint: that was asked.
+        write: whether the request sent an object's bytes, or was to begin with them.
+        condition: the condition of the request, which determines the meaning of its failure: with ``"none"`` the object
+            already exists, with ``"same"`` it has changed.
+        secret: the access token in use, in case the store echoes it.
+        endpoint: the endpoint of the request.
     """
     reason, words = _explanation(body)
     text = strike(f"{what}: HTTP {status}" + (f" {reason}" if reason else "") + (f": {words}" if words else ""), secret)
@@ -81,7 +81,7 @@ def of_answer(
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; the object was not published; write it again")
     if status == 404 and not words:
-        # The store gives its reasons, and so this says nothing of an object.
+        # The store always gives a reason, so a response without one says nothing about an object.
         return StorageError(f"{text}: the response is not from GCS; check the endpoint {endpoint}")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -93,7 +93,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Make the error that a failure of the connection means. Its text is not told, for it may hold the address."""
+    """Return the error for a failure of the connection. Its text is not shown, because it may contain the URL."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
@@ -110,13 +110,13 @@ def is_transient(status: int) -> bool:
 
 
 def strike(text: str, secret: str | None = None) -> str:
-    """Strike tokens and ids of uploads out of ``text``."""
+    """Remove tokens and upload ids from ``text``."""
     text = _SECRETS.sub(r"\1***", text)
     return text.replace(secret, "***") if secret else text
 
 
 def _explanation(body: bytes) -> tuple[str, str]:
-    """Read the reason, one word, and the message of an error's JSON; empty where there is none."""
+    """Parse the reason, one word, and the message of an error's JSON; each is empty if missing."""
     try:
         error = json.loads(body)["error"]
         reasons = [str(each.get("reason", "")) for each in error.get("errors", [])]

@@ -1,4 +1,4 @@
-"""What can be said of a bucket and of the way to it is checked here, before anything is opened."""
+"""The options of a bucket and its client, checked before a storage is opened."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OF_ACCESS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What makes one client: storages that agree in all of it share their connections.
+    """The options of one client. Storages with equal access options share their connections.
 
     Attributes:
-        endpoint: scheme and host, and perhaps a path, without a slash at its end.
-        emulator: from ``STORAGE_EMULATOR_HOST``, where by convention no credentials are sent and any certificate is
-            accepted.
+        endpoint: scheme and host, optionally a path, without a trailing slash.
+        emulator: whether the endpoint is from ``STORAGE_EMULATOR_HOST``; by convention, no credentials are then sent,
+            and any certificate is accepted.
         token: an OAuth access token; used as it is, never refreshed.
-        service_file: path of a file of credentials; `None`: found as Google's libraries find them.
+        service_file: the path of a file of credentials; `None` to find them as Google's libraries do.
         anonymous: send no credentials.
     """
 
@@ -54,10 +54,10 @@ class Options:
         access: made of the options ``endpoint`` (else the environment variable ``STORAGE_EMULATOR_HOST``, else
             Google's), ``token``, ``service_file`` (else ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's default
             credentials, the metadata server) and ``anonymous`` (for public buckets).
-        chunk_size: bytes per request, a multiple of 256 KiB. 8 MiB: with 1 MiB an upload takes three times as long,
-            with more it takes more memory and no less time.
-        max_concurrency: chunks copied and on their way, over all sinks of the storage. With the defaults they take
-            25 MiB, so that with 256 KiB held back by each of up to 28 open sinks all is within 32 MiB.
+        chunk_size: bytes per request, a multiple of 256 KiB. The default is 8 MiB: with 1 MiB an upload takes three
+            times as long, and larger chunks take more memory but no less time.
+        max_concurrency: chunks copied and in transit, over all sinks of the storage. With the defaults they take 25
+            MiB, so the total stays within 32 MiB if up to 28 open sinks each hold back 256 KiB.
     """
 
     bucket: str
@@ -75,11 +75,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Make the options of a URL, and give the prefix it names (``""`` for the bucket itself).
+        """Return the options of a URL, and the prefix in it (``""`` for the bucket itself).
 
         Raises:
-            ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option, or it has another type.
+            ValueError: the URL or an option is invalid; credentials are not shown.
+            TypeError: an option is unknown, or has another type.
         """
         check_options("gcs", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)
@@ -106,7 +106,7 @@ def _access(
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise ArgumentValueError(
             "token must be an OAuth access token: printable characters without spaces"
-        )  # and is not shown
+        )  # the token is not shown
     emulator = os.environ.get("STORAGE_EMULATOR_HOST") if endpoint is None else None
     address = endpoint or emulator or _DEFAULT_ENDPOINT
     if emulator and "://" not in emulator:
@@ -115,7 +115,7 @@ def _access(
     name = "STORAGE_EMULATOR_HOST" if emulator else "endpoint"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ArgumentValueError(f"{name} must begin with http:// or https://, name a host, and have no query")
-    if parts.username is not None:  # there is no password without it
+    if parts.username is not None:  # a password requires a username
         raise ArgumentValueError(f"{name} must not contain credentials; pass them as options")
     source = "service_file"
     if service_file is None and token is None and not anonymous:
@@ -124,7 +124,7 @@ def _access(
     if service_file is not None and "{" in os.fspath(service_file):
         raise ArgumentValueError(
             f"{source} must be the path of a file of credentials, not its content"
-        )  # which is not shown
+        )  # the content is not shown
     return Access(
         endpoint=address.rstrip("/"),
         emulator=bool(emulator),

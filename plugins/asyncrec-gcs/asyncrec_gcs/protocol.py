@@ -1,10 +1,10 @@
-"""The words of the JSON API and of its resumable uploads are formed and parsed here. Pure.
+"""Form and parse the messages of the JSON API and of its resumable uploads. Pure functions.
 
 Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
 https://cloud.google.com/storage/docs/json_api/v1/objects.
 
-A resumable upload is a session: a POST opens it and answers with its address; each PUT carries the next bytes, whole
-multiples of 256 KiB, except the last; 308 says how many are stored; the PUT that names the total publishes the object.
+A resumable upload is a session. A POST opens it and returns its URL. Each PUT carries the next bytes, whole multiples
+of 256 KiB except the last. A 308 reports the number of bytes stored. The PUT that names the total publishes the object.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import parse_content_range, parse_http_date
 
 UNIT = 256 * 1024
-"""Every PUT of a session but the last carries a multiple of this."""
+"""The size of which every PUT of a session but the last carries a multiple."""
 
 STATUS_QUERY = "bytes */*"
-"""The ``Content-Range`` that asks, with an empty body, how much is stored."""
+"""The ``Content-Range`` that asks, with an empty body, how many bytes are stored."""
 
-# Names our upload in the object's metadata, so that an answer that was lost can be told from another's object.
+# Names our upload in the object's metadata, to recognise our object if a response was lost.
 _UPLOAD = "asyncrec-upload"
 
-# What is said of an object without bytes, by which it is known where its size is left out, as programs made of protocol
+# The checksums of an object without bytes. They identify it if its size is omitted, as programs based on protocol
 # buffers do with a zero.
 _EMPTY = {"crc32c": "AAAAAA==", "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}
 
-# What is asked for of each object; the whole resource is four times as long.
+# The requested fields of each object; the whole resource is four times as long.
 _FIELDS = "name,size,generation,crc32c,updated"
 
 
@@ -43,9 +43,9 @@ class Resource:
     """An object as GCS describes it.
 
     Attributes:
-        info: its key is the object's name.
-        generation: of the content; also `ObjectInfo.etag`.
-        upload: the id of the upload of ours that made it, where one did.
+        info: the object; its key is the object's name.
+        generation: the generation of the content; also `ObjectInfo.etag`.
+        upload: the id of our upload that made the object, or `None`.
     """
 
     info: ObjectInfo
@@ -54,16 +54,16 @@ class Resource:
 
 
 def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
-    """Make the URL of one object's metadata, or with ``alt="media"`` of its content.
+    """Return the URL of one object's metadata, or with ``alt="media"`` of its content.
 
-    ``.`` is the only character left as it is that a path could be folded by, and the keys ``.`` and ``..`` are refused
-    before.
+    Only ``.`` is left unescaped of the characters that could change a path, and the keys ``.`` and ``..`` have been
+    rejected before.
     """
     return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
 
 
 def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
-    """Make the parameters for a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
+    """Return the parameters for a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
     params = {"maxResults": str(size), "fields": f"kind,nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
@@ -72,20 +72,20 @@ def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict
 
 
 def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
-    """Make the URL that opens an upload session; with ``exclusive`` only generation 0, nothing, may be replaced."""
+    """Return the URL that opens an upload session. With ``exclusive``, no existing object may be replaced."""
     params = {"uploadType": "resumable", "name": name} | ({"ifGenerationMatch": "0"} if exclusive else {})
     return f"{endpoint}/upload/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
 
 
 def session_body(name: str, upload: str) -> bytes:
-    """Make the metadata of the object to be, with the id of this upload."""
+    """Return the metadata of the new object, with the id of this upload."""
     return json.dumps({"name": name, "metadata": {_UPLOAD: upload}}).encode()
 
 
 def content_range(start: int, length: int, total: int | None) -> str:
-    """Make the header of a PUT of ``length`` bytes from ``start``; ``total`` is in the last one, which publishes.
+    """Return the header of a PUT of ``length`` bytes from ``start``. ``total`` is set in the last one, which publishes.
 
-    An upload that has all its bytes stored, none included, is ended by ``bytes */TOTAL``.
+    An upload whose bytes are all stored, even if there are none, is ended by ``bytes */TOTAL``.
     """
     if not length:
         if total is None:
@@ -95,10 +95,10 @@ def content_range(start: int, length: int, total: int | None) -> str:
 
 
 def parse_stored(header: str | None) -> int:
-    """Read how many bytes a 308 says are stored: ``Range: bytes=0-N``, or no such header for none.
+    """Parse the number of stored bytes from a 308: ``Range: bytes=0-N``, or no such header if there are none.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the header has another form.
     """
     if header is None:
         return 0
@@ -109,26 +109,26 @@ def parse_stored(header: str | None) -> int:
 
 
 def range_header(start: int, end: int | None) -> str:
-    """Make the header that asks for the bytes ``[start, end)``, or all from ``start`` on."""
+    """Return the header that requests the bytes ``[start, end)``, or all from ``start`` on."""
     return f"bytes={start}-{'' if end is None else end - 1}"
 
 
 def crc32c_header(value: int) -> str:
-    """Make ``X-Goog-Hash`` of a last PUT: the store refuses to publish what has another checksum."""
+    """Return ``X-Goog-Hash`` for the last PUT: the store refuses to publish content with another checksum."""
     return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
 
 
 def parse_object(answer: object) -> Resource:
-    """Read an object's metadata from an answer's body or from its JSON.
+    """Parse an object's metadata from a response's body or from its JSON.
 
     Raises:
-        ValueError: it is not what it should be.
+        ValueError: the metadata is invalid.
     """
     return _resource(_json(answer))
 
 
 def parse_media(key: str, status: int, headers: Mapping[str, str]) -> ObjectInfo | None:
-    """Read what the headers of an object's content say of it; `None` where they do not say the generation or the size.
+    """Parse the headers of an object's content; return `None` if they do not contain the generation and the size.
 
     https://cloud.google.com/storage/docs/xml-api/reference-headers#xgooghash
     """
@@ -150,19 +150,19 @@ def parse_media(key: str, status: int, headers: Mapping[str, str]) -> ObjectInfo
 
 
 def _joined(headers: Mapping[str, str], name: str) -> str:
-    """Give the values of a header that may come several times."""
+    """Return the values of a header that may occur several times."""
     every: list[str] = headers.getall(name, []) if hasattr(headers, "getall") else [headers.get(name, "")]
     return ",".join(every)
 
 
 def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
-    """Read a page of a listing, and the token of the next; ``""`` after the last.
+    """Parse a page of a listing; return the objects and the token of the next page, ``""`` after the last.
 
     Raises:
-        ValueError: it is not what it should be.
+        ValueError: the page is invalid.
     """
     page = _json(answer)
-    if page.get("kind") != "storage#objects":  # the list of an empty folder says nothing else
+    if page.get("kind") != "storage#objects":  # the list of an empty folder has no other member
         raise ValueError("the response is not a list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
@@ -180,7 +180,7 @@ def _resource(item: Any) -> Resource:
             size=_size(item),
             etag=generation,
             crc32c=int.from_bytes(base64.b64decode(checksum, validate=True), "big") if checksum else None,
-            # Emulators leave it out; the epoch says as much.
+            # Emulators omit the time; the epoch means that it is unknown.
             modified=datetime.fromisoformat(modified) if modified else datetime.fromtimestamp(0, UTC),
         )
         upload = (item.get("metadata") or {}).get(_UPLOAD)

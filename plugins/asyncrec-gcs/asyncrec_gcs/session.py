@@ -1,8 +1,8 @@
-"""One client per event loop for all storages that agree in endpoint and credentials: connections, tokens, requests.
+"""One client per event loop for all storages with the same endpoint and credentials: connections, tokens, requests.
 
-The library gives the HTTP session, the token, and its own calls (`asyncrec_gcs.bucket.LibrarySession`). All requests
+The library provides the HTTP session, the token, and some calls (`asyncrec_gcs.bucket.LibrarySession`). All requests
 are sent here. Those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault,
-reports success for objects that are not there.
+reports success for objects that do not exist.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from asyncrec.storage.http import SharedClients, SlicedBody, StraightBody
 from .errors import of_transport
 from .options import Access
 
-# At a time, to one endpoint with one set of credentials.
+# Connections at a time, to one endpoint with one set of credentials.
 CONNECTIONS = 100
 
-# An int would count the body too. A body that moves is never given up; see `SlicedBody` for the way up.
+# An int would include the body. A body that makes progress is never interrupted; for uploads, see `SlicedBody`.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-# The least that reads, writes and deletes objects; the account's own rights narrow it further.
+# The narrowest scope that reads, writes and deletes objects; the account's own rights narrow it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
-# Seconds in which a request must make progress: connect, send the next slice, or be answered.
+# Seconds in which a request must make progress: connect, send the next slice, or get a response.
 _STALLED = 60.0
-# Bytes per second below which a body counts as stalled, which sends a byte now and then.
+# Bytes per second below which a body that sends a byte now and then counts as stalled.
 _SLOWEST = 64 * 1024
-# Bytes taken from a body at a time: a step of the loop copies no more.
+# Bytes read from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 * 1024
 # An error's JSON is a few hundred bytes; a longer body is not one.
 _ERROR_BYTES = 16 * 1024
-# Joining more than this would hold the loop for too long.
+# Joining more than this would block the loop for too long.
 _JOIN_ON_LOOP = 1024 * 1024
 
 
 class Incoming:
-    """An answer under way, which holds a connection until all of it came, or it is closed.
+    """A response in transit. It holds a connection until it is complete or closed.
 
     Attributes:
-        status: of HTTP.
-        headers: may hold the address of a session: they are never shown.
+        status: the HTTP status.
+        headers: may contain the URL of a session, so they are never shown.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
@@ -65,7 +65,7 @@ class Incoming:
         self._straight: StraightBody | None = None
 
     async def read(self) -> bytes:
-        """Read the whole body; of an error's, as much as explains it.
+        """Read the whole body; for an error, only enough to explain it.
 
         Raises:
             TransientStorageError: as `receive`.
@@ -80,12 +80,12 @@ class Incoming:
         return b"".join(blocks)
 
     async def receive(self, size: int) -> list[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer where the body ends.
+        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer if the body ends.
 
-        Cancelled, what had come is lost: the answer is of no use any more.
+        If cancelled, the bytes received are lost, and the response cannot be used again.
 
         Raises:
-            TransientStorageError: the connection failed, or nothing came for 60 s, or less than 64 KiB a second.
+            TransientStorageError: the connection failed, nothing arrived for 60 s, or less than 64 KiB a second.
         """
         blocks: list[bytes] = []
         came = 0
@@ -97,7 +97,7 @@ class Incoming:
             return blocks
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, self._what)
-        raise failure  # outside the handler: the client's error holds the request, and must not be chained
+        raise failure  # outside the handler: the client's error contains the request, and must not be chained
 
     async def _block(self) -> bytes:
         if self._next is None:
@@ -109,26 +109,26 @@ class Incoming:
         return await self._next()
 
     async def aclose(self) -> None:
-        """Give the connection back where all came, and close it where not. It waits for nothing."""
+        """Return the connection if the response is complete, otherwise close it. Does not wait."""
         if self._straight is not None:
             self._straight.leave()
         self._response.close()
 
 
 def patient(size: int = 0) -> asyncio.Timeout:
-    """Make a context that raises `TimeoutError` after 60 s, and longer for a body of ``size`` bytes."""
+    """Return a context that raises `TimeoutError` after 60 s, or later for a body of ``size`` bytes."""
     return asyncio.timeout(_STALLED + size / _SLOWEST)
 
 
 def extend(patience: asyncio.Timeout) -> None:
-    """Begin the time anew in which something must move."""
-    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
+    """Restart the time in which the request must make progress."""
+    with suppress(RuntimeError):  # expired, or the response came before the body was sent
         patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """A whole answer. Its headers may hold the address of a session: it is never shown."""
+    """A complete response. It is never shown, because its headers may contain the URL of a session."""
 
     status: int
     headers: Mapping[str, str]
@@ -140,13 +140,13 @@ class Client:
 
     def __init__(self, access: Access, token: Token) -> None:
         self.endpoint = access.endpoint
-        # An emulator's certificate is its own, and nothing secret is sent to it unless it is given as an option.
+        # An emulator's certificate is self-signed, and no secret is sent to it unless passed as an option.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=not access.emulator), timeout=_TIMEOUT
         )
-        session: Any = self._session  # the library's annotations name the session of `requests`, its synchronous sister
+        session: Any = self._session  # the library is annotated with the session of `requests`
         token.session = AioSession(session)
-        # As for an emulator: it is not to send the token itself, since `_authorization` does.
+        # In the mode for emulators, the library does not send the token itself; `_authorization` does.
         self.gcloud = GcloudStorage(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
 
@@ -155,7 +155,7 @@ class Client:
 
     @property
     def secret(self) -> str | None:
-        """The access token in use, which is struck out of what the store echoes."""
+        """The access token in use, which is removed from the store's messages."""
         return self.gcloud.token.access_token
 
     async def request(
@@ -167,15 +167,15 @@ class Client:
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
     ) -> Answer:
-        """Send one request and read the whole answer, whatever its status.
+        """Send one request and read the whole response, whatever its status.
 
         Args:
             what: the object and the operation, for errors.
             data: the body; it must not change until this returns.
 
         Raises:
-            TransientStorageError: the connection failed, or nothing moved for 60 s.
-            StoragePermissionError: there are no credentials, or they do not give a token.
+            TransientStorageError: the connection failed, or there was no progress for 60 s.
+            StoragePermissionError: there are no credentials, or they yield no token.
         """
         incoming = await self._answered(method, url, what, headers, data, media=False)
         try:
@@ -184,8 +184,10 @@ class Client:
             await incoming.aclose()
 
     async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
-        """Ask for an object's content as it is stored; the answer that begins, whatever its status, is the caller's to
-        close. It raises what `request` does."""
+        """Request an object's content as it is stored. The caller must close the response, whatever its status.
+
+        Raises the errors of `request`.
+        """
         return await self._answered("GET", url, what, headers, None, media=True)
 
     async def _answered(
@@ -193,7 +195,7 @@ class Client:
     ) -> Incoming:
         response = await self._send(method, url, what, headers, data, media)
         if response.status == 401 and not isinstance(self.gcloud.token, _Given):
-            # Withdrawn before its time was up: a new one, once.
+            # The token was revoked before its time was up. Get a new one, once.
             response.close()
             self.gcloud.token.access_token = None
             response = await self._send(method, url, what, headers, data, media)
@@ -202,7 +204,7 @@ class Client:
     async def _send(
         self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, media: bool
     ) -> aiohttp.ClientResponse:
-        # gzip: without it GCS decompresses what is stored compressed, and ranges and checksums mean something else.
+        # gzip: without it, GCS decompresses content stored compressed, and ranges and checksums have another meaning.
         sent = {"Accept-Encoding": "gzip" if media else "identity", **(headers or {})}
         if _origin(url) == _origin(self.endpoint):
             sent |= await self._authorization(what)
@@ -213,20 +215,20 @@ class Client:
             async with patient() as patience:
                 response: aiohttp.ClientResponse = await self.gcloud.session.request(
                     method,
-                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
+                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp accepts both; a str would be re-encoded
                     headers=sent,
                     data=SlicedBody(view, lambda: extend(patience)) if view else None,
                     auto_raise_for_status=False,
-                    allow_redirects=False,  # a 308 is an answer here
+                    allow_redirects=False,  # a 308 is a normal response here
                     auto_decompress=False,
                 )
                 return response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, what)
-        raise failure  # outside the handler: the client's error holds the request, and must not be chained
+        raise failure  # outside the handler: the client's error contains the request, and must not be chained
 
     async def _authorization(self, what: str) -> dict[str, str]:
-        # Everybody waits for one refresh; cancelling one of them must not cancel it for all.
+        # All callers wait for one refresh; cancelling one caller must not cancel the refresh for all.
         task = asyncio.create_task(self.gcloud.token.get())
         self._asking.add(task)
         task.add_done_callback(self._asked)
@@ -240,10 +242,10 @@ class Client:
     def _asked(self, task: asyncio.Task[str | None]) -> None:
         self._asking.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even when all who waited were cancelled
+            task.exception()  # retrieved, even if all waiting callers were cancelled
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
-        """Make the error of a failure to get a token; the library has tried five times."""
+        """Return the error for a failure to get a token. The library has tried five times."""
         name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
@@ -258,7 +260,7 @@ class Client:
         return StoragePermissionError(f"{what}: the credentials are not usable: {name}")
 
     async def close(self) -> None:
-        """End what is under way for tokens, and the connections."""
+        """Cancel the requests for tokens, and close the connections."""
         refresh = self.gcloud.token.acquiring
         tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
         for task in tasks:
@@ -274,7 +276,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class _Given(Token):
-    """A token that stays what it is, or none. The base's own beginning would look for credentials all the same."""
+    """A fixed token, or none. The base's own ``__init__`` would look for credentials nevertheless."""
 
     def __init__(self, value: str | None) -> None:
         self.access_token = value
@@ -285,17 +287,18 @@ class _Given(Token):
 
 
 def _token(access: Access) -> Token:
-    """Make what tokens come from. It reads files."""
+    """Return the source of tokens. Reads files."""
     if access.token is not None or access.emulator or access.anonymous:
         return _Given(access.token)
     try:
         token = Token(service_file=access.service_file, scopes=_SCOPES)
         if token.token_type is Type.SERVICE_ACCOUNT:
-            # As a text it would be parsed and checked for each token anew, on the loop: 40 ms, where signing takes 0.4.
+            # As text, the key would be parsed and checked for each token, on the loop: 40 ms, while signing takes 0.4
+            # ms.
             token.service_data["private_key"] = load_pem_private_key(token.service_data["private_key"].encode(), None)
         usable = bool(token.service_data) or access.service_file is None
         kind = ""
-    except Exception as error:  # whatever the library makes of the file; its text may quote it
+    except Exception as error:  # any error of the library; its text may quote the file
         usable, kind = False, f" ({type(error).__name__})"
     if not usable:
         where = access.service_file or "gcloud's default credentials"
@@ -308,4 +311,4 @@ async def _make(access: Access) -> Client:
 
 
 CLIENTS = SharedClients("asyncrec_gcs_clients", _make, Client.close)
-"""The clients in use. Making one raises a StoragePermissionError where the file of credentials cannot be used."""
+"""The clients in use. Creating one raises StoragePermissionError if the file of credentials is not usable."""

@@ -1,8 +1,8 @@
-"""`GcsSink`: chunks handed to a resumable upload, one on its way while the next one fills.
+"""`GcsSink`: chunks passed to a resumable upload, one in transit while the next one fills.
 
-The last 1 to 256 KiB of what was sent are held back: GCS takes whole units of 256 KiB only, except in the last request,
-which publishes the object, names its size, and must not be sent before the context exits. So the last request is a
-short one, and always carries bytes unless there are none, or all were flushed.
+The last 1 to 256 KiB sent are held back. GCS accepts only whole units of 256 KiB except in the last request, which
+publishes the object, names its size, and must not be sent before the context exits. So the last request is a short one,
+and always carries bytes unless there are none, or all were flushed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .bucket import Bucket
 from .protocol import UNIT
 from .upload import ABORT_SECONDS, Upload
 
-# Copying and checking more than this would hold the loop for too long.
+# Copying and checking more than this would block the loop for too long.
 _ON_LOOP = 1024 * 1024
-# Seconds a cancelled publication may go on: it has at most 256 KiB to send.
+# Seconds that a cancelled publication may go on: it has at most 256 KiB to send.
 _PUBLISH_SECONDS = 20.0
 
 logger = logging.getLogger("asyncrec.storage")
@@ -35,7 +35,7 @@ logger = logging.getLogger("asyncrec.storage")
 class GcsSink(ByteSink):
     """A sink of one object, over a resumable upload.
 
-    Memory: at most one chunk, counted in the bucket's slots, and 256 KiB. A failure on the way is raised by the next
+    Memory: at most one chunk, counted in the bucket's slots, and 256 KiB. A failure in transit is raised by the next
     call, and by the exit.
     """
 
@@ -45,7 +45,7 @@ class GcsSink(ByteSink):
         self._shown = bucket.shown(key)
         self._upload = Upload(bucket, key, exclusive=exclusive)
         self._held = b""
-        self._ahead = 0  # bytes at the beginning of what comes next that a flush has taken already
+        self._ahead = 0  # bytes at the beginning of the next chunk that a flush has already sent
         self._checksum = 0
         self._task: asyncio.Task[None] | None = None
         self._state = SinkState(self._shown)
@@ -96,7 +96,7 @@ class GcsSink(ByteSink):
             self._held = b""
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
-        """Give the upload all whole units, with ``hold`` but the last. Returns how many bytes of ``buffers`` it got."""
+        """Pass whole units to the upload, except the last with ``hold``; return how many bytes of ``buffers``."""
         size = len(self._held) + sum(map(len, buffers)) - skip
         whole = max(0, size - hold) // UNIT * UNIT
         if not whole:
@@ -118,7 +118,7 @@ class GcsSink(ByteSink):
         return taken
 
     async def _join(self) -> None:
-        """Wait for the chunk on its way; cancelled, leave it be."""
+        """Wait for the chunk in transit. If cancelled, the chunk goes on."""
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task.result()
@@ -130,7 +130,7 @@ class GcsSink(ByteSink):
                 self._task.cancel()
                 await asyncio.wait([self._task])
                 if not self._task.cancelled():
-                    self._task.exception()  # seen: it was raised, or is beside the point
+                    self._task.exception()  # retrieved: it was raised before, or does not matter
             await self._upload.abort()
         if limit.cancelled_caught:
             logger.warning(
@@ -143,11 +143,12 @@ class GcsSink(ByteSink):
 def _cut(
     held: bytes, buffers: Sequence[Buffer], skip: int, whole: int, checksum: int, hold: bool
 ) -> tuple[memoryview, bytes, int]:
-    """Join, cut after ``whole`` bytes, and sum up: the body, what is held back, the checksum of all taken so far.
+    """Join the bytes, cut them after ``whole`` bytes, and continue the checksum; return (body, rest, checksum).
 
-    What follows the body is held back with ``hold``, and otherwise stays the caller's.
+    With ``hold``, the bytes after the body are held back and included in the checksum. Otherwise they stay with the
+    caller.
     """
-    # NumPy lets the interpreter go on while it copies; `bytes.join` of memoryviews does not.
+    # NumPy releases the GIL while it copies; `bytes.join` of memoryviews does not.
     joined = np.empty(len(held) + sum(map(len, buffers)) - skip, np.uint8)
     at = 0
     for n, buffer in enumerate((held, *buffers)):

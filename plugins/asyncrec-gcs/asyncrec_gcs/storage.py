@@ -1,4 +1,4 @@
-"""`GcsStorage`: a bucket as a `Storage`. asyncio only; `asyncrec_gcs.plugin` puts it behind a bridge under trio."""
+"""`GcsStorage`: a bucket as a `Storage`. asyncio only; `asyncrec_gcs.plugin` bridges it under trio."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
-# The most that GCS gives at once.
+# The most that GCS returns at once.
 _PAGE = 1_000
 
 
 class GcsStorage(Storage):
     """A bucket as a `Storage`: keys are the names of objects, etags their generations.
 
-    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
     """
 
-    read_ahead = 2 * WINDOW  # one window is worked on while the next one comes
+    read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
 
     def __init__(self, bucket: Bucket) -> None:
         self.root = bucket.root
@@ -54,7 +54,7 @@ class GcsStorage(Storage):
             ask = partial(self._bucket.page, prefix=prefix, start_offset=start_after, page=page, size=_PAGE, what=what)
             infos, following = await retrying(ask, what=what, policy=self._bucket.policy)
             for info in infos:
-                # The store's offset is inclusive, and some emulators do not know it.
+                # The store's offset is inclusive, and some emulators do not support it.
                 if info.key.encode() > after:
                     yield info
             if not following:
@@ -75,7 +75,7 @@ async def open_bucket(options: Options, *, policy: RetryPolicy = DEFAULT) -> Asy
     """Open the storage that ``options`` describe, on the running asyncio loop.
 
     Raises:
-        StoragePermissionError: the file of credentials cannot be used.
+        StoragePermissionError: the file of credentials is not usable.
     """
     async with CLIENTS.use(options.access) as client:
         yield GcsStorage(Bucket(client, options, policy))

@@ -1,8 +1,8 @@
-"""One resumable upload: bytes pushed until they are stored, then published and verified, or taken away again.
+"""One resumable upload: bytes are sent until they are stored, then published and verified, or removed.
 
-After a fault whose effect is unknown the session is asked what it has, and only the rest is sent. The last request is
-never sent twice blindly: the session says whether it was completed, and where the session is gone the object does, by
-the id of this upload in its metadata, which no other writer's has.
+After a fault whose effect is unknown, the session is asked for the number of stored bytes, and only the rest is sent.
+The last request is never repeated blindly: the session shows whether it was completed. If the session no longer exists,
+the object shows it, by the id of this upload in its metadata, which no other writer's object has.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .protocol import (
 )
 from .session import Answer
 
-# Seconds for taking a session away: longer would hold up a cancelled program, and what is left expires by itself.
+# Seconds for removing a session: more would hold up a cancelled program, and a remaining session expires by itself.
 ABORT_SECONDS = 10.0
-# Seconds a cancelled opening waits for the session's address, without which it cannot be taken away.
+# Seconds that a cancelled opening waits for the session's URL, without which the session cannot be removed.
 _OPEN_SECONDS = 5.0
 _GONE = (404, 410, 499)
 
@@ -50,7 +50,7 @@ class Upload:
     """The upload of one object. Used by one task at a time.
 
     Attributes:
-        stored: bytes that the store has acknowledged.
+        stored: the number of bytes that the store has acknowledged.
     """
 
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
@@ -61,8 +61,8 @@ class Upload:
         self._condition: Condition = "none" if exclusive else ""
         self._id = secrets.token_hex(16)
         self._address: str | None = None
-        self._unsure = False  # whether what was sent last may have arrived or not
-        # For what comes after a failure: patience was lost before.
+        self._unsure = False  # whether the last request may or may not have arrived
+        # For requests after a failure, which has already used up the retries.
         self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
 
     async def begin(self) -> None:
@@ -76,25 +76,25 @@ class Upload:
         )
 
     async def append(self, data: memoryview) -> None:
-        """Return when ``data``, a multiple of 256 KiB, is stored.
+        """Send ``data``, a multiple of 256 KiB, and return when it is stored.
 
         Raises:
-            SessionGoneError: the session has expired, or somebody took it away.
-            StorageError: of another kind; the upload can only be aborted.
+            SessionGoneError: the session has expired or was removed.
+            StorageError: any other error; the upload can only be aborted.
         """
         await self._push(data, None, {})
 
     async def finish(self, data: memoryview, checksum: int) -> ObjectInfo:
-        """Publish: the object is what was stored, then ``data``; its crc32c has to be ``checksum``.
+        """Publish the object: the stored bytes followed by ``data``. Its CRC32C must be ``checksum``.
 
-        Cancelled, it makes sure that nothing is or will be published; or that it was, and then returns as if it had
-        not been cancelled.
+        If cancelled, it makes sure that the object neither was nor will be published. If the object was published, it
+        returns as if it had not been cancelled.
 
         Raises:
-            ObjectExistsError: the upload is exclusive, and the object is another's.
-            IntegrityError: the store has something else; it was deleted.
+            ObjectExistsError: the upload is exclusive, and another writer's object exists.
+            IntegrityError: the stored object differs from the data sent; it was deleted.
             TransientStorageError: the same upload may succeed later; nothing was published, unless a note says that
-                it is not known.
+                this is unknown.
         """
         total = self.stored + len(data)
         try:
@@ -108,7 +108,7 @@ class Upload:
         return await self._verified(resource, total, checksum)
 
     async def abort(self) -> None:
-        """Take the session away, with everything stored in it. A failure is logged."""
+        """Remove the session, with all bytes stored in it. A failure is logged."""
         if self._address is None:
             return
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
@@ -154,8 +154,8 @@ class Upload:
             return resource
         except StorageError as failure:
             error = failure
-        # Whatever it was, an earlier try may have arrived: aiohttp, too, repeats requests whose connection broke. That
-        # the session could be taken away proves nothing: stores say so of one that was completed. So look.
+        # Whatever the error was, an earlier attempt may have arrived: aiohttp, too, repeats requests whose connection
+        # broke. The removal of the session proves nothing: stores confirm it even for a completed session. So look.
         await self.abort()
         try:
             found = await self._ours()
@@ -167,7 +167,7 @@ class Upload:
         return found
 
     async def _ours(self) -> Resource | None:
-        """Give the object, if it is this upload that made it."""
+        """Return the object if this upload made it, otherwise `None`."""
         try:
             found = await self._bucket.resource(self._key, self._what, self._brief)
         except ObjectNotFoundError:
@@ -191,10 +191,10 @@ class Upload:
         raise error
 
     async def _push(self, data: memoryview, total: int | None, headers: Mapping[str, str]) -> Resource | None:
-        """Send ``data`` until it is stored, or with ``total`` until it is published."""
+        """Send ``data`` until it is stored or, with ``total``, until it is published."""
         start = self.stored
         while total is not None or self.stored < start + len(data):
-            # Every step that returns made progress, and the next one's patience begins anew.
+            # Every step that returns has made progress, and the next one has all its retries again.
             step = partial(self._step, data, start, total, headers)
             resource = await retrying(step, what=self._what, policy=self._bucket.policy)
             if resource is not None:
@@ -239,13 +239,13 @@ class Upload:
         return answer
 
     def _take(self, answer: Answer, start: int, end: int, total: int | None) -> Resource | None:
-        """Learn from an answer what is stored; give the object when it is published."""
+        """Record from a response how many bytes are stored; return the object if it is published, otherwise `None`."""
         try:
             if answer.status != 308:
                 resource = parse_object(answer.body)
             stored = parse_stored(answer.headers.get("Range")) if answer.status == 308 else end
         except ValueError as error:
-            # The question that follows is answered by the object or by the session.
+            # The status query that follows is answered by the object or by the session.
             raise TransientStorageError(f"{self._what}: HTTP {answer.status}: {error}") from None
         self._unsure = False
         if answer.status != 308:

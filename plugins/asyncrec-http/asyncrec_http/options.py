@@ -1,4 +1,4 @@
-"""What can be said of a server is checked here, before anything is opened; and how a key becomes an address."""
+"""The options of a server, checked before a storage is opened; and the conversion of a key into a URL."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _OPTIONS: Mapping[str, Any] = {
     "proxy": str | None,
     "query": str | None,
 }
-# What stands in an address as it is: a key may be one that is escaped already, and may have a query.
+# Characters left unescaped in a URL: a key may already be escaped, and may have a query.
 _SAFE = "/?&=;:@!$'()*+,~%-._"
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """All options of one storage. Storages that agree in all of it share their connections.
+    """All options of one storage. Storages with equal options share their connections.
 
     Attributes:
         root: scheme, host and port of the URL.
-        headers: sent with every request to this server, and to no other that it redirects to: where credentials go.
-        query: put behind every address of this server, as a shared-access signature is.
-        ca_file: of the authorities that certificates may come from; `None`: those of this machine.
-        proxy: the URL of one, with its credentials perhaps; `None`: what the environment says.
+        headers: sent with every request to this server, but not to a server to which it redirects. For credentials.
+        query: appended to every URL of this server, such as a shared-access signature.
+        ca_file: a file of trusted certificate authorities; `None` for those of this machine.
+        proxy: the URL of a proxy, optionally with credentials; `None` for that of the environment.
     """
 
     root: str
@@ -46,11 +46,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Make the options of a URL, and give the prefix it names (``""`` for the server itself).
+        """Return the options of a URL, and the prefix in it (``""`` for the server itself).
 
         Raises:
-            ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option, or it has another type.
+            ValueError: the URL or an option is invalid; credentials are not shown.
+            TypeError: an option is unknown, or has another type.
         """
         check_options("http", options, _OPTIONS)
         shown = redact(url)
@@ -75,7 +75,7 @@ class Options:
         ), parts.path.strip("/")
 
     def address(self, key: str) -> str:
-        """Give the address of a key: escaped where it is not, with the query behind it."""
+        """Return the URL of a key, escaped if necessary, with the query appended."""
         path = _BARE_PERCENT.sub("%25", quote(key, safe=_SAFE))
         if not self.query:
             return f"{self.root}/{path}"
@@ -86,7 +86,7 @@ def _headers(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     found = tuple(sorted((given or {}).items()))
     for name, value in found:
         if not isinstance(name, str) or not isinstance(value, str) or not re.fullmatch(r"[!-9;-~]+", name):
-            raise ArgumentValueError("headers must be a dict of names to values, each a str")  # which are not shown
+            raise ArgumentValueError("headers must be a dict of names to values, each a str")  # they are not shown
         if not value.isprintable() or not value.isascii():
             raise ArgumentValueError(f"the header {name} contains characters that cannot be sent")
         if name.lower() in ("accept-encoding", "host", "if-range", "range"):

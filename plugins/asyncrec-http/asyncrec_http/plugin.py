@@ -1,4 +1,4 @@
-"""The hook: which schemes, and how to open one. Importing it costs nothing; the client's library comes on opening."""
+"""The plugin's hook: its schemes, and how to open them. The client's library is imported on opening."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ async def open_http(url: str, **options: Any) -> AsyncIterator[Storage]:
     """Open ``https://host`` or ``https://host/folder``, with the options of `asyncrec_http.options.Options.of`.
 
     Raises:
-        ValueError, TypeError: the URL or an option cannot be.
-        StorageError: the file of authorities cannot be used.
+        ValueError, TypeError: the URL or an option is invalid.
+        StorageError: the file of authorities is not usable.
     """
     from asyncrec.storage import PrefixedStorage, in_thread
 
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # Its imports take some tenths of a second, once per process; in a thread the loop goes on, if haltingly.
+    # The imports take some tenths of a second, once per process; in a thread, the loop still runs, though haltingly.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_server
 

@@ -1,8 +1,8 @@
-"""`HttpSource`: ranges of one version of what an address names, also where the server knows no ranges.
+"""`HttpSource`: ranges of one version of the object at a URL, even if the server does not support ranges.
 
-A server that answers a range with the whole is read through: the one answer is kept open and goes on where it is asked
-for what comes next, unless many are open already. What lies before a range is read and dropped, and told once in a
-warning.
+If a server responds to a range with the whole object, the response is read through: it is kept open, and continues if
+the next range is requested, unless many responses are already open. Bytes before a range are read and discarded, and a
+warning is logged once.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ logger = logging.getLogger("asyncrec.storage")
 
 # Seconds for closing a connection.
 _HANG_UP_SECONDS = 5.0
-# What is read rather than the connection given up; more than the client holds, which may be the end of the body.
+# The number of remaining bytes that are read instead of closing the connection. It is more than the client buffers,
+# which may include the end of the body.
 _READ_TO_THE_END = 1 << 20
-# The statuses of servers that do not take HEAD, or sign addresses for GET alone.
+# The statuses of servers that do not support HEAD, or sign URLs for GET only.
 _NO_HEAD = (400, 401, 403, 405, 501)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a server says of an object, by which one version of it is told from another.
+    """The server's description of an object, which distinguishes its versions.
 
     Attributes:
-        etag: as the server sends it; ``""`` if it has none, or one that is not printable ASCII: no request can say it.
-        modified: the header, as it was sent; ``""`` if there is none, or it is not printable ASCII.
-        size: bytes; `None` where it is not said.
+        etag: the ETag as sent; ``""`` if missing, or not printable ASCII, because then no request can contain it.
+        modified: the Last-Modified header as sent; ``""`` if missing, or not printable ASCII.
+        size: the size in bytes; `None` if unknown.
     """
 
     etag: str
@@ -55,33 +56,33 @@ class Version:
 
     @property
     def condition(self) -> str:
-        """The value of ``If-Range``, or ``""``: a weak tag is none, and a date only where there is no tag."""
+        """The value of ``If-Range``, or ``""``. A weak ETag does not count; a date counts only without an ETag."""
         if self.etag:
             return "" if self.etag.startswith("W/") else self.etag
         return self.modified
 
     def contradicts(self, other: Version) -> bool:
-        """Whether what both say differs. Answers may leave out what others have."""
+        """Return whether values that both versions have differ. A response may omit values that another contains."""
         pairs = ((self.etag, other.etag), (self.size, other.size))
         if any(mine not in ("", None) and yours not in ("", None) and mine != yours for mine, yours in pairs):
             return True
-        # The servers behind one address may disagree about the second that a file with one tag was copied to them.
+        # The servers behind one URL may disagree about the second in which a file with one ETag was copied to them.
         tagged = bool(self.etag and other.etag)
         return not tagged and bool(self.modified and other.modified) and self.modified != other.modified
 
     @classmethod
     def known(cls, info: ObjectInfo) -> Version:
-        """Give the version that `info` told of."""
+        """Return the version that `info` described."""
         made_up = f"/{info.size}"
         if info.etag.endswith(made_up):
             return cls("", info.etag.removesuffix(made_up), info.size)
         return cls(info.etag, "", info.size)
 
     def info(self, key: str) -> ObjectInfo:
-        """Make what asyncrec knows of an object. Where there is no tag, the date and the size have to do."""
+        """Return asyncrec's description of the object. If there is no ETag, it is replaced by the date and the size."""
         assert self.size is not None, "asked for before"
         etag = self.etag or f"{self.modified}/{self.size}"
-        modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # it says as much
+        modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # the epoch means unknown
         return ObjectInfo(key, self.size, etag, None, modified)
 
 
@@ -91,11 +92,11 @@ def _validator(headers: Mapping[str, str], name: str) -> str:
 
 
 async def look(server: Server, key: str) -> tuple[Version, str]:
-    """Ask what the server knows of a key, and where it is in the end.
+    """Return the server's description of a key, and the URL to which it finally redirects.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, TransientStorageError.
-        StorageError: the server does not say how long it is.
+        StorageError: the server does not send the object's length.
     """
     what = f"{redact(f'{server.options.root}/{key}')}: looking up the file"
 
@@ -113,7 +114,7 @@ async def look(server: Server, key: str) -> tuple[Version, str]:
 
 
 def _size_of_get(response: httpx2.Response, what: str) -> int:
-    """Give the size of the whole, which an answer to a range of one byte says."""
+    """Return the size of the whole object from the response to a range of one byte."""
     size = None
     if response.status_code == 206:
         try:
@@ -132,7 +133,7 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
 
 
 def _size_of_first(response: httpx2.Response, start: int, end: int) -> int | None:
-    """Give the size of the whole, where the answer to a first range has what was asked for, and says it."""
+    """Return the object's size if the response to a first range has the requested bytes and the size, else `None`."""
     if response.status_code == 200:
         size = _length(response)
         return None if size is None or size <= start else size
@@ -151,16 +152,16 @@ def _length(response: httpx2.Response) -> int | None:
 
 
 class HttpSource(RangedSource):
-    """A source of one address."""
+    """A source of one URL."""
 
     def __init__(self, server: Server, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._server = server
         self._key = key
         self._shown = redact(f"{server.options.root}/{key}")
-        self._through = AsyncExitStack()  # holds the answer that is read through
+        self._through = AsyncExitStack()  # holds the response that is read through
         self._body: AsyncGenerator[bytes] | None = None
-        self._at = 0  # in the body
-        self._rest = b""  # of its last block
+        self._at = 0  # position in the body
+        self._rest = b""  # rest of its last block
         self._address = server.options.address(key)
         if info is not None:
             self._version = Version.known(info)
@@ -206,7 +207,7 @@ class HttpSource(RangedSource):
             original = self._server.options.address(self._key)
             if self._address == original:
                 raise
-        # Where it was redirected to is signed for some minutes only.
+        # The URL to which the server redirected is signed for only some minutes.
         blocks = await self._ask(original, start, end, what)
         self._address = original
         return blocks
@@ -229,7 +230,7 @@ class HttpSource(RangedSource):
     async def _read_through(
         self, answer: AsyncExitStack, response: httpx2.Response, size: int, start: int, end: int
     ) -> list[bytes]:
-        """Read the range in an answer of the whole: of the version that was asked for, by a server without ranges."""
+        """Read the range from a response with the whole object, of the right version, by a server without ranges."""
         if start or end < size:
             self._tell(start)
         self._body = _limited(response, size, f"{self._shown}: reading bytes {start:,} to {end:,}")
@@ -245,7 +246,7 @@ class HttpSource(RangedSource):
         return blocks
 
     async def _go_on(self, start: int, end: int) -> list[bytes]:
-        """Read the answer that is open, from where it is; anything but success closes it."""
+        """Continue reading the open response. Any error or cancellation closes it."""
         blocks: list[bytes] = []
         try:
             assert self._body is not None, "open"
@@ -302,7 +303,7 @@ class HttpSource(RangedSource):
 
 
 async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGenerator[bytes]:
-    """Give the body as it is stored, in blocks. Longer than was said it is refused; shorter, whoever reads tells."""
+    """Yield the body as stored, in blocks. A body that is too long raises; the caller detects one that is too short."""
     left = size
     body: Any = response.aiter_raw()
     ended = False
@@ -323,8 +324,11 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
 
 
 async def _hang_up(response: httpx2.Response, body: AsyncGenerator[bytes], left: int) -> None:
-    """End a body before its end. The client's generators, one in another, end when what they read from is closed; a
-    little that is left is read, and the connection used again."""
+    """Stop reading a body before its end.
+
+    The client's nested generators end when their connection is closed. If only a little is left, it is read, and the
+    connection is reused.
+    """
     with anyio.move_on_after(_HANG_UP_SECONDS, shield=True), suppress(Exception):
         if not 0 <= left <= _READ_TO_THE_END:
             await response.extensions["network_stream"].aclose()

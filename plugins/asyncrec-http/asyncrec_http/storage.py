@@ -17,7 +17,7 @@ from .source import HttpSource, look
 class HttpStorage(ReadOnlyStorage):
     """A web server as a `Storage`: keys are paths, escaped or not, and may have a query.
 
-    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
     """
 
     read_ahead = 2 * HttpSource.window
@@ -50,7 +50,7 @@ async def open_server(options: Options) -> AsyncIterator[Storage]:
     """Open the storage that ``options`` describe.
 
     Raises:
-        StorageError: the file of authorities cannot be used.
+        StorageError: the file of authorities is not usable.
     """
     async with SERVERS.use(options) as server:
         yield HttpStorage(server)

@@ -1,13 +1,13 @@
-"""Bodies of requests: sent in blocks out of the memory they lie in, and hashed off the loop where payloads are signed.
+"""Request bodies: sent in blocks from their own memory, and hashed off the event loop if payloads are signed.
 
-Neither HTTP client does that with what the SDK takes for a body. aiohttp copies a `io.BytesIO` whole, on the loop, to
-learn its length (7 ms for 8 MiB), and writes `bytes` in one go; httpx takes a `io.BytesIO` apart into lines. So a
-`Body` is neither: aiohttp finds its own `aiohttp.Payload` for it, httpx iterates over it.
+Neither HTTP client does that with the body types that the SDK accepts. aiohttp copies a whole `io.BytesIO` on the loop
+to learn its length (7 ms for 8 MiB), and writes `bytes` at once; httpx splits a `io.BytesIO` into lines. So a `Body` is
+neither: aiohttp finds its own `aiohttp.Payload` for it, and httpx iterates over it.
 
-botocore hashes a body while it signs, on the loop's thread: 13 to 23 ms for 8 MiB. With ``payload_signing=True`` the
-hash is computed beforehand in a worker thread, and a subclass of the SDK's signer takes it from the body; it has a
-name of its own in the SDK's table of signers, and only such clients choose it. Otherwise nothing hashes the payload
-but our own checksum, whose header is signed.
+botocore hashes a body while it signs, on the loop's thread: 13 to 23 ms for 8 MiB. With ``payload_signing=True``, the
+hash is computed beforehand in a worker thread, and a subclass of the SDK's signer reads it from the body. The signer
+has a name of its own in the SDK's table, and only such clients choose it. Otherwise the payload is hashed only by our
+own checksum, whose header is signed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ import botocore.auth
 from asyncrec.storage import Buffer, in_thread
 
 _NAME = "asyncrec-s3v4"
-# Bytes handed to the socket at a time: about 0.2 ms of the loop, after which others get their turn.
+# Bytes passed to the socket at a time: about 0.2 ms of the loop, after which other tasks run.
 _BLOCK = 512 << 10
 
 
 class Body:
     """A body in memory that can be sent any number of times.
 
-    ``read``, ``seek`` and ``tell`` are what the SDK wants of it, when it measures or hashes.
+    The SDK calls ``read``, ``seek`` and ``tell`` to measure or hash the body.
 
     Attributes:
-        sha256: in hexadecimal, where payloads are signed.
+        sha256: the hash in hexadecimal, if payloads are signed.
     """
 
     sha256: str | None = None
@@ -66,12 +66,12 @@ class Body:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for block in self.blocks():
-            yield bytes(block)  # httpx's writer takes nothing else
+            yield bytes(block)  # httpx's writer accepts nothing else
             await anyio.lowlevel.checkpoint()
 
 
 class _Payload(aiohttp.Payload):
-    """A payload of aiohttp that sends a `Body`."""
+    """Payload for aiohttp that sends a `Body`."""
 
     _autoclose = True  # there is nothing to close
     _value: Body
@@ -86,7 +86,7 @@ class _Payload(aiohttp.Payload):
     async def write(self, writer: aiohttp.abc.AbstractStreamWriter) -> None:
         for block in self._value.blocks():
             await writer.write(block)
-            await asyncio.sleep(0)  # a fast network would never make it wait, and so not let others run
+            await asyncio.sleep(0)  # on a fast network the write never waits, so other tasks would not run
 
     async def write_with_length(self, writer: aiohttp.abc.AbstractStreamWriter, content_length: int | None) -> None:
         assert content_length in (None, self._size), "the SDK has measured it"
@@ -97,7 +97,7 @@ aiohttp.PAYLOAD_REGISTRY.register(_Payload, Body)
 
 
 async def body_of(data: Buffer, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
-    """Make a fresh body for one attempt, which shares ``data``'s memory."""
+    """Return a new body for one attempt, which shares ``data``'s memory."""
     body = Body(data)
     if hashed:
         body.sha256 = await in_thread(_sha256, data, limiter=limiter)
@@ -117,11 +117,11 @@ class _Signer(botocore.auth.S3SigV4Auth):  # type: ignore[misc]  # botocore ship
 
 
 def sign_in_thread(session: Any) -> None:
-    """Let the clients of this session take a body's hash from the body."""
+    """Let the clients of this session read a body's hash from the body."""
     botocore.auth.AUTH_TYPE_MAPS.setdefault(_NAME, _Signer)
     session.register("choose-signer.s3", _choose)
 
 
 def _choose(signature_version: Any = None, **_: Any) -> str | None:
-    # A client's is "s3v4"; what the SDK's model says of an operation comes before it, and is "v4" for the same.
+    # A client's version is "s3v4". The SDK's model of an operation takes precedence, and calls the same version "v4".
     return _NAME if signature_version in ("v4", "s3v4") else None

@@ -1,6 +1,6 @@
-"""One bucket's requests: each limited in time, its errors translated, its answers in asyncrec's terms.
+"""Requests to one bucket, each limited in time, with errors and responses translated into asyncrec's terms.
 
-`Bucket.call` is one attempt; the other methods are whole operations, tried again while the fault is transient.
+`Bucket.call` is one attempt. The other methods are whole operations, retried while the fault is transient.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Bucket", "Found", "bare", "crc_of", "is_encrypted"]
 
 T = TypeVar("T")
 
-# The metadata by which a writer knows its own object again, when the answer to its last request was lost.
+# The metadata by which a writer recognises its own object if the response to its last request was lost.
 _WRITER = "asyncrec-writer"
-# What S3 says in every answer of a kind. Without it something else has answered, such as a proxy with its page for
-# signing in: the SDK reads nothing in that, as it would in the list of an empty folder.
+# The members that every response of S3 has. Without them the response is from another server, such as a proxy with its
+# sign-in page, which the SDK would read as the list of an empty folder.
 _ALWAYS_SAID = {
     "complete_multipart_upload": ("ETag",),
     "create_multipart_upload": ("UploadId",),
@@ -42,15 +42,15 @@ _ALWAYS_SAID = {
     "put_object": ("ETag",),
     "upload_part": ("ETag",),
 }
-# And the status of those that say nothing.
+# The status of responses without content.
 _NO_CONTENT = 204
-# Of a range that begins at the end of an object, or behind it.
+# The status for a range that begins at or after the end of an object.
 _NO_SUCH_RANGE = 416
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as HEAD describes it: ``writer`` is the id it was written with, `None` where there is none."""
+    """An object as HEAD describes it. ``writer`` is the id with which it was written, or `None`."""
 
     info: ObjectInfo
     writer: str | None
@@ -58,11 +58,11 @@ class Found:
 
 
 class Bucket:
-    """A bucket. Keys here are whole keys of it, with the storage's prefix.
+    """A bucket. Its methods take full keys, with the storage's prefix.
 
     Attributes:
-        name: of the bucket.
-        known: what the answers of the store have shown.
+        name: the name of the bucket.
+        known: the facts that the store's responses have shown.
     """
 
     def __init__(self, connection: Connection, options: Options) -> None:
@@ -74,7 +74,7 @@ class Bucket:
 
     @property
     def checksum(self) -> str:
-        """What goes with a body now: ``"crc32c"``, ``"md5"``, or ``"both"`` to see which of them the store knows."""
+        """The checksum sent with a body now: ``"crc32c"``, ``"md5"``, or ``"both"`` to learn what the store knows."""
         if self._checksum != "auto":
             return self._checksum
         return {True: "crc32c", False: "md5", None: "both"}[self.known.crc32c]
@@ -86,11 +86,11 @@ class Bucket:
         return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
-        """Make one attempt of one request of the SDK, which transfers ``size`` bytes.
+        """Send one attempt of one SDK request, which transfers ``size`` bytes.
 
         Raises:
-            StorageError: of the tree; `TransientStorageError` also when the time is over, or something else than the
-                store has answered.
+            StorageError: an error of the hierarchy; `TransientStorageError` also if the time has run out, or another
+                server than the store has responded.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
         with Limited(what, condition, self._patience, size):
@@ -108,7 +108,7 @@ class Bucket:
         return await retrying(operation, what=what, policy=policy)
 
     async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
-        """Ask for an object; ``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
+        """Return the description of an object. ``shown`` is the key relative to the storage, for the `ObjectInfo`."""
         what = self.what("head", key)
 
         async def once() -> Found:
@@ -120,10 +120,10 @@ class Bucket:
         return await self.repeat(once, what, policy)
 
     async def download(self, key: str, start: int, end: int, etag: str) -> Download:
-        """Begin to read from ``start`` up to ``end``; the caller closes what is given. One attempt.
+        """Begin to read from ``start`` up to ``end``. The caller must close the download. One attempt.
 
         Raises:
-            ObjectChangedError: the object is not the one of ``etag``, says the answer.
+            ObjectChangedError: according to the response, the object is not the version of ``etag``.
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
@@ -141,16 +141,16 @@ class Bucket:
         return download
 
     async def begin(self, key: str, start: int, end: int | None, *, shown: str) -> tuple[ObjectInfo, Download] | None:
-        """Begin to read whatever version is there, to its end where ``end`` is `None`; the caller closes what is given.
+        """Begin to read the current version, to its end if ``end`` is `None`. The caller must close the download.
 
-        `None` where there is nothing from ``start`` on, or the answer does not say of which version it is. One attempt;
-        ``shown`` as for `head`.
+        Return `None` if there are no bytes from ``start`` on, or the response does not contain the version. One
+        attempt; ``shown`` is as for `head`.
 
         Raises:
             ObjectNotFoundError, StorageError: as `call`.
         """
         what = self.what("get", key)
-        # Of a whole object, which is asked for without a range, stores say the checksum, too.
+        # For a whole object, requested without a range, stores also send the checksum.
         whole = start == 0 and end is None
         wanted = "" if whole else f"bytes={start}-{'' if end is None else end - 1}"
         with Limited(what, "", self._patience, 0):
@@ -190,7 +190,7 @@ class Bucket:
         async def once() -> None:
             answer = await self.call("delete_object", what, Key=key)
             if not _is_silent(answer):
-                # Some other store's words, or a proxy's: what is there tells.
+                # The response comes from another store or a proxy, so check whether the object still exists.
                 await self.call("head_object", what, Key=key)
                 raise TransientStorageError(f"{what}: the response is not from S3, and the object still exists")
 
@@ -201,7 +201,7 @@ class Bucket:
                 raise
 
     def objects(self, prefix: str, start_after: str) -> Listing:
-        """List the entries of all objects, ascending by UTF-8 bytes; any other order is a `StorageError`."""
+        """List the entries of all objects, ascending by UTF-8 bytes. Any other order is a `StorageError`."""
         params: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             params["StartAfter"] = start_after
@@ -211,7 +211,7 @@ class Bucket:
         return Listing(ask, what, params, "Contents", marks, ordered=True)
 
     def uploads(self, prefix: str) -> Listing:
-        """List the entries of the multipart uploads begun and not ended."""
+        """List the entries of the multipart uploads that have begun but not ended."""
         marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
         ask = partial(self._page, "list_multipart_uploads", what)
@@ -223,7 +223,7 @@ class Bucket:
         return bool((await self.repeat(request, what)).get("Parts"))
 
     def parts(self, key: str, upload_id: str) -> Listing:
-        """List the entries of the parts that the store has of an upload."""
+        """List the entries of an upload's parts in the store."""
         marks = {"PartNumberMarker": "NextPartNumberMarker"}
         what = self.what("list the parts of an upload to", key)
         ask = partial(self._page, "list_parts", what)
@@ -233,12 +233,12 @@ class Bucket:
         return await self.repeat(partial(self.call, verb, what, **params), what)
 
     async def abort(self, key: str, upload_id: str) -> None:
-        """End an upload without publishing; one that is gone already is no error."""
+        """End an upload without publishing. It is not an error if the upload no longer exists."""
         what = self.what("abort an upload to", key)
 
         async def once() -> None:
             if not _is_silent(await self.call("abort_multipart_upload", what, Key=key, UploadId=upload_id)):
-                # If it was aborted, the next attempt is told that it is gone.
+                # If it was aborted, the response to the next attempt says that it no longer exists.
                 raise TransientStorageError(f"{what}: the response is not from S3")
 
         try:
@@ -248,7 +248,7 @@ class Bucket:
 
 
 def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
-    """Raise unless what was answered begins where it was asked to."""
+    """Raise an error unless the response begins at the requested byte."""
     if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
         raise TransientStorageError(
             f"{what}: the request was for bytes from {start:,} on, but the store sent another range"
@@ -258,7 +258,7 @@ def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
 
 
 def _part_of(answer: dict[str, Any], start: int, end: int | None, part: ObjectInfo) -> ObjectInfo | None:
-    """Give the info of the object of which ``part`` is the part that was asked for; `None` where it does not add up."""
+    """Return the info of the object that contains the requested ``part``; `None` if the numbers are inconsistent."""
     try:
         first, last, size = parse_content_range(answer["ContentRange"])
     except ValueError:
@@ -273,12 +273,12 @@ def writer_metadata(writer: str) -> dict[str, str]:
 
 
 def bare(etag: str) -> str:
-    """Take the quotes off an ETag."""
+    """Return an ETag without its quotes."""
     return etag.strip('"')
 
 
 def crc_of(answer: dict[str, Any]) -> int | None:
-    """Give the CRC32C of the whole object, where the store keeps one."""
+    """Return the CRC32C of the whole object, or `None` if the store keeps none."""
     return None if answer.get("ChecksumType") == "COMPOSITE" else crc_of_base64(answer.get("ChecksumCRC32C"))
 
 
@@ -287,11 +287,11 @@ def _is_silent(answer: dict[str, Any]) -> bool:
 
 
 def is_encrypted(answer: dict[str, Any]) -> bool:
-    """Tell whether the object is stored in a way that makes its ETag something else than an MD5."""
+    """Return whether the object is encrypted in a way that makes its ETag something other than an MD5."""
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 
 def date_of(answer: dict[str, Any]) -> datetime:
-    """Give the time of an answer by the store's clock, or by ours where it does not say."""
+    """Return the time of a response by the store's clock, or by ours if the response has no date."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return parse_http_date(headers.get("date")) or datetime.now(UTC)

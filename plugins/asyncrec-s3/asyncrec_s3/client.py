@@ -1,10 +1,10 @@
-"""There is one client per event loop for all storages that agree in endpoint, credentials and the like.
+"""One client per event loop for all storages with the same endpoint, credentials and other client options.
 
-Making a client parses the SDK's model of the service and may ask the machine for credentials: up to 0.1 s the first
-time, so it is done in a worker thread. The model is kept for the process; later clients take a tenth of that. The
-client is shared, counted, and closed when the last storage that uses it closes.
+Making a client parses the SDK's model of the service and may request the machine's credentials. That takes up to 0.1 s
+the first time, so it is done in a worker thread. The model is kept for the process; later clients take a tenth of that.
+The client is shared, counted, and closed when the last storage that uses it closes.
 
-A client belongs to the event loop it was opened on: storages on two loops have two.
+A client belongs to the event loop on which it was opened: storages on two loops have two clients.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from .options import ClientOptions
 
 
-# AWS's, which compatible stores send, too; the second is moto's.
+# AWS's header, which compatible stores also send, and moto's.
 _REQUEST_IDS = ("x-amz-request-id", "x-amzn-requestid")
 _NOT_FOUND = 404
 
 
 class Known:
-    """A store's habits. AWS's are known beforehand.
+    """The capabilities of a store, learnt from its responses. Those of AWS are known beforehand.
 
-    Where two answers disagree, several programs answer for one endpoint, and the least that was seen holds.
+    If two responses disagree, several servers share the endpoint, and the weaker capability counts.
 
     Attributes:
-        crc32c: whether it compares the CRC32C of a body; `None` before that was seen.
-        excludes_puts: whether it honours ``If-None-Match: *`` of a put; likewise.
-        excludes_parts: whether it honours that of the completion of a multipart upload; Ceph 16 does not.
-        numbers_requests: whether its answers have an id, which a proxy's answers lack.
+        crc32c: whether it compares the CRC32C of a body; `None` while unknown.
+        excludes_puts: whether it honours ``If-None-Match: *`` of a put; `None` while unknown.
+        excludes_parts: whether it honours that condition when a multipart upload is completed; Ceph 16 does not.
+        numbers_requests: whether its responses have a request id, which a proxy's responses lack.
     """
 
     def __init__(self, *, is_aws: bool) -> None:
@@ -65,26 +65,26 @@ class Known:
         self.numbers_requests = is_aws
 
     def learn_crc32c(self, compares: bool) -> None:
-        """Take note of an answer with an echo of the CRC32C that was sent, or without."""
+        """Record whether a response contained the CRC32C that was sent."""
         if not self._is_aws and self.crc32c is not False:
             self.crc32c = compares
 
     def learn_exclusion(self, *, puts: bool | None = None, parts: bool | None = None) -> None:
-        """Take note of what became of a condition."""
+        """Record whether the store honoured a condition."""
         if puts is not None and self.excludes_puts is not False:
             self.excludes_puts = puts
         if parts is not None and self.excludes_parts is not False:
             self.excludes_parts = parts
 
     def learn_origin(self, answer: Mapping[str, Any]) -> None:
-        """Take note of an answer that is the store's own, and says so."""
+        """Record a response that is the store's own, by its request id."""
         self.numbers_requests = self.numbers_requests or _has_id(answer)
 
     def check_origin(self, answer: Mapping[str, Any], what: str) -> None:
-        """Check who says that nothing is there: to HEAD, it is a status and no more.
+        """Check that a "not found" is from the store. The response to HEAD has only a status.
 
         Raises:
-            TransientStorageError: not the store, whose answers have an id.
+            TransientStorageError: the response has no request id, although the store's responses do.
         """
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == _NOT_FOUND and self.numbers_requests and not _has_id(answer):
@@ -99,18 +99,18 @@ def _has_id(answer: Mapping[str, Any]) -> bool:
     return any(name in headers for name in _REQUEST_IDS)
 
 
-# The SDK's model of S3, read and parsed once: 50 ms of a processor.
+# The SDK's model of S3, read and parsed once: 50 ms of processor time.
 _loader: Any = None
 
 
 class Connection:
-    """A client, and what is known of it.
+    """A client, and the capabilities of its store.
 
     Attributes:
-        client: of aiobotocore, with the ``credentials`` that it was given or found. Its own retries are off: the
-            core's back-off is the only one.
-        is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
-        known: what its answers have shown.
+        client: a client of aiobotocore, with the ``credentials`` that were passed or found. Its own retries are off:
+            the core's back-off is the only one.
+        is_aws: whether the endpoint is AWS's own rather than that of a compatible store.
+        known: the capabilities that its responses have shown.
     """
 
     def __init__(self, client: Any, credentials: Any = None) -> None:
@@ -120,26 +120,29 @@ class Connection:
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
         self.known = Known(is_aws=self.is_aws)
-        # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
+        # Waiting for "100 Continue" would never end with a store that does not support it: aiohttp has no time limit
+        # for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
         client.meta.events.register("before-send.s3.GetObject", show_sent)
 
     def gets(self, bucket: str) -> DirectGets:
-        """What asks for the objects of a bucket."""
+        """Return the object that reads objects of a bucket."""
         return self._gets.setdefault(bucket, DirectGets(self.client, self._credentials, bucket, _user_agent()))
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
-    """Let the store say the checksum of a whole object. By its own parameter the SDK would also compare it, on the
-    loop, where it is a CRC-32 or a SHA-256."""
+    """Ask the store for the checksum of a whole object.
+
+    With the SDK's own parameter, the SDK would also verify a CRC-32 or a SHA-256, on the loop.
+    """
     if "Range" not in params["headers"]:
         params["headers"]["x-amz-checksum-mode"] = "ENABLED"
 
 
 def _remember(request: Any, **_: Any) -> None:
-    """Keep what was sent of the credentials, to strike it out of what the store answers."""
+    """Remember the credentials in a request, to remove them from the store's responses."""
     for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
         value = request.headers.get(name)
         value = value.decode() if isinstance(value, bytes) else value or ""
@@ -153,13 +156,13 @@ _Key = tuple["ClientOptions", frozenset[tuple[str, str]]]
 
 
 def connect(options: ClientOptions) -> AbstractAsyncContextManager[Connection]:
-    """Give a client for ``options``, made now or shared with others on this event loop.
+    """Return a context with a client for ``options``, created now or shared on this event loop.
 
     Raises (on entering):
-        StoragePermissionError: the profile is not there, or the credentials are incomplete.
-        StorageError: the file of authorities is not there, or is none.
+        StoragePermissionError: the profile does not exist, or the credentials are incomplete.
+        StorageError: the file of authorities does not exist, or is invalid.
     """
-    # What the SDK reads from the environment is part of what makes a client.
+    # The SDK reads the environment, so its variables are part of the client's key.
     return _CLIENTS.use(
         (options, frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
     )
@@ -194,10 +197,10 @@ def _user_agent() -> str:
 
 
 def _check_authorities(options: ClientOptions, session: Any) -> None:
-    """Check that the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
+    """Check that the named bundle of authorities is usable; otherwise every request would fail, after its back-off.
 
     Raises:
-        StorageError: it cannot; names the file, and who named it.
+        StorageError: the bundle is not usable. The error names the file, and the setting that named it.
     """
     name, path = "verify", options.verify
     if path is True:
@@ -208,8 +211,10 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
 
 
 async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
-    """Make the client, and find its credentials, in a worker thread, on an event loop of its own, of the kind the
-    client will run on."""
+    """Make the client, and find its credentials.
+
+    Runs in a worker thread, on a temporary event loop of the same kind as the client's.
+    """
     global _loader
     quieten()
     session = (Session if backend == "asyncio" else SessionOnTrio)(profile=options.profile)
@@ -228,11 +233,11 @@ async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         max_pool_connections=options.max_connections,
-        # Given, it is sent as it is: the SDK puts its own together from sixteen parts, twice for each request.
+        # A given user agent is sent unchanged; the SDK would build its own from sixteen parts, twice for each request.
         user_agent=_user_agent(),
         retries={"mode": "standard", "total_max_attempts": 1},
         s3=s3,
-        # Our own checksums go with every body; those the SDK would add by default break stores that do not know them.
+        # Our own checksums are sent with every body; the SDK's default ones break stores that do not know them.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **(

@@ -1,14 +1,15 @@
-"""`DirectGets`: GETs of a bucket's objects, formed and signed as the SDK forms and signs them, without it.
+"""`DirectGets`: GETs of a bucket's objects, formed and signed as by the SDK, but without it.
 
-The SDK takes 0.7 ms of the loop for a request: it validates, resolves an endpoint by rules, emits twenty events, signs
-and parses by a model. Of many small reads that is most of the time. But one GET of a bucket is like another: only the
-key, the range and the condition differ. So the first is the SDK's, and what it has sent is the pattern of the others:
-the address, which has the endpoint and the style, and the region and service that the signature is for. The SDK's own
-HTTP session sends them, with its connections, proxies, limits of time and errors.
+For each request, the SDK takes 0.7 ms of the loop: it validates, resolves an endpoint by rules, emits twenty events,
+signs, and parses by a model. For many small reads, that is most of the time. But all GETs of a bucket are alike: only
+the key, the range and the condition differ. So the SDK sends the first one, which is the pattern of the others. It
+contains the address, with the endpoint and the style, and the region and service of the signature. The SDK's own HTTP
+session sends all requests, with its connections, proxies, time limits and errors.
 
-Where what it has sent is not understood whole, as for directory buckets, the SDK goes on to ask. Where an answer sends
-the client to another region, the SDK asks once more, and what it has sent then is the pattern. If that is the pattern
-as it was, the store takes from the SDK what it refuses from us, and the SDK goes on to ask.
+If a request of the SDK is not understood completely, as for directory buckets, the SDK continues to send all requests.
+If a response redirects the client to another region, the SDK sends that request again, and its new request is the
+pattern. If the pattern has not changed, the store accepts from the SDK what it rejects from us, and the SDK continues
+to send all requests.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from botocore.parsers import ResponseParserError, create_parser
 from .redaction import remember
 from .sdk import SharingSession, parse_date
 
-# The headers of a GET that are understood, in lower case. Of those that the SDK sends, the last are for its statistics.
+# The known headers of a GET, in lower case. The last ones are for the SDK's statistics.
 _UNDERSTOOD = {
     "authorization", "if-match", "range", "x-amz-checksum-mode", "x-amz-content-sha256", "x-amz-date",
     "x-amz-security-token", "user-agent", "amz-sdk-invocation-id", "amz-sdk-request",
 }  # fmt: skip
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/,\s]+/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
-# Of a store that says that the bucket is in another region; some say it by 400.
+# The statuses for a bucket in another region; some stores use 400.
 _ELSEWHERE = (301, 302, 307, 308, 400)
 _FAILED = 300
-# The members of an answer that are used, and the headers they come by.
+# The members of a response that are used, and their headers.
 _MEMBERS = {
     "ETag": "etag", "ContentRange": "content-range", "ChecksumCRC32C": "x-amz-checksum-crc32c",
     "ChecksumType": "x-amz-checksum-type",
@@ -50,7 +51,7 @@ _MEMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What the SDK's HTTP session asks of a request."""
+    """A request with the attributes that the SDK's HTTP session uses."""
 
     url: str
     headers: dict[str, str]
@@ -62,11 +63,11 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How a bucket's objects are asked for.
+    """The form of requests for a bucket's objects.
 
     Attributes:
-        address: what comes before the key.
-        region: what the signature is for; `None` where nothing is signed.
+        address: the URL before the key.
+        region: the region of the signature; `None` if requests are not signed.
     """
 
     address: str
@@ -74,7 +75,7 @@ class Pattern:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, Any], key: str) -> Pattern | None:
-        """Find the pattern in what the SDK has sent for a key; `None` where it is not understood."""
+        """Return the pattern of a request that the SDK has sent for a key; `None` if the request is not understood."""
         sent = {name.lower(): _text(value) for name, value in headers.items()}
         end = quoted(key)
         if not sent.keys() <= _UNDERSTOOD or not url.endswith(f"/{end}") or "?" in url or "#" in url:
@@ -90,9 +91,9 @@ class DirectGets:
     """The GETs of one bucket by one client.
 
     Args:
-        client: of the SDK.
-        credentials: as the SDK found them; `None` where it found none.
-        user_agent: sent with each.
+        client: the SDK's client.
+        credentials: the credentials that the SDK found; `None` if it found none.
+        user_agent: sent with each request.
     """
 
     def __init__(self, client: Any, credentials: Any, bucket: str, user_agent: str) -> None:
@@ -105,10 +106,10 @@ class DirectGets:
         self._by_sdk = not isinstance(self._session, SharingSession)
 
     async def get(self, key: str, *, range: str = "", etag: str = "") -> dict[str, Any]:  # the header's
-        """Ask for an object, or for a range of it, if it is the one of ``etag``; the answer in the SDK's terms.
+        """Request an object or a range of it, if its version is ``etag``; return the response in the SDK's terms.
 
         Raises:
-            ClientError, and what else the SDK raises.
+            ClientError, and any other error of the SDK.
         """
         pattern = self._pattern
         if pattern is None or self._by_sdk:
@@ -132,7 +133,7 @@ class DirectGets:
         if status >= _FAILED:
             content = await response.content
             if status in _ELSEWHERE:
-                by_sdk = await self._get_by_sdk(key, range, etag)  # it raises where it is refused too
+                by_sdk = await self._get_by_sdk(key, range, etag)  # raises if the SDK is rejected, too
                 self._by_sdk = self._by_sdk or self._pattern == pattern
                 return by_sdk
             answer = {"headers": came, "status_code": status, "body": content}
@@ -141,7 +142,7 @@ class DirectGets:
         return _answer(status, came, response.raw)
 
     async def _get_by_sdk(self, key: str, range: str, etag: str) -> dict[str, Any]:
-        """Have the SDK ask; what it has sent is the pattern, unless one is known."""
+        """Let the SDK send the request. Its request becomes the pattern unless one is known."""
 
         def learn(request: Any) -> None:
             self._pattern = Pattern.of(request.url, request.headers, key)
@@ -161,7 +162,7 @@ _learning: ContextVar[Callable[[Any], None] | None] = ContextVar("asyncrec_s3_le
 
 
 def show_sent(request: Any, **_: Any) -> None:
-    """Let the task that has the SDK send a GET see what is sent; for the SDK's event before it does."""
+    """Show a request to the task in which the SDK sends it. A handler for the SDK's event before sending."""
     learn = _learning.get()
     if learn is not None:
         learn(request)
@@ -185,7 +186,7 @@ def _answer(status: int, headers: Mapping[str, str], raw: Any) -> dict[str, Any]
 
 
 def quoted(key: str) -> str:
-    """Give a key as it stands in an address."""
+    """Return a key as quoted in a URL."""
     return quote(key, safe="/~")
 
 
@@ -193,7 +194,7 @@ def sign(
     url: str, headers: dict[str, str], region: str, access_key: str, secret_key: str, token: str | None,
     *, now: datetime | None = None,
 ) -> None:  # fmt: skip
-    """Add the signature of a GET without a body to its headers: AWS Signature Version 4, as S3 has it."""
+    """Add the signature of a GET without a body to its headers: AWS Signature Version 4, in S3's form."""
     time = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
     headers["X-Amz-Date"] = time
     headers["X-Amz-Content-SHA256"] = _OF_NOTHING
@@ -221,7 +222,7 @@ def _signing_key(secret_key: str, day: str, region: str) -> bytes:
 
 
 def _host(parts: Any) -> str:
-    """Give what aiohttp sends as the host."""
+    """Return the host as aiohttp sends it."""
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     host: str = parts.netloc.rpartition("@")[2]
     return host.removesuffix(f":{usual}").lower()

@@ -1,4 +1,4 @@
-"""`Download`: the body of an answer, in blocks, as it comes."""
+"""`Download`: the body of a response, in blocks as they arrive."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from asyncrec.storage.http import StraightBody
 
 from .errors import Limited
 
-# Bytes taken from a body at a time: a step of the loop copies no more.
+# Bytes read from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 << 10
-# Seconds for closing the rest of a body that is not wanted.
+# Seconds for closing the rest of a body that is not needed.
 _CLOSE_SECONDS = 2.0
 
 
 class Download:
-    """A body under way, which holds a connection until all of it came, or it is closed.
+    """A body in transit. It holds a connection until it is complete or closed.
 
-    Joined, its blocks would be copied once more, which is most of what reading costs.
+    Its blocks are not joined, because the copy would be most of the cost of reading.
 
     Args:
-        body: of the SDK's answer.
-        size: bytes it is to have.
+        body: the body of the SDK's response.
+        size: the expected number of bytes.
         what: the object, for errors.
-        patience: seconds without a byte after which it is given up.
+        patience: seconds without a byte after which the request fails.
     """
 
     def __init__(self, body: Any, size: int, what: str, patience: float) -> None:
@@ -37,26 +37,26 @@ class Download:
         self._size = self._missing = size
         self._what = what
         self._patience = patience
-        # httpx's is iterated here: the SDK, which would, leaves that of a body that is given up to the collector.
+        # httpx's body is iterated here, because the SDK would leave an abandoned body to the garbage collector.
         raw: Any = getattr(body, "raw_stream", None)
         self._chunks: AsyncGenerator[bytes] | None = raw.aiter_raw() if hasattr(raw, "aiter_raw") else None
         self._straight = StraightBody.of(raw, size) if isinstance(raw, aiohttp.ClientResponse) else None
 
     async def receive(self, size: int) -> Sequence[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer where the body ends or breaks off.
+        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer if the body ends or breaks off.
 
-        Cancelled, what had come is lost: the download is of no use any more.
+        If cancelled, the bytes received are lost, and the download cannot be used again.
 
         Raises:
-            TransientStorageError: no byte came.
-            StorageError: more came than was asked for.
+            TransientStorageError: no byte arrived.
+            StorageError: more bytes arrived than were requested.
         """
         blocks: list[bytes] = []
         came = 0
         wanted = min(size, self._missing)
         try:
             with Limited(self._what, "same", self._patience, size):
-                # To the very end, which gives the connection back; so the last read finds nothing.
+                # Read to the very end, which returns the connection. So the last read finds nothing.
                 while came < wanted or not self._missing:
                     block = await self._next()
                     if not block:
@@ -76,7 +76,7 @@ class Download:
         return blocks
 
     async def whole(self) -> Sequence[bytes]:
-        """Receive all, or fewer where the body breaks off, but at least one block, and close it.
+        """Receive all blocks, or fewer if the body breaks off, but at least one; then close the body.
 
         Raises:
             TransientStorageError, StorageError: as `receive`.
@@ -87,12 +87,13 @@ class Download:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Give the connection back where all came, and close it where not: shielded, within two seconds."""
+        """Return the connection if the body is complete, otherwise close it: shielded, within two seconds."""
         if self._straight is not None:
             self._straight.leave()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
-            # httpx's generators are five deep, and not all close the one within: they end by reading what is closed.
+            # httpx's generators are nested five deep, and not all close the inner one: they end by reading a closed
+            # stream.
             with suppress(Exception):
                 while self._chunks is not None and await self._next():
                     pass

@@ -1,7 +1,7 @@
-"""What S3, the SDK and the two HTTP clients raise, as errors of asyncrec: the one place that says what is transient.
+"""Translate the errors of S3, the SDK and the HTTP clients into asyncrec's. Only this module says which are transient.
 
 Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. A message names operation and object, the
-store's code and its words with credentials struck out (stores do echo them), and what to do where that is known.
+store's code and its text without credentials (stores do echo them), and a remedy if one is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage.http import connection_fault, parse_retry_after
 from .redaction import redact, strike
 
 Condition = Literal["", "none", "same"]
-"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
+"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
 
 _TRANSIENT = {
     "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
@@ -36,7 +36,7 @@ _TRANSIENT = {
 }  # fmt: skip
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _PROXY_ASKS = 407
-# Some of these come with status 400.
+# Some of these are sent with status 400.
 _PERMISSION = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
     "InvalidToken", "NotSignedUp", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired",
@@ -51,26 +51,26 @@ _ADVICE = {
 
 
 class UploadGoneError(StorageError):
-    """The upload is no more: completed or aborted, by us in a request whose answer was lost, or by another."""
+    """The upload no longer exists: completed or aborted, by a request whose response was lost, or by another."""
 
 
 class CompletingError(StorageError):
-    """A completion of the upload is under way already, says the store: ours, sent before, whose answer was lost.
+    """According to the store, the upload is already being completed: by our earlier request, whose response was lost.
 
-    Ceph's gateways lock an upload while they complete it; the lock of one that was killed lasts for ten minutes
-    (``rgw_mp_lock_max_time``), and nobody can say before whether the object will be there.
+    Ceph's gateways lock an upload while they complete it. The lock of a gateway that was killed lasts for ten minutes
+    (``rgw_mp_lock_max_time``), and until then it is unknown whether the object will appear.
     """
 
 
 class InvalidPartError(IntegrityError):
-    """The store does not have a part under the ETag that it is said to have."""
+    """The store does not have a part with the given ETag."""
 
 
 def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
-    """Make the error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
+    """Return the error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
 
-    ``condition`` is the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
-    already, with ``"same"`` it has changed.
+    ``condition`` is the condition of the request, which determines the meaning of its failure: with ``"none"`` the
+    object already exists, with ``"same"`` it has changed.
     """
     scrub(error)
     if isinstance(error, sdk.ClientError):
@@ -88,7 +88,7 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
             f"{text}. The credential_process of the profile failed; run it by hand to see why"
         )
     if isinstance(error, OSError) and error.filename is not None:
-        # What a request reads is a file of a token, which the SDK's configuration or environment names.
+        # The only file that a request reads is a token file, named by the SDK's configuration or environment.
         return StoragePermissionError(
             f"{text}: the token file cannot be read; check AWS_WEB_IDENTITY_TOKEN_FILE, or web_identity_token_file "
             "in the profile"
@@ -105,19 +105,19 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
         return StorageError(text)
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
         return StorageError(text)
-    # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
+    # The remaining errors come from sockets, HTTP and truncated responses: aiohttp, httpx, OSError, timeouts.
     fault = connection_fault(error, what)
     return TransientStorageError(text, lasting=fault.lasting) if isinstance(fault, TransientStorageError) else fault
 
 
-# OpenSSL's words for an answer in plain HTTP, old and new.
+# OpenSSL's messages for a response in plain HTTP, old and new.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure")
 
 _TRANSIENT_SDK = (
     sdk.ConnectionError,
     sdk.HTTPClientError,
     sdk.IncompleteReadError,
-    sdk.CredentialRetrievalError,  # the machine's metadata service, asked too often or for a moment away
+    sdk.CredentialRetrievalError,  # the machine's metadata service, overloaded or briefly unavailable
     sdk.MetadataRetrievalError,
 )
 
@@ -165,9 +165,9 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
 
 
 def scrub(error: BaseException) -> None:
-    """Strike credentials out of an error of the SDK and of what it is chained to: they outlive us in logs and reports.
+    """Remove credentials from an error of the SDK and its chain, because errors are kept in logs and reports.
 
-    The SDK keeps the signed request in some errors; stores echo parts of it in theirs.
+    The SDK keeps the signed request in some errors, and stores echo parts of it in theirs.
     """
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
@@ -185,28 +185,28 @@ def scrub(error: BaseException) -> None:
         if "_request" in vars(one):
             vars(one)["_request"] = None  # httpx keeps the signed request, too
         if isinstance(one, json.JSONDecodeError):
-            one.doc = ""  # what a service of the machine sent, credentials perhaps
+            one.doc = ""  # the response of a service of the machine, perhaps credentials
         if isinstance(one, sdk.ClientError):
             details = one.response.get("Error", {})
             one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if details.get(key)}
 
 
-# Bytes per second below which a transfer counts as stalled; the timeouts of sockets do not see a store that reads
+# Bytes per second below which a transfer counts as stalled. The timeouts of sockets do not notice a store that reads
 # nothing, or sends a byte now and then.
 _SLOWEST = 64 << 10
 
 
 class Limited:
-    """A context that limits the time of a request, and translates its errors.
+    """Context that limits the time of a request, and translates its errors.
 
     Args:
         what: the operation and its object, for errors.
-        condition: what the request asked for, which says what a refusal means.
-        patience: seconds without a byte, those for connecting included.
-        size: bytes that it transfers.
+        condition: the condition of the request, which determines the meaning of its failure.
+        patience: seconds without a byte, including those for connecting.
+        size: the number of bytes that the request transfers.
 
     Raises:
-        StorageError: of the tree; `TransientStorageError` also when the time is over.
+        StorageError: an error of the hierarchy; `TransientStorageError` also if the time has run out.
     """
 
     def __init__(self, what: str, condition: Condition, patience: float, size: int) -> None:

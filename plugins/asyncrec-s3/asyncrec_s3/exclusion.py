@@ -1,7 +1,7 @@
-"""Whether a store honours ``If-None-Match: *`` when a multipart upload is completed: tried, with two small objects.
+"""Test, with two small objects, whether a store honours ``If-None-Match: *`` for completing a multipart upload.
 
-AWS and SeaweedFS do; Ceph 16 and older do so with a put alone. Documents say little of it, and answers to work
-that is worth something show it too late.
+AWS and SeaweedFS do. Ceph 16 and older do so only for a put. Documentation says little about it, and the responses to
+real uploads show it too late.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .errors import UploadGoneError
 from .parts import Digest
 
 _THERE, _NEW = b"x", b"another"
-# Seconds for removing what was made.
+# Seconds for removing the test objects.
 _CLEAN_SECONDS = 10.0
 
 
 async def excludes_parts(bucket: Bucket, key: str) -> bool:
-    """Complete an upload to ``key`` over an object that is there. Nothing is left of either.
+    """Complete an upload to ``key`` over an existing object; return whether the store refused. Removes both.
 
     Raises:
-        StorageError: it cannot be tried.
+        StorageError: the test failed.
     """
 
     async def repeat(request: str, **params: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ async def excludes_parts(bucket: Bucket, key: str) -> bool:
         part = await repeat("upload_part", UploadId=upload_id, PartNumber=1, Body=_NEW, **Digest(_NEW, "md5").params)
         await repeat("put_object", Body=_THERE, **Digest(_THERE, "md5").params)
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-        # Of an answer that was lost the repeated request says nothing; what is there decides.
+        # If a response was lost, that of the repeated request shows nothing, so the object decides.
         with suppress(ObjectExistsError, UploadGoneError):
             await repeat("complete_multipart_upload", UploadId=upload_id, MultipartUpload=parts, IfNoneMatch="*")
         honoured = (await bucket.head(key, shown=key)).info.size == len(_THERE)

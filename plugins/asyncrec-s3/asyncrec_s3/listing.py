@@ -1,6 +1,6 @@
 """`Listing`: the entries of a listing, fetched a page at a time.
 
-A class and no generator: left early, there is nothing to close.
+It is a class rather than a generator, so that an abandoned listing needs no closing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from asyncrec.errors import StorageError
 
 
 class Listing:
-    """An async iterator over the entries of a listing.
+    """Async iterator over the entries of a listing.
 
     Args:
-        ask: makes a request of these parameters, tried again where that may help, and gives the answer.
-        what: is said where the store is wrong.
-        params: of the first request.
-        entries: where an answer has them.
-        marks: parameters of the next request, and where an answer has their values.
+        ask: sends a request with these parameters, retrying if that may help, and returns the response.
+        what: the operation, for errors.
+        params: the parameters of the first request.
+        entries: the member of a response that holds the entries.
+        marks: the parameters of the next request, and the members of a response that hold their values.
         ordered: whether keys that do not ascend are an error.
     """
 
@@ -39,7 +39,7 @@ class Listing:
         self._entries = entries
         self._marks = marks
         self._ordered = ordered
-        # The page being given, last entry first.
+        # The current page, last entry first.
         self._page: list[dict[str, Any]] = []
         self._last = b""
 

@@ -1,7 +1,7 @@
-"""What can be said of a bucket and of the way to it is checked here, before anything is opened.
+"""The options of a bucket and its client, checked before a storage is opened.
 
-What is not said is found as the AWS SDK finds it: its environment variables, its configuration files, the role of the
-machine. Credentials found there are refreshed by the SDK as they expire; those given as options are used as they are.
+Missing options are found as the AWS SDK finds them: in its environment variables, its configuration files, the role of
+the machine. The SDK refreshes credentials found there as they expire; credentials passed as options are used unchanged.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from .parts import MIB, MIN_PART
 
 __all__ = ["ClientOptions", "Options"]
 
-# As tensorboardX and TensorFlow's S3 file system name it; the SDK's own names come first.
+# The last is the name that tensorboardX and TensorFlow's S3 file system use; the SDK's own names take precedence.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """What makes one client: storages that agree in all of it share their connections.
+    """The options of one client. Storages with equal client options share their connections.
 
     Attributes:
-        endpoint_url: of an S3-compatible store; `None` is AWS, or what ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
-            or ``S3_ENDPOINT`` says.
-        region: `None`: by the SDK's configuration.
-        profile: of the SDK's configuration files.
-        aws_access_key_id, aws_secret_access_key, aws_session_token: instead of what the SDK finds.
-        anonymous: sign nothing, for public buckets.
+        endpoint_url: the endpoint of an S3-compatible store; `None` means ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
+            or ``S3_ENDPOINT`` if set, otherwise AWS.
+        region: the region; `None` means that of the SDK's configuration.
+        profile: a profile of the SDK's configuration files.
+        aws_access_key_id, aws_secret_access_key, aws_session_token: used in place of the credentials that the SDK
+            finds.
+        anonymous: sign no requests, for public buckets.
         addressing_style: ``"path"``, ``"virtual"`` or ``"auto"`` (path for a given endpoint, virtual for AWS).
-        payload_signing: hash every body into the signature. Off by default: each body goes with a checksum, the
-            checksum is signed, and a second hash would double the work. For stores that insist.
+        payload_signing: hash every body into the signature. Off by default: each body has a checksum, which is signed,
+            and a second hash would double the work. For stores that require it.
         verify: `False` accepts any certificate; a `str` is the path of a bundle of authorities.
         connect_timeout: seconds.
-        read_timeout: seconds without a byte, after which a request is given up and tried again.
-        max_connections: 64 carries 16 interleaved sources with their read-ahead beside the uploads. At most a quarter
-            of them is held by sources that are idle.
+        read_timeout: seconds without a byte, after which a request fails and is retried.
+        max_connections: 64 suffices for 16 interleaved sources with their read-ahead besides the uploads. Idle sources
+            hold at most a quarter of them.
     """
 
     endpoint_url: str | None = None
@@ -68,13 +69,13 @@ class Options(ClientOptions):
 
     Attributes:
         bucket, prefix: from the URL; the prefix is empty or ends with ``/``.
-        chunk_size: bytes of a part, 5 MiB at least. 8 MiB: smaller ones cost requests, larger ones memory. It doubles
-            every 900 parts, so that 10,000 parts hold 5 TiB.
-        max_concurrency: parts in flight, over all sinks of this storage; with the default, 32 MiB. Where parts have
-            grown, fewer fit in the same memory, and one at least is always let through.
-        checksum: ``"crc32c"`` of each part and of the whole, kept by the store; ``"md5"``, of each part, which every
-            store knows and which costs thirty times as much; ``"auto"``: the first for AWS; any other endpoint is sent
-            both with its first parts, and then the first if it said that it compared it.
+        chunk_size: bytes of a part, at least 5 MiB. The default is 8 MiB: smaller parts cost more requests, larger ones
+            more memory. It doubles every 900 parts, so that 10,000 parts hold 5 TiB.
+        max_concurrency: parts in transit, over all sinks of this storage; 32 MiB with the defaults. If parts have
+            grown, fewer fit in the same memory, but always at least one.
+        checksum: ``"crc32c"`` of each part and of the whole object, kept by the store; ``"md5"`` of each part, which
+            every store knows, but which takes thirty times as long; ``"auto"`` means CRC32C for AWS. To any other
+            endpoint it sends both with the first parts, and then CRC32C if the store confirmed that it compares it.
     """
 
     bucket: str = ""
@@ -114,11 +115,11 @@ class Options(ClientOptions):
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:
-        """Make the options of a URL, with the endpoint taken from the environment where none is given.
+        """Return the options of a URL. If no endpoint is passed, it comes from the environment.
 
         Raises:
-            ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option, or it has another type.
+            ValueError: the URL or an option is invalid; credentials are not shown.
+            TypeError: an option is unknown, or has another type.
         """
         types = {name: kind for name, kind in get_type_hints(cls).items() if name not in ("bucket", "prefix")}
         check_options("s3", options, types | {"connect_timeout": float | int, "read_timeout": float | int})

@@ -1,7 +1,7 @@
-"""The arithmetic of multipart uploads: sizes of parts, ETags, checksums. Pure.
+"""The arithmetic of multipart uploads: sizes of parts, ETags, checksums. Pure functions.
 
-Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts, each 5 MiB to 5 GiB but the
-last, 5 TiB in all).
+Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts, each of 5 MiB to 5 GiB except
+the last, 5 TiB in all).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MIB = 1 << 20
 MIN_PART = 5 * MIB
 MAX_PART = 5 << 30
 MAX_PARTS = 10_000
-# 900 parts of 5 MiB, 900 of 10 MiB, ... reach 5 TiB before the 10,000th; 1,000 would not. The first 7 GiB (with
-# 8 MiB) are written in parts of the first size, so that memory is the same for every usual shard.
+# 900 parts of 5 MiB, 900 of 10 MiB, ... reach 5 TiB before the 10,000th part; with 1,000 they would not. The first 7
+# GiB (with 8 MiB) are written in parts of the first size, so every usual shard takes the same memory.
 _DOUBLED_EVERY = 900
 
 
 def part_size(number: int, first: int) -> int:
-    """Give the bytes of part ``number`` (from 1), when the first has ``first``.
+    """Return the size in bytes of part ``number`` (from 1), if the first part has ``first`` bytes.
 
     Raises:
-        ValueError: there is no such part.
+        ValueError: the number is out of range.
     """
     if not 1 <= number <= MAX_PARTS:
         raise ArgumentValueError(
@@ -40,14 +40,14 @@ def part_size(number: int, first: int) -> int:
 
 
 class Digest:
-    """The checksum that goes with one body, computed in a worker thread where the body is large.
+    """The checksum of one body. For a large body, compute it in a worker thread.
 
     CRC32C takes a thirtieth of the time of MD5. ``kind`` is ``"md5"``, ``"crc32c"`` or ``"both"``.
 
     Attributes:
-        params: for the request that sends it.
-        md5: in hexadecimal, what the ETag should then be; `None` without.
-        crc32c: of this body alone, as S3 writes it; `None` without.
+        params: the parameters for the request that sends the body.
+        md5: the MD5 in hexadecimal, which the ETag should equal; `None` without MD5.
+        crc32c: the CRC of this body alone, in S3's encoding; `None` without CRC32C.
     """
 
     __slots__ = ("crc32c", "md5", "params")
@@ -65,12 +65,12 @@ class Digest:
 
 
 def base64_of_crc(value: int) -> str:
-    """Write a CRC32C as S3 does: base64 of four bytes, big endian."""
+    """Encode a CRC32C as S3 does: base64 of four bytes, big endian."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
 def crc_of_base64(text: str | None) -> int | None:
-    """Read the CRC32C of a whole object; `None` where there is none, or a checksum of checksums (``...-N``)."""
+    """Decode the CRC32C of a whole object; return `None` if missing, or a checksum of checksums (``...-N``)."""
     if not text or "-" in text:
         return None
     try:
@@ -81,12 +81,12 @@ def crc_of_base64(text: str | None) -> int | None:
 
 
 def is_md5(etag: str) -> bool:
-    """Tell whether an ETag may be the MD5 of the body (or, with ``-N``, that of a multipart upload): by its form."""
+    """Return whether an ETag has the form of the body's MD5 (or, with ``-N``, of a multipart upload's)."""
     return re.fullmatch(r"[0-9a-f]{32}(-[0-9]+)?", etag) is not None
 
 
 def multipart_etag(etags: Iterable[str]) -> str | None:
-    """Make the ETag of an object put together of parts with these; `None` where they are no MD5s."""
+    """Return the ETag of an object made of parts with these ETags; `None` if they are not MD5s."""
     raw = []
     for etag in etags:
         if not is_md5(etag) or "-" in etag:

@@ -1,6 +1,6 @@
-"""The hook: which schemes, and how to open one. Importing it costs nothing.
+"""The plugin's hook: its schemes, and how to open them. Importing it is cheap.
 
-The SDK is imported when a storage is first entered, in a worker thread: that takes 0.3 s.
+The SDK is imported when a storage is first entered, in a worker thread, because that takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
     """Open ``s3://bucket`` or ``s3://bucket/prefix``, with the fields of `asyncrec_s3.options.Options` as options.
 
     Raises:
-        ValueError, TypeError: the URL or an option cannot be.
-        StoragePermissionError: on entering, when the profile or the credentials asked for are not there.
-        StorageError: on entering, when the file that ``verify`` or ``AWS_CA_BUNDLE`` names cannot be used.
+        ValueError, TypeError: the URL or an option is invalid.
+        StoragePermissionError: on entering, if the profile or its credentials do not exist.
+        StorageError: on entering, if the file named by ``verify`` or ``AWS_CA_BUNDLE`` is not usable.
     """
     from .options import Options
 
@@ -33,7 +33,7 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
 
 
 class _Opening:
-    """An `S3Storage` that is imported on entering."""
+    """Opens an `S3Storage`, importing it on entering."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -1,14 +1,14 @@
-"""A `Publication` finds out whether an object was published, whatever the answers were.
+"""`Publication` determines whether an object was published, even if responses were lost.
 
-The last request of an object (a put, or the Complete of an upload) may take effect and its answer be lost; repeated,
-it is then refused. So each object is written with an id of its writer in its metadata, and HEAD decides: an object
-with our id is ours. What the store says it has is compared with what was sent: size, CRC32C where the store keeps
-one, ETag where it follows from the MD5s.
+The last request of an object (a put, or the Complete of an upload) may take effect although its response is lost. If it
+is repeated, it is then refused. So each object is written with its writer's id in its metadata, and HEAD decides: an
+object with our id is ours. The stored object is compared with the data sent: its size, its CRC32C if the store keeps
+one, and its ETag if the ETag follows from the MD5s.
 
-Of an exclusive object the condition on the last request decides, ``If-None-Match: *``. A store whose answers have not
-shown that it honours it is not believed: its first put comes after a look, is sent once more, and has to be refused
-then. The completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look
-before it, and one behind it. Two that complete at the same moment may still both be told that they won: see
+For an exclusive object, the condition of the last request decides: ``If-None-Match: *``. A store whose responses have
+not shown that it honours the condition is not trusted. Its first put follows a look, is sent once more, and must then
+be refused. The completion of an upload cannot be tested in this way, because it may replace an existing object. So
+there is a look before it, and one after it. If two writers complete at the same moment, both may still win: see
 `Storage.open_sink`.
 """
 
@@ -25,8 +25,8 @@ from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
-# For a look that saves work, or sees what comes of a race most of the time: a store that is down is told of by the
-# request that follows, and whoever waits at an exit does not wait for it twice.
+# For a look that only saves work, or detects most races. If the store is down, the next request reports it, so that the
+# caller at an exit does not wait twice.
 _BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 
@@ -35,10 +35,10 @@ class Content:
     """The content that was sent.
 
     Attributes:
-        size: bytes.
-        crc32c: of the whole; `None` where it is not sent along.
-        etag: what the store should give it, as far as is known.
-        certain: whether ``etag`` follows from what was sent, so that another one means other bytes.
+        size: the number of bytes.
+        crc32c: the checksum of the whole content; `None` if it was not sent.
+        etag: the ETag that the object should have, if known.
+        certain: whether ``etag`` follows from the data sent, so that another ETag means other bytes.
     """
 
     size: int
@@ -48,7 +48,7 @@ class Content:
 
 
 class Publication:
-    """The last step of one object. ``shown`` is its key in the storage, ``key`` that in the bucket."""
+    """The last step of one object. ``shown`` is its key in the storage, ``key`` its key in the bucket."""
 
     def __init__(self, bucket: Bucket, key: str, shown: str, writer: str, *, exclusive: bool) -> None:
         self._bucket = bucket
@@ -63,7 +63,7 @@ class Publication:
         return {"IfNoneMatch": "*"} if self._exclusive else {}
 
     def refuse_unable(self) -> None:
-        """Refuse an object that must be new on a store that was seen to ignore that.
+        """Reject an exclusive object if the store is known to ignore the condition.
 
         Raises:
             StorageError
@@ -76,9 +76,9 @@ class Publication:
             )
 
     async def refuse_existing(self) -> None:
-        """Refuse an object that must be new and is there, before all of it is uploaded.
+        """Reject an exclusive object that already exists, before all of it is uploaded.
 
-        What decides is the condition on the last request; so a store that does not let us look is no obstacle.
+        The condition of the last request decides, so a store that does not permit a look is no obstacle.
 
         Raises:
             ObjectExistsError
@@ -99,16 +99,16 @@ class Publication:
         *,
         withdraw: Callable[[], Awaitable[None]] | None = None,
     ) -> ObjectInfo:
-        """Send the request, settle what it came to, verify what the store has.
+        """Send the request, determine its outcome, and verify the stored object.
 
-        ``withdraw`` makes sure that no request still on its way can publish any more; it is awaited before HEAD is
-        believed that there is nothing.
+        ``withdraw`` ensures that no request in transit can still publish. It is awaited before a HEAD without an object
+        is trusted.
 
         Raises:
-            ObjectExistsError: another's object is there, and was not to be replaced.
-            IntegrityError: the store has something else than was sent; it was deleted.
-            CompletingError: it is not there yet, and may be later: call this again, or `give_up`.
-            StorageError: it is not there; a note says so where even that is unknown.
+            ObjectExistsError: the upload is exclusive, and another writer's object exists.
+            IntegrityError: the stored object differs from the data sent; it was deleted.
+            CompletingError: the object does not exist yet, but may appear later: call this again, or `give_up`.
+            StorageError: the object does not exist; a note says so if even that is unknown.
         """
         put = withdraw is None
         self._tried = content, withdraw
@@ -127,7 +127,7 @@ class Publication:
                 self._bucket.known.learn_exclusion(**{"puts" if put else "parts": True})
             info = await self._settle(error, content, withdraw)
         else:
-            # Of a put that it compared with a checksum the store has said what it has: no need to ask again.
+            # If the store compared a checksum of the put, its response is sufficient, and no HEAD is needed.
             confirmed = put and _confirmed(answer, content)
             info = self._of_answer(answer, content) if confirmed else await self._verify(answer, content, put=put)
         if self._exclusive and put and self._bucket.known.excludes_puts is None:
@@ -135,29 +135,29 @@ class Publication:
         return info
 
     async def give_up(self, error: StorageError) -> ObjectInfo:
-        """See to it that what `publish` has not ended does not end later; or the object, if it has ended since.
+        """Make sure that a completion which `publish` left unfinished does not take effect later; or return its object.
 
         Raises:
-            StorageError: ``error``, or what `publish` raises.
+            StorageError: ``error``, or the errors of `publish`.
         """
         assert self._tried is not None, "it was tried"
         return await self._settle(error, *self._tried)
 
     async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:
-        """Send the same request again, which has to be refused now that the object is there.
+        """Send the same request again, which must be refused now that the object exists.
 
         Raises:
-            StorageError: it was not, so nothing is proven by its success either; the object was taken away again.
+            StorageError: it was not refused, so the first success proves nothing. The object was deleted again.
         """
         try:
-            # Twice: in between, somebody may have deleted the object, as is his right.
+            # Twice, because another writer may have deleted the object in between, as it may.
             for _ in range(2):
                 await self._bucket.repeat(request, what)
         except ObjectExistsError:
             self._bucket.known.learn_exclusion(puts=True)
             return
         except StorageError:
-            return  # ours was taken; the next one will show
+            return  # our object was accepted; the next put will show it
         self._bucket.known.learn_exclusion(puts=False)
         found = await self._look()
         if found is not None and found.writer == self._writer:
@@ -168,7 +168,7 @@ class Publication:
         self, error: StorageError, content: Content, withdraw: Callable[[], Awaitable[None]] | None
     ) -> ObjectInfo:
         try:
-            lost = isinstance(error, TransientStorageError)  # and patience with it
+            lost = isinstance(error, TransientStorageError)  # the retries are used up
             if withdraw is not None and lost:
                 await withdraw()
             found = await self._look(_BRIEF if lost else DEFAULT)
@@ -193,22 +193,22 @@ class Publication:
             )
         if not self._is_ours(found, content):
             if self._exclusive and not put and not self._bucket.known.excludes_parts:
-                # Ours was published, and replaced by one that was to be new as well, or by one that may replace it: in
-                # both cases there is nothing of ours.
+                # Our object was published, and then replaced by another writer's, exclusive or not. In both cases ours
+                # no longer exists.
                 raise ObjectExistsError(
                     f"{self._bucket.what('create', self._key)}: another writer published its object at the same time"
                 )
-            # Replaced by another writer since, as is its right: ours was published.
+            # Another writer has replaced the object since, as it may; ours was published.
             return self._of_answer(answer, content)
         try:
             info = self._check(found, content)
             if content.etag in (None, info.etag) or found.encrypted:
                 return info
-            # The content is right, and its ETag is not what follows from those of the parts: one answer was wrong.
+            # The content is right, but its ETag does not follow from those of the parts, so one response was wrong.
             again = await self._look()
             return self._check(again, content) if again is not None and self._is_ours(again, content) else info
         except IntegrityError as error:
-            # An answer may be damaged as well: a second one decides.
+            # This response may also have been damaged, so a second one decides.
             found = await self._look()
             if found is not None and self._is_ours(found, content):
                 try:
@@ -232,7 +232,7 @@ class Publication:
     def _is_ours(self, found: Found, content: Content) -> bool:
         if found.writer is not None:
             return found.writer == self._writer
-        # A store that drops metadata: by content, as far as it can be told.
+        # A store that drops metadata: recognise the object by its content, as far as possible.
         same_crc = content.crc32c is not None and found.info.crc32c == content.crc32c
         return found.info.size == content.size and (same_crc or found.info.etag == content.etag)
 

@@ -1,8 +1,8 @@
-"""Credentials are struck out of errors, and of what the SDK logs.
+"""Remove credentials from errors, and from the SDK's logs.
 
-What was given as an option or was seen in a signed request is known by value, for stores echo it; what is only known
-by its place (a header in a canonical request, a field in an answer of STS) is found by its name. The SDK logs such
-things when debugging, and a log is read by more people than hold the credentials.
+Credentials that were passed as an option, or seen in a signed request, are known by value, because stores echo them.
+Others are found by the name before them (a header in a canonical request, a field in a response of STS). The SDK logs
+such data when debugging, and a log has more readers than the credentials have holders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 
 from asyncrec.storage.http import Redacting
 
-# Values of every client of this process; refreshed credentials push out the oldest, long expired.
+# Values of every client in this process. Refreshed credentials replace the oldest, which have long expired.
 _known: deque[str] = deque(maxlen=64)
 
 _BY_NAME = re.compile(
@@ -27,7 +27,7 @@ _LOGGERS = (
 
 
 def remember(value: str | None) -> None:
-    """Remember a credential, which from now on nothing shows. Very short ones would be found within words."""
+    """Remember a credential, which is then removed from all texts. Very short values would match inside words."""
     if value and len(value) >= 8 and value not in _known:
         _known.append(value)
 
@@ -39,7 +39,7 @@ def redact(text: str) -> str:
 
 
 def strike(text: str) -> str:
-    """As `redact`, and what stands where a credential would: the machine's services send some that nobody knows yet."""
+    """Do the same as `redact`, and remove values in the place of a credential, such as a service's new credentials."""
     return redact(_BY_NAME.sub(r"\1***", text))
 
 
@@ -47,5 +47,5 @@ _redacting = Redacting(strike)
 
 
 def quieten() -> None:
-    """Let nothing of a credential through the SDK's loggers. Repeated, it does nothing."""
+    """Remove credentials from the SDK's loggers. Repeated calls have no effect."""
     _redacting.install(_LOGGERS)

@@ -1,10 +1,10 @@
-"""What the SDK does in a way that would hold the event loop, or that only asyncio knows, done otherwise.
+"""Replacements for parts of the SDK that would block the event loop, or work only on asyncio.
 
-- Sessions, whose credentials are found and renewed on trio too.
-- Dates in a store's answers. The SDK's own way guesses at any form: 0.15 ms for a date, and 1,000 of them in a page of
-  a listing would hold the loop.
+- Sessions, whose credentials are found and renewed on trio, too.
+- Dates in a store's responses. The SDK's own parser guesses the format: 0.15 ms for a date, so 1,000 of them in a page
+  of a listing would block the loop.
 - The SDK's models, read so that other threads run meanwhile, and in half the time and memory.
-- Its HTTP session on asyncio, whose clients share what they trust.
+- Its HTTP session on asyncio, whose clients share their trusted authorities.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from asyncrec.storage.http import parse_http_date
 
 
 class Session(AioSession):  # type: ignore[misc]  # without types
-    """A session of the SDK whose clients are made in one place and entered in another.
+    """Session of the SDK whose clients are created in one thread and entered in another.
 
-    The SDK's own way to make one enters it, too, which must happen on the loop that will use it.
+    The SDK's own method also enters the client, which must happen on the loop that will use it.
     """
 
     async def make_client(self, service: str, **options: Any) -> Any:
@@ -42,10 +42,10 @@ class Session(AioSession):  # type: ignore[misc]  # without types
         """Find credentials.
 
         Raises:
-            StoragePermissionError: they cannot be sent.
+            StoragePermissionError: the credentials cannot be sent.
         """
         found = await super().get_credentials()
-        # Those that are renewed come from services, and not from what a person wrote.
+        # Renewable credentials come from services rather than from a user's file.
         if found is not None and not hasattr(found, "refresh_needed"):
             for what in ("access_key", "secret_key", "token"):
                 if not (getattr(found, what) or "").isprintable():
@@ -58,30 +58,30 @@ class Session(AioSession):  # type: ignore[misc]  # without types
 
 
 class SessionOnTrio(Session):
-    """The same, on trio.
+    """The same session for trio.
 
-    The SDK finds and renews credentials by asyncio's own means: subprocesses, and requests by aiohttp to the services
-    that hand them out. So both are done on an asyncio loop of a moment, in a worker thread.
+    The SDK finds and renews credentials by asyncio's own means: subprocesses, and aiohttp requests to the services that
+    issue them. So both are done on a temporary asyncio loop, in a worker thread.
     """
 
     async def get_credentials(self) -> Any:
         found = await anyio.to_thread.run_sync(anyio.run, super().get_credentials)
-        # Those that are what they are have nothing to renew.
+        # Static credentials need no renewal.
         return _Renewed(found) if hasattr(found, "refresh_needed") else found
 
 
 class _Renewed:
-    """Credentials that the SDK has found and will renew, as much of them as signing asks for."""
+    """Credentials that the SDK has found and will renew, with the methods that signing needs."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
-        self._renewing: anyio.Lock | None = None  # a lock of trio's, so made there: this object is made on another loop
+        self._renewing: anyio.Lock | None = None  # created on trio's loop, because this object is created on another
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
     async def get_frozen_credentials(self) -> Any:
-        """Give what to sign with now, renewed by one caller for all. Cancelled, a renewal is waited for."""
+        """Return the credentials to sign with now. One caller renews them for all. If cancelled, finish the renewal."""
         if self._found.refresh_needed():
             self._renewing = self._renewing or anyio.Lock()
             async with self._renewing:
@@ -93,10 +93,10 @@ class _Renewed:
 def parse_date(value: Any) -> datetime:
     """Parse a date, with its time zone.
 
-    RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, anything else as the SDK does it.
+    RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, all other formats by the SDK.
 
     Raises:
-        ValueError: no date.
+        ValueError: the value is not a date.
     """
     if isinstance(value, str):
         date = parse_http_date(value) if value[-4:] == " GMT" else _rfc_3339(value)
@@ -117,15 +117,15 @@ def _rfc_3339(value: str) -> datetime | None:
 
 
 class Models(JSONFileLoader):  # type: ignore[misc]  # without types
-    """What the SDK's loader reads files with.
+    """File reader for the SDK's loader.
 
-    Its own reader has C parse a whole file at a time, 1.2 MiB of endpoints and 1.4 of S3, and holds the interpreter's
-    lock, and so the event loop, for all of it: 10 to 30 ms each. A function of Python that is called for each object is
-    where others get their turn. And it makes plain dicts, in half the time and memory of the SDK's ordered ones.
+    The SDK's own reader lets C parse a whole file at once, 1.2 MiB of endpoints and 1.4 MiB of S3. It holds the GIL,
+    and so blocks the event loop, for 10 to 30 ms each. A Python function that is called for each object lets other
+    threads run. It also makes plain dicts, in half the time and memory of the SDK's ordered ones.
     """
 
     def load_file(self, file_path: str) -> Any:
-        """Return what is in a file, named without its ending; `None` if there is no such file."""
+        """Return the content of a file, named without its extension; `None` if the file does not exist."""
         for ending, opened in ((".json", open), (".json.gz", gzip.open)):
             try:
                 with opened(file_path + ending, "rb") as file:
@@ -142,7 +142,7 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @lru_cache(8)
 def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
-    """The context for clients that trust the authorities in a file, as the file is now. It is shared, never changed."""
+    """Return the context of clients that trust the authorities in a file in this state. It is shared, never changed."""
     context: ssl.SSLContext = create_urllib3_context()
     context.check_hostname = True
     context.load_verify_locations(path)
@@ -150,12 +150,11 @@ def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
 
 
 class SharingSession(AIOHTTPSession):  # type: ignore[misc]  # without types
-    """The SDK's HTTP session on asyncio, whose clients share what they trust.
+    """The SDK's HTTP session on asyncio, whose clients share their trusted authorities.
 
-    Each client would read and parse the same 140 authorities: 25 ms of processor time, as much as all else that opening
-    one takes. On trio each does: httpx says on its context, for each connection, which protocols it speaks, and another
-    thread may be using it. With a certificate of its own, or a proxy, a client has a context of its own, for the SDK
-    adds to it.
+    Otherwise each client would read and parse the same 140 authorities: 25 ms of processor time, as long as the rest of
+    its opening. On trio each client does: httpx sets the protocols of each connection on its context, which another
+    thread may be using. A client with its own certificate, or a proxy, has its own context, because the SDK changes it.
     """
 
     def __init__(self, *, verify: Any = True, proxies: Any = None, client_cert: Any = None, **rest: Any) -> None:

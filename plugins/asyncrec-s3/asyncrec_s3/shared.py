@@ -1,4 +1,4 @@
-"""`Shared`: what the sinks and sources of one storage have in common, from the requests to the room for parts."""
+"""`Shared`: the state shared by the sinks and sources of one storage, from the bucket to the slots for parts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .options import Options
 
 
 class Shared:
-    """What a storage opens when it is entered, and its sinks and sources use until it is left.
+    """Resources that a storage opens when it is entered, and that its sinks and sources use until it exits.
 
     It owns the tasks that upload parts, so sinks may be opened and closed in any order, by any task. It belongs to the
-    process and the event loop that entered it: used from another, as after a fork, it raises instead of hanging.
+    process and the event loop that entered it. If used from another one, as after a fork, it raises instead of hanging.
     """
 
     def __init__(self, options: Options) -> None:
@@ -32,7 +32,7 @@ class Shared:
         self.streams = StreamSlots(options.max_connections // 4)
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
+        # For copies and checksums. Separate threads, so that a user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = TaskScope()
         self._stack = AsyncExitStack()
@@ -61,11 +61,11 @@ class Shared:
         return f"S3Storage({self.options.root!r})"
 
     def check(self) -> None:
-        """Raise unless it can be used here and now.
+        """Raise an error unless the storage can be used in this process and on this event loop.
 
         Raises:
-            RuntimeError: opened in another process or on another event loop.
-            anyio.ClosedResourceError: not open.
+            RuntimeError: the storage was opened in another process or on another event loop.
+            anyio.ClosedResourceError: the storage is not open.
         """
         if self._owner is None or self._closed:
             raise anyio.ClosedResourceError(f"{self._shown} is not open")
@@ -78,11 +78,11 @@ class Shared:
             raise RuntimeError(f"{self._shown} was opened on another event loop; open a separate one on each loop")
 
     async def settle(self, job: Callable[[], Awaitable[None]], *, limit: float = math.inf) -> None:
-        """Run ``job`` to its end in a task of this storage, whatever happens to the caller, and only then go on.
+        """Run ``job`` to its end in a task of this storage, even if the caller is interrupted, and then return.
 
-        A caller that is cancelled waits for ``limit`` seconds, at the exit of a writer that has to end for a second;
-        then the job is cancelled. ``job`` keeps its own errors. An interruption of the caller is raised afterwards,
-        but for that of a scope, which comes again at the next await.
+        If the caller is cancelled, it waits up to ``limit`` seconds, or one second if a writer's exit has to end. Then
+        the job is cancelled. ``job`` keeps its own errors. An interruption of the caller is raised afterwards, except
+        that of a scope, which is raised again at the next await.
         """
         done = anyio.Event()
         shelter = anyio.CancelScope(shield=True)
@@ -104,11 +104,11 @@ class Shared:
                     continue
                 with shielded(limit):
                     await done.wait()
-                shelter.cancel()  # of no effect when it is done
+                shelter.cancel()  # no effect if the job is done
                 with anyio.CancelScope(shield=True):
                     await done.wait()
             except BaseException as error:
-                # asyncio's own cancellation knows no shield.
+                # asyncio's own cancellation ignores shields.
                 if interrupted or anyio.current_effective_deadline() > -math.inf:
                     interruption = error
                 interrupted = True

@@ -1,12 +1,12 @@
 """`S3Sink`: one object being written, as one put or as a multipart upload of unknown length.
 
-An object shorter than a chunk is one put, sent at the exit. Otherwise the first full chunk begins an upload, and each
-chunk is a part, uploaded by a task of the storage while the caller goes on. The storage's `PartSlots` bound the bytes
-on their way, and are waited for before a chunk is copied.
+An object shorter than a chunk is one put, sent at the exit. Otherwise the first full chunk begins an upload. Each chunk
+is a part, uploaded by a task of the storage while the caller continues. The storage's `PartSlots` bound the bytes in
+transit; slots are acquired before a chunk is copied.
 
-At the exit either the object is published and verified, or nothing of it is left, whatever the answers to the last
-requests were (`publication`, `upload`). The requests that decide run in tasks of the storage, which a cancellation of
-the caller reaches late.
+After the exit, the object is either published and verified, or removed, even if the last responses were lost
+(`publication`, `upload`). The deciding requests run in tasks of the storage, which a cancellation of the caller reaches
+late.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .upload import MultipartUpload
 
 B = TypeVar("B", bytearray, memoryview)
 
-# Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
+# Seconds for the last request and determining its outcome: the back-off's own time, and some for HEAD.
 _PUBLISH_SECONDS = 150.0
-# And for as much of it as is to come when its caller is cancelled.
+# Seconds that this may take after the caller was cancelled.
 _CANCELLED_SECONDS = 20.0
-# For an upload whose completion the store says is under way: longer than Ceph keeps the lock of a gateway that died
-# (600 s), and about half as many questions again as the waits between them need on average.
+# For an upload that, according to the store, is already being completed: longer than Ceph keeps the lock of a gateway
+# that died (600 s), and about half as many attempts again as are needed on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
 class S3Sink(ByteSink):
-    """A sink of one object, which `S3Storage.open_sink` makes; its own context."""
+    """A sink of one object, made by `S3Storage.open_sink`. It is its own context."""
 
     def __init__(self, shared: Shared, key: str, *, exclusive: bool) -> None:
         self.chunk_size = shared.options.chunk_size
@@ -54,7 +54,7 @@ class S3Sink(ByteSink):
         self._writer = uuid.uuid4().hex
         self._publication = Publication(self._bucket, self._key, key, self._writer, exclusive=exclusive)
         self._upload = MultipartUpload(shared, self._key, self._writer, self._publication.refuse_existing)
-        # Of the whole object, where the store may turn out to compare it.
+        # The CRC of the whole object, if the store may compare it.
         self._crc: int | None = None if self._bucket.checksum == "md5" else 0
         self._size = 0
         self._short = bytearray()
@@ -96,11 +96,11 @@ class S3Sink(ByteSink):
                 f"{self._bucket.what('write', self._key)}: the object does not fit in S3's maximum of {MAX_PARTS:,} "
                 f"parts of {self.chunk_size:,} bytes; pass a larger chunk_size"
             )
-        # A send that does not end leaves a hole, which nobody may publish.
+        # An unfinished send leaves a gap, so the object must not be published.
         with self._state.working():
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started:
-                # No slot for it: a task that has several short objects open must not wait for itself.
+                # Without a slot: a task with several short objects open must not wait for itself.
                 self._short = await self._copy(buffers, size, bytearray(size))
             else:
                 await self._send_part(buffers, size)
@@ -121,7 +121,7 @@ class S3Sink(ByteSink):
             self.chunk_size = part_size(self._upload.started + 1, self._shared.options.chunk_size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0, for nothing of an unfinished upload can be read back. Raises what a part has failed with."""
+        """Return 0, because no data of an unfinished upload can be read back. Raises the error of a failed part."""
         self._check()
         await anyio.lowlevel.checkpoint()
         return 0
@@ -145,10 +145,10 @@ class S3Sink(ByteSink):
                 await self._wait_for_completion(backoff, TransientStorageError(str(error)))
 
     async def _wait_for_completion(self, backoff: Backoff, busy: TransientStorageError) -> None:
-        """Wait a while, unshielded, so that who is cancelled need not wait. When patience ends, it is there or not.
+        """Wait a while, unshielded, so that a cancelled caller need not wait. After the last wait, the object decides.
 
         Raises:
-            TransientStorageError: patience has run out, and it is not there.
+            TransientStorageError: the time has run out, and the object does not exist.
         """
         try:
             await backoff.wait(busy)
@@ -163,7 +163,7 @@ class S3Sink(ByteSink):
                 raise
 
     async def _attempt(self, publish: Callable[[], Awaitable[ObjectInfo]]) -> None:
-        """Run it in a task of the storage, which a cancellation of the caller reaches late."""
+        """Run ``publish`` in a task of the storage, which a cancellation of the caller reaches late."""
         outcome: list[Exception] = []
 
         async def job() -> None:
@@ -185,11 +185,12 @@ class S3Sink(ByteSink):
 
     async def _put(self) -> ObjectInfo:
         if self._bucket.known.excludes_puts is None:
-            # The one that shows what the store does must not replace anything.
+            # The put that tests the store must not replace an object.
             await self._publication.refuse_existing()
         data = self._short
         threads = self._shared.threads
-        # Asking what the store knows is for parts: a put that is refused for it would not show what it was refused for.
+        # Only parts test which checksum the store knows: the refusal of a put would not show whether that was the
+        # reason.
         kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
             digest = Digest(data, kind)
@@ -209,7 +210,7 @@ class S3Sink(ByteSink):
                 **self._publication.condition,
             )
 
-        # Not certain: an encrypted object's ETag is no MD5, and the store has compared the one that was sent.
+        # Not certain: an encrypted object's ETag is not an MD5, and the store has already compared the MD5 sent.
         crc = self._crc if kind == "crc32c" else None
         content = Content(size=len(data), crc32c=crc, etag=digest.md5, certain=False)
         return await self._publication.publish(request, content, what)

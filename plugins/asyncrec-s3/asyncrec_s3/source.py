@@ -1,4 +1,4 @@
-"""`S3Source`: ranges of one version of an object, or, for a reader that keeps up, one answer to its end."""
+"""`S3Source`: ranges of one version of an object or, for a reader that keeps up, one response to its end."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .shared import Shared
 
 __all__ = ["S3Source"]
 
-# The most that one request for a range fetches. 8 MiB carries its latency (some 30 ms on S3) at the speed of a
-# connection.
+# The most that one request for a range fetches. At 8 MiB, the request's latency (some 30 ms on S3) is small compared
+# with the transfer at a connection's speed.
 WINDOW = 8 * MIB
-# Bytes at most that are kept to be compared, where the answer that they came by may have named a wrong version.
+# The most bytes kept for comparison, in case their response named a wrong version.
 _COMPARED = MIB // 2
-# glibc gives freed memory back, and takes it anew page by page, until a process has once freed a large block: then it
-# keeps twice as much of it for the next. Reading in blocks of 256 KiB, a third of the time went there.
+# glibc returns freed memory to the system, and gets it again page by page, until the process has once freed a large
+# block; then it keeps twice that size. When reading in blocks of 256 KiB, a third of the time was spent on that.
 bytes(WINDOW)
 
 
 class S3Source(RangedSource):
-    """A source of one object, which `S3Storage.open_source` makes; its own context."""
+    """A source of one object, made by `S3Storage.open_source`. It is its own context."""
 
     window = WINDOW
 
@@ -32,9 +32,9 @@ class S3Source(RangedSource):
         self._shared = shared
         self._shown = key
         self._key = shared.options.prefix + key
-        self._certain = info is not None  # of the version: by the caller, or by a second answer
+        self._certain = info is not None  # of the version: from the caller, or confirmed by a second response
         self._start = start
-        self._given = bytearray()  # to the caller, of the only answer so far
+        self._given = bytearray()  # bytes returned to the caller, from the only response so far
         super().__init__(
             f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, info=info, slots=shared.streams
         )
@@ -76,9 +76,12 @@ class S3Source(RangedSource):
             raise
 
     async def _changed(self, error: ObjectChangedError) -> None:
-        """An answer says it is another version: believed if HEAD agrees. Forgiven where a single answer said which it
-        was, of the same size, on which the caller counts, and the little that the caller was given is in this one too:
-        then that answer was damaged."""
+        """Handle a response with another version, which is trusted if HEAD agrees.
+
+        The change is ignored if only one response had named the version, the new one has the same size, on which the
+        caller relies, and it has the same few bytes that the caller has already received: then that response was
+        damaged.
+        """
         found = await self.look()
         if found.etag == self.info.etag:
             raise TransientStorageError(

@@ -1,7 +1,7 @@
-"""`MultipartUpload`: parts on their way to one object, as tasks of the storage; and taking them away again.
+"""`MultipartUpload`: the parts of one object in transit, as tasks of the storage; and their removal.
 
-The first failure cancels the other parts and is raised by `finish`. `abandon` always leaves the store as it was, as
-far as it answers within its limit of time, an upload whose beginning was never answered included.
+The first failure cancels the other parts and is raised by `finish`. `abandon` always leaves the store as it was, if it
+responds within the time limit. That includes an upload whose beginning was never acknowledged.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger("asyncrec.storage.s3")
 
 
 class SentParts:
-    """The parts of one upload, as the store has described each, by its number."""
+    """The parts of one upload, as described by the store, by number."""
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[str, Any]] = {}
         self._sizes: dict[int, int] = {}
         self._md5s: dict[int, str] = {}
-        # Whether this store's ETags of parts are their MD5s, until one is seen that is not.
+        # Whether this store's ETags of parts are their MD5s, until one differs.
         self._plain = True
 
     def __len__(self) -> int:
@@ -54,17 +54,17 @@ class SentParts:
 
     @property
     def certain(self) -> bool:
-        """Whether `etag` follows from what we sent, not only from what the store said."""
+        """Whether `etag` follows from the data sent rather than only from the store's responses."""
         return self._plain and len(self._md5s) == len(self._entries)
 
     def judge(self, number: int, answer: dict[str, Any], digest: Digest, what: str) -> None:
-        """Compare the ETag of an answer with the MD5 that was sent, which the store has compared, too.
+        """Compare the ETag of a response with the MD5 that was sent, which the store has compared, too.
 
-        Where they differ, either its ETags are something else (it encrypts, or is of a mind of its own), or this answer
-        is wrong, and a second one will be right.
+        If they differ, either the store's ETags are not MD5s (it encrypts, or has another scheme), or this response is
+        wrong, and a second one will be right.
 
         Raises:
-            TransientStorageError: it may be the latter.
+            TransientStorageError: this response may be wrong.
         """
         if digest.md5 is None:
             return
@@ -80,7 +80,7 @@ class SentParts:
         self._sizes[number] = size
 
     def correct(self, listed: dict[str, Any]) -> bool | None:
-        """Take a part's ETag from a listing, and tell whether it was another; `None` for a part of somebody else's."""
+        """Use a part's ETag from a listing; return whether it was different, or `None` for another writer's part."""
         number = listed["PartNumber"]
         entry = self._entries.get(number)
         if entry is None or listed.get("Size") != self._sizes[number]:
@@ -90,16 +90,16 @@ class SentParts:
         return wrong
 
 
-# Seconds for taking everything away again, after which what is left is named in a warning.
+# Seconds for removing everything. After that, a warning names the rest.
 _CLEAN_SECONDS = 10.0
 
 
 class MultipartUpload:
-    """One upload. ``prepare`` is awaited before it is begun; what it raises fails the upload.
+    """One upload. ``prepare`` is awaited before it begins, and its errors fail the upload.
 
     Attributes:
-        started: parts handed over so far.
-        whole: whether the store was told that it will be given the CRC32C of the whole object.
+        started: the number of parts passed to it so far.
+        whole: whether the store was told to expect the CRC32C of the whole object.
         sent: the parts that the store has.
     """
 
@@ -120,21 +120,21 @@ class MultipartUpload:
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
-        """Upload the next part in the background; its ``slots`` and its memory are given back when it is over."""
+        """Upload the next part in the background. Its ``slots`` and its memory are released at the end."""
         if not self.started:
             self._tasks.start(self._create, 0)
         self.started += 1
         self._tasks.start(partial(self._upload, self.started, data), slots)
 
     def check(self) -> None:
-        """Raise what a part has failed with."""
+        """Raise the error of a failed part."""
         self._tasks.check()
 
     async def finish(self) -> None:
-        """Wait until every part is uploaded. Cancelled, the upload can be abandoned.
+        """Wait until every part is uploaded. If cancelled, the upload can be abandoned.
 
         Raises:
-            StorageError: what a part has failed with.
+            StorageError: the error of a failed part.
         """
         await self._tasks.wait()
         self.check()
@@ -145,13 +145,14 @@ class MultipartUpload:
 
     @property
     def completion(self) -> dict[str, Any]:
-        """The parameters of the request that completes it."""
+        """The parameters of the request that completes the upload."""
         return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": self.sent.entries}}
 
     async def correct_etags(self) -> bool:
-        """Take the ETags of the parts from the store, for an answer may have been wrong; tells whether.
+        """Replace the ETags of the parts by those in the store's listing, because a response may have been wrong.
 
-        No other writer has parts in this upload, and the store has compared the checksum of each with its body.
+        Return whether any ETag was wrong. No other writer has parts in this upload, and the store has compared the
+        checksum of each part with its body.
         """
         assert self._id is not None, "its parts were uploaded"
         wrong = False
@@ -166,12 +167,12 @@ class MultipartUpload:
         return wrong
 
     async def abort(self) -> None:
-        """Tell the store to forget it. Gone already is no error."""
+        """Abort the upload in the store. It is not an error if the upload no longer exists."""
         if self._id is not None:
             await self._bucket.abort(self._key, self._id)
 
     async def abandon(self) -> None:
-        """Cancel the parts and remove the upload, shielded, within ten seconds; a failure is logged, not raised."""
+        """Cancel the parts and remove the upload, shielded, within ten seconds. A failure is logged, not raised."""
         self._tasks.cancel()
         with shielded(_CLEAN_SECONDS / 2) as limit:
             self._creating.deadline = limit.deadline
@@ -179,7 +180,7 @@ class MultipartUpload:
             await self._shared.settle(self._clean)
 
     async def tidy(self) -> None:
-        """Remove, after the end, what a lost answer may have left behind."""
+        """Remove, after the end, any upload that a lost response may have left behind."""
         if self._stray:
             await self._shared.settle(self._clean)
 
@@ -199,7 +200,7 @@ class MultipartUpload:
         if self.whole:
             params |= {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"}
         deadline = self._creating.deadline
-        # Shielded, or the id of an upload that has begun would be lost; `abandon` sets it a limit.
+        # Shielded, because the id of an upload that has begun would otherwise be lost; `abandon` limits its time.
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
                 answer = await self._bucket.call("create_multipart_upload", what, **params)
@@ -215,13 +216,14 @@ class MultipartUpload:
         try:
             await self._upload_part(number, data)
         finally:
-            # After an answer nothing reads it any more; after a fault a connection that is being closed might.
+            # After a response, nothing reads the memory any more; after a fault, a connection that is being closed
+            # might.
             self._shared.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:
         await self._created.wait()
         if self._id is None:
-            return  # `_create` has failed, and its error is the one to raise
+            return  # `_create` has failed, and raises its own error
         kind = "crc32c" if self.whole else self._bucket.checksum
         digest = await in_thread(Digest, data, kind, limiter=self._shared.threads)
         what = f"{self._bucket.what('upload to', self._key)}, part {number}"
@@ -230,7 +232,7 @@ class MultipartUpload:
         except StorageError as error:
             if type(error) is not StorageError or digest.md5 is None or digest.crc32c is None:
                 raise
-            # Refused, and not for a reason that has a name: some stores do so with every header they do not know.
+            # Rejected without a known reason: some stores reject every request with a header they do not know.
             self._bucket.known.learn_crc32c(False)
             digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
@@ -256,7 +258,7 @@ class MultipartUpload:
             if echo is not None and echo != digest.crc32c:
                 raise TransientStorageError(f"{what}: the CRC32C in the response differs from that of the data sent")
             if echo is None and digest.md5 is None:
-                # It compared nothing, whatever it did before: then its ETag is what there is to go by.
+                # The store compared nothing, whatever it did before, so only its ETag can be compared.
                 digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
         self.sent.judge(number, answer, digest, what)
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
@@ -287,10 +289,10 @@ class MultipartUpload:
             )
 
     async def _remove_strays(self) -> None:
-        """Take away an upload whose beginning was never answered: to this very key, not ours, and without a part.
+        """Remove uploads whose beginning was never acknowledged: to this very key, with another id, without a part.
 
-        Another writer's upload to this key looks the same until its first part has arrived; that writer then fails,
-        loudly, which is the lesser evil.
+        Another writer's upload to this key looks the same until its first part has arrived. That writer then fails with
+        an error, which is the lesser evil.
         """
         async for upload in self._bucket.uploads(self._key):
             if upload["Key"] != self._key or upload["UploadId"] == self._id:

@@ -77,7 +77,7 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """Decode a serialized Example. Return a dict of its values by the names of its features.
+    """Decode a serialized Example to a dict of its values by the names of its features.
 
     Raises DecodeError, with the offset or the feature, if ``data`` is not a serialized Example.
     """
@@ -87,7 +87,7 @@ def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
 def decode_sequence_example(
     data: bytes | bytearray | memoryview,
 ) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
-    """Decode a serialized SequenceExample. Return its context, and for each feature list one value per step.
+    """Decode a serialized SequenceExample to its context and its feature lists, which have one value per step.
 
     An Example is decoded as a SequenceExample without lists. Raises DecodeError as ``decode_example`` does.
     """

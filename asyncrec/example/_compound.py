@@ -93,7 +93,7 @@ class Sparse(Entry):
 
 @dataclass(frozen=True)
 class Sequence(Entry):
-    """A feature list of a SequenceExample. ``entry``, a FixedLen or a VarLen, describes each of its steps.
+    """A feature list of a SequenceExample, whose steps are described by ``entry``, a FixedLen or a VarLen.
 
     With a FixedLen, every record must have the list. With a VarLen, a record without the list has no steps.
     """

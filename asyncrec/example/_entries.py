@@ -37,10 +37,10 @@ _MOST_AXES = 32  # supported by every version of NumPy
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths. Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``.
+    """Rows of different lengths, stored one after the other in a single array.
 
-    ``row_splits`` is int64 of shape (n + 1,). For a Sequence of VarLen, ``values`` is itself Ragged: a row is a row of
-    steps, and each step is a row of values.
+    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. ``row_splits`` is int64 of shape (n + 1,). For a Sequence
+    of VarLen, ``values`` is itself Ragged: a row consists of steps, and each step is a row of values.
     """
 
     values: Any

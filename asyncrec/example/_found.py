@@ -15,7 +15,7 @@ _MOST_FEATURES = 1000
 
 
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode many Examples together. Return a column for each feature, with its values and their number per record.
+    """Decode many Examples together, to a column for each feature with its values and their number per record.
 
     ``flat`` of a column holds the values of all records in order: an int64 or float32 array or a list of bytes, as from
     `decode_example`. ``counts`` is an int64 array of the number of values in each record, and -1 for a record that does

@@ -220,7 +220,7 @@ class ShuffledDataset(StreamDataset):
         return self._batches(0).rounds
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, and so the order, of the next iteration. Call this in the main process before the iteration.
+        """Choose the order of the next iteration. Call this in the main process before the iteration.
 
         The default is 0, or the epoch of the loaded state.
 

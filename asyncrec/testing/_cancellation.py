@@ -49,7 +49,7 @@ async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], 
 async def cancel_at_every_checkpoint(
     func: Callable[[], Coroutine[Any, Any, object]], *, after: Callable[[], Awaitable[object]] | None = None
 ) -> int:
-    """Run ``func`` repeatedly, cancelled at its 1st, 2nd, ... await, until a run ends before it is cancelled.
+    """Run ``func`` repeatedly, each time cancelled one await later, until a run ends before it is cancelled.
 
     Return the number of awaits; 0 if ``func`` never waits.
 

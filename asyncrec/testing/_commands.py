@@ -41,7 +41,7 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command must pass. Derive from this class, and name the module and the command.
+    """The cases that every command passes. Derive from this class, and name the module and the command.
 
     Attributes:
         name: the name of the command.

@@ -63,4 +63,4 @@ class StorageConformance(
     JournalCases,
     FlushCases,
 ):
-    """The cases that every storage must pass. Derive from it, and implement `open_storage` and the ``raw_`` hooks."""
+    """The cases that every store passes. Derive from it, and implement `open_storage` and the ``raw_`` hooks."""

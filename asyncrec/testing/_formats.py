@@ -32,7 +32,7 @@ _NOT_READ = "content() returns None, so the format cannot be read"
 
 
 class FormatConformance(PluginKit):
-    """The cases that every format must pass. Derive from this class, and implement `records` and `content`.
+    """The cases that every format passes. Derive from this class, and implement `records` and `content`.
 
     Attributes:
         name: the name of the format.

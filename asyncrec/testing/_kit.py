@@ -37,7 +37,7 @@ _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "t
 
 
 def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method as the replacement of a case of the kit. ``reason`` says why the plugin cannot pass the case."""
+    """Mark a method that replaces a case of the kit, for the ``reason`` why the plugin cannot pass the case."""
     if not reason or not isinstance(reason, str):
         raise ArgumentTypeError(
             "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"

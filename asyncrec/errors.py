@@ -260,7 +260,7 @@ class ObjectExistsError(StorageError, FileExistsError):
 
 
 class ObjectChangedError(StorageError):
-    """The object has changed since it was opened: its etag differs. Open it again, and read it from the start."""
+    """The object's etag has changed since the object was opened. Open it again, and read it from the start."""
 
 
 class StoragePermissionError(StorageError, PermissionError):

@@ -63,7 +63,7 @@ class _LeftOpen:
     def _close(self, file: Closable) -> None:
         try:
             file.close()
-        except Exception:  # no caller is left to raise it to
+        except Exception:  # no caller could catch it
             sys.excepthook(*sys.exc_info())
         self.closing.discard(threading.current_thread())
 

@@ -43,7 +43,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     """Return a ``tf.data.Dataset`` of batches, with ``example_per_class`` records from each shard in turn.
 
     tf.data reads the shards if it can. `asyncrec.InterleaveSampler` reads them if tf.data cannot, or if one of the last
-    three arguments is given. In that case each iteration opens the shards anew, and closes them when it ends or is
+    three arguments is passed. In that case each iteration opens the shards again, and closes them when it ends or is
     abandoned.
 
     Args:

@@ -132,7 +132,7 @@ class Schema:
 
         A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
         FixedLen((n,), ...). Other features, and those that some records do not have, become VarLen. Types are int64,
-        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature without a kind in every
+        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that has a kind in no
         record is omitted.
 
         Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,

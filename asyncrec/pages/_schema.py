@@ -126,7 +126,7 @@ def check_max_bytes(max_bytes: int | None) -> None:
 
 
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
-    """Return the key of a page: its URL; unless it was a GET without a body, also the method and the body's digest."""
+    """Return the key of a page: its URL, with the method and the body's digest unless it was a GET without a body."""
     method = page.get("method", "GET")
     if method == "GET" and not request_body:
         return str(page["url"])

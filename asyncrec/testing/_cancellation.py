@@ -57,7 +57,7 @@ async def cancel_at_every_checkpoint(
     left behind.
 
     Raises:
-        AssertionError: ``func`` has 10,000 awaits or more.
+        AssertionError: ``func`` has 9,999 awaits or more.
         Exception: the error that ``func`` or ``after`` raised, with a note of the checkpoint.
     """
     for n in range(1, MOST_CHECKPOINTS):

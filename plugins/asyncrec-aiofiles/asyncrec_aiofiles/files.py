@@ -113,7 +113,7 @@ def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str,
                     try:
                         found.append((key, info_of(key, entry.stat())))
                     except FileNotFoundError:
-                        continue  # deleted meanwhile, or neither a file nor a folder
+                        continue  # deleted since the scan, or neither a file nor a folder
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=lambda item: os.fsencode(item[0]))

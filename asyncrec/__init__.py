@@ -1,12 +1,12 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
-The names that most programs use are here. Others are in modules of their own: `asyncrec.blocking` (the same without
-async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and `tools`;
-`asyncrec.compat` and `asyncrec.integrations` are for other libraries. Modules whose names begin with an underscore are
-private.
+This package exports the names that most programs use. Other names are in its modules: `asyncrec.blocking` (the same
+without async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and
+`tools`; `asyncrec.compat` and `asyncrec.integrations` are for other libraries. Modules whose names begin with an
+underscore are private.
 
-Names are imported when they are first used (PEP 562), so ``import asyncrec`` is fast, and a program that only writes
-never loads the code that reads.
+Names are imported on first use (PEP 562), so ``import asyncrec`` is fast, and a program that only writes never loads
+the code that reads.
 """
 
 from __future__ import annotations

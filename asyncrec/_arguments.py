@@ -1,4 +1,4 @@
-"""What users give for sizes is read here: 67108864, ``"64MiB"``, ``"64M"``, ``"1 GB"``. Pure."""
+"""Parsing of size arguments: 67108864, ``"64MiB"``, ``"64M"``, ``"1 GB"``. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _POWERS = " kmgt"
 
 
 def byte_count(value: Size | float, name: str) -> int:
-    """Return the number of bytes that ``value`` means; ``name`` is the argument's, for messages.
+    """Return a size in bytes. ``name`` is the name of the argument, for messages.
 
     Raises:
-        ValueError: text that is not a size, or a number of bytes with a fraction.
-        TypeError: neither a number nor text.
+        ValueError: ``value`` is text that is not a size, or a number that is not whole.
+        TypeError: ``value`` is neither a number nor text.
     """
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
@@ -42,10 +42,10 @@ def byte_count(value: Size | float, name: str) -> int:
 
 
 def record_limit(max_record_bytes: Size) -> int:
-    """Return the number of bytes that a ``max_record_bytes`` means.
+    """Return the argument ``max_record_bytes`` in bytes.
 
     Raises:
-        ValueError, TypeError: as `byte_count`; or it is negative.
+        ValueError, TypeError: as `byte_count`, or the size is negative.
     """
     most = byte_count(max_record_bytes, "max_record_bytes")
     if most < 0:

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used (PEP 562): a program loads what it uses, no more."""
+"""Names of a package that are imported on first use (PEP 562), so that a program loads only the modules it uses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 def lazy(
     package: str, homes: Mapping[str, str], *, modules: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are defined in other modules.
 
     Args:
-        package: its ``__name__``.
-        homes: the modules, each with the names that are taken from it, separated by spaces.
-        modules: its own modules that are its attributes without being imported. They are not in ``__all__``.
+        package: the ``__name__`` of the package.
+        homes: the modules, each with the names that it defines, separated by spaces.
+        modules: submodules that are also attributes, imported on first use. They are not in ``__all__``.
     """
     submodules = modules.split()
     home = {name: module for module, names in homes.items() for name in names.split()}

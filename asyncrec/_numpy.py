@@ -1,4 +1,4 @@
-"""NumPy, imported when something of it is first used: a writer with C needs none of it, and it takes 60 ms.
+"""NumPy, imported on first use. Importing it takes 60 ms, and a writer with the C module does not need it.
 
 from asyncrec._numpy import np
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     class _NumPy:
-        """Stands for the module. What was used once is an attribute of its own, and found as fast as there."""
+        """A stand-in for the module. Names become its own attributes on first use, and are then found as fast."""
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(import_module("numpy"), name)
@@ -27,5 +27,5 @@ __all__ = ["is_warm", "np"]
 
 
 def is_warm() -> bool:
-    """Return whether all that we use of NumPy is imported: `numpy.unique` imports a part when it is first called."""
+    """Return whether all used parts of NumPy are imported. `numpy.unique` imports one of them at its first call."""
     return "numpy.ma" in sys.modules

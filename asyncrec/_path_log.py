@@ -1,4 +1,4 @@
-"""`PathLog`: what is logged of a path begins with it, and has it as a field."""
+"""`PathLog`: a logger whose messages begin with a path, and have the path as a field."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class PathLog:
-    """A logger for lines such as ``s3://crawl/pages: ...``; all else that is a field has a keyword."""
+    """A logger of lines such as ``s3://crawl/pages: ...``. Other fields are passed as keyword arguments."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)

@@ -1,8 +1,8 @@
-"""Fewer programs need these than `asyncrec` itself: folds, examples as tuples, and parts of manifests.
+"""Less common names for data sets: folds, examples as tuples, and parts of manifests.
 
-generate_dataset, get_tfrecord_filepaths, TupleReader    examples as tuples, as users of TFRecorder know them
-write_folds, WrittenSplits                               a CSV file in k folds
-SplitPart                                                one part of an `asyncrec.Split`
+generate_dataset, get_tfrecord_filepaths, TupleReader    examples as tuples, as in TFRecorder
+write_folds, WrittenSplits                               a CSV file as k folds
+SplitPart                                                a part of an `asyncrec.Split`
 WriterState, Sidecar, RecordLocation                     parts of an `asyncrec.Manifest` and of an `asyncrec.Dataset`
 """
 

@@ -15,14 +15,14 @@
     ├─ ExampleError(ValueError)         a record is intact, but its Example is not
     │  ├─ DecodeError                   the bytes are not an Example
     │  └─ SchemaError                   a feature is missing, extra, or of another type
-    ├─ StorageError(OSError)            a store failed to do what it was asked
+    ├─ StorageError(OSError)            an operation of a store failed
     │  ├─ ObjectNotFoundError(FileNotFoundError)
     │  ├─ ObjectExistsError(FileExistsError)
     │  ├─ ObjectChangedError            the object is not the one that was opened
     │  ├─ StoragePermissionError(PermissionError)
     │  ├─ TransientStorageError         the same call may succeed later
     │  │  └─ UnsettledError             it is unknown whether an object was created
-    │  ├─ IntegrityError                what is stored is not what was sent
+    │  ├─ IntegrityError                the stored data differ from the data that were sent
     │  └─ ConflictError                 another process changed the same data set first
     ├─ ObjectTooLargeError(ValueError)  an object is larger than the limit for its use
     ├─ DatasetError(ValueError)         a set of shards contradicts itself
@@ -34,13 +34,12 @@
        └─ UnsupportedBackendError(RuntimeError)
 
 Each is also the built-in exception in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not
-know asyncrec. `ArgumentError` means that the caller has to pass something else. Using an object at the wrong time (a
-closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
+know asyncrec. `ArgumentError` means that the caller must pass a different argument. Using an object at the wrong time
+(a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
 ``ClosedResourceError``.
 
-An error says what to do about it, if there is something: its `remedy` ends the message, and ``asyncrec`` on the
-command line says its `command` instead. All of them can be pickled, with their attributes, and so can be passed on from
-a worker process.
+If an error has a remedy, the message ends with it: the attribute `remedy`, or `command` on the ``asyncrec`` command
+line. All errors can be pickled with their attributes, and so can be passed on from a worker process.
 """
 
 from __future__ import annotations
@@ -87,13 +86,13 @@ __all__ = [
 
 
 class AsyncRecError(Exception):
-    """The root of all errors of asyncrec, except those for using an object at the wrong time.
+    """The base class of all errors of asyncrec, except those for using an object at the wrong time.
 
-    ``str(error)`` is the problem, and the remedy behind it.
+    ``str(error)`` is the problem followed by the remedy.
 
     Attributes:
-        remedy: what the caller can do about it, in terms of Python; ``""`` if the problem says all.
-        command: the same for the command line; `None` if `remedy` serves both, ``""`` if there is nothing to type.
+        remedy: the remedy, in terms of Python; ``""`` if there is no remedy.
+        command: the remedy for the command line; `None` if it is the same as `remedy`, ``""`` if there is none.
     """
 
     remedy: str = ""
@@ -101,15 +100,15 @@ class AsyncRecError(Exception):
 
     @property
     def problem(self) -> str:
-        """What happened, and where: without the remedy."""
-        return Exception.__str__(self)  # a KeyError's own is the repr: the message in quotation marks
+        """The problem and its location, without the remedy."""
+        return Exception.__str__(self)  # KeyError.__str__ would return the repr of the message
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
     @property
     def in_shell(self) -> str:
-        """``str(error)`` with the command in place of the remedy."""
+        """``str(error)`` with `command` in place of `remedy`."""
         advice = self.remedy if self.command is None else self.command
         return f"{self.problem}; {advice}" if advice else self.problem
 
@@ -120,9 +119,9 @@ class AsyncRecError(Exception):
 
 
 class ArgumentError(AsyncRecError):
-    """The caller passed something that asyncrec refuses.
+    """The caller passed an invalid argument.
 
-    Each such error is one of the subclasses, so that it is also the built-in error that Python would raise.
+    Only subclasses are raised, each of which is also the built-in error that Python would raise.
     """
 
 
@@ -131,7 +130,7 @@ class ArgumentValueError(ArgumentError, ValueError):
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument has the wrong type, is missing, or is not one that the function takes."""
+    """An argument has the wrong type, is missing, or is unknown to the function."""
 
 
 class RecordIndexError(ArgumentError, IndexError):
@@ -143,17 +142,17 @@ class RecordKeyError(ArgumentError, KeyError):
 
 
 class UsageError(ArgumentError):
-    """A command cannot do what its options ask for: they contradict each other, or a plugin is not installed."""
+    """The options of a command contradict each other, or need a plugin that is not installed."""
 
 
 class FormatError(AsyncRecError, ValueError):
     """The bytes are not those of a TFRecord file.
 
     Attributes (each is ``None`` if it is not known):
-        path: the file or URL as the caller passed it.
-        offset: the byte at which the frame begins, in the decompressed stream.
-        member_offset: for GZIP, the compressed byte at which the frame's member begins.
-        record: how many records precede it in the file.
+        path: the file or URL, as the caller passed it.
+        offset: the offset of the frame in the decompressed stream.
+        member_offset: for GZIP, the offset of the frame's member in the compressed file.
+        record: the index of the record in the file, counted from 0.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class FormatError(AsyncRecError, ValueError):
 
     @property
     def problem(self) -> str:
-        """What happened, with the file, the record and the offset: without the remedy."""
+        """The problem with the file, the record and the offset, but without the remedy."""
         where = []
         if self.path is not None:
             where.append(self.path)
@@ -190,8 +189,8 @@ class FormatError(AsyncRecError, ValueError):
 class CorruptRecordError(FormatError):
     """A checksum or a length is wrong, or a compressed stream is damaged.
 
-    ``part`` says which: ``"length"`` (the length and its checksum disagree, so the next record cannot be found by
-    counting), ``"data"`` (the data and its checksum disagree; the next record is where it should be), or
+    ``part`` is the damaged part: ``"length"`` (the length does not match its checksum, so the offset of the next record
+    is unknown), ``"data"`` (the data do not match their checksum, but the offset of the next record is known), or
     ``"compression"``.
     """
 
@@ -218,7 +217,7 @@ class TruncatedError(FormatError):
 
 
 class RecordTooLargeError(FormatError):
-    """A record is longer than ``limit`` bytes (``max_record_bytes``); nothing was allocated for it."""
+    """A record is longer than ``limit`` bytes (``max_record_bytes``). No memory was allocated for it."""
 
     def __init__(
         self,
@@ -249,32 +248,32 @@ class SchemaError(ExampleError):
 
 
 class StorageError(AsyncRecError, OSError):
-    """A store failed to do what it was asked. The message names the operation and the object."""
+    """An operation of a store failed. The message names the operation and the object."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
-    """There is no such object, bucket or folder."""
+    """The object, bucket or folder does not exist."""
 
 
 class ObjectExistsError(StorageError, FileExistsError):
-    """The object exists already, and was to be created exclusively."""
+    """The object already exists, but was to be created exclusively."""
 
 
 class ObjectChangedError(StorageError):
-    """The object is no longer the one that was opened: its etag differs. Open it again from the start."""
+    """The object's etag has changed since the object was opened. Open it again, and read it from the start."""
 
 
 class StoragePermissionError(StorageError, PermissionError):
-    """The store, or the operating system, refused access with these credentials."""
+    """The store or the operating system denied access."""
 
 
 class TransientStorageError(StorageError):
     """The same call may succeed later: a timeout, a reset, a 429 or 5xx.
 
     Attributes:
-        retry_after: how long the store asked to wait, in seconds; ``None`` if it did not say.
-        lasting: whether it is more likely to last, as with a host that no name server knows. Then the call is tried a
-            few times only.
+        retry_after: the delay in seconds that the store requested; ``None`` if it requested none.
+        lasting: whether the error is likely to last, such as an unknown host. The call is then retried only a few
+            times.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None, lasting: bool = False) -> None:
@@ -284,27 +283,27 @@ class TransientStorageError(StorageError):
 
 
 class UnsettledError(TransientStorageError):
-    """It could not be determined whether an object was created. It may exist, so nothing may be undone.
+    """It is unknown whether an object was created. The object may exist, so the caller must not undo anything.
 
-    The same call again determines it, and succeeds if the object is there and is its own.
+    Repeating the call determines whether the object exists, and succeeds if it is the call's own object.
     """
 
 
 class IntegrityError(StorageError):
-    """What is stored is not what was sent, or what arrived is not what is stored."""
+    """The stored data differ from the data that were sent, or the received data differ from the stored data."""
 
 
 class ConflictError(StorageError):
     """Another process changed the same data set first.
 
-    What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
-    manifest, except what was already reported as committed.
+    The objects that this job would have made or removed were replaced, or the job itself was abandoned. The manifest
+    contains none of the job's work, except work already reported as committed.
 
     Attributes:
-        ended: whether another process has ended the writer that raises it.
-        sources: those that other writers have taken from this one. What this writer had of them and had not stored is
-            dropped, because their new owners read it again. Calls that acknowledge raise until `release` is called for
-            each of them.
+        ended: whether another process has ended the writer that raises the error.
+        sources: the sources that other writers have taken over from this writer. This writer's unstored records of
+            these sources are discarded, because the new owners read them again. Calls that acknowledge records raise
+            until `release` has been called for each of these sources.
     """
 
     def __init__(self, message: str, *, ended: bool = False, sources: tuple[str, ...] = ()) -> None:
@@ -314,23 +313,23 @@ class ConflictError(StorageError):
 
 
 class ObjectTooLargeError(AsyncRecError, ValueError):
-    """An object is larger than the limit for what it is read for; nothing of it was read."""
+    """An object is larger than the limit for its use. It was not read."""
 
 
 class DatasetError(AsyncRecError, ValueError):
-    """A set of shards contradicts itself, or cannot be made as asked."""
+    """A set of shards contradicts itself, or cannot be made as requested."""
 
 
 class DuplicateKeyError(DatasetError):
-    """A key came twice, where each key may come only once."""
+    """A key occurs more than once where keys must be unique."""
 
 
 class ManifestError(DatasetError):
-    """A manifest segment cannot be read, or names something that it must not."""
+    """A manifest cannot be read, or contains a path or value that is not allowed."""
 
 
 class PluginError(AsyncRecError):
-    """A plugin is not installed, or cannot be used: no backend, or more than one, serves a path; or no format does."""
+    """A plugin is not installed or cannot be used: a path has no backend or several, or no format."""
 
 
 class UnknownSchemeError(PluginError, LookupError):

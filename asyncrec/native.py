@@ -1,6 +1,6 @@
-"""Which of asyncrec's inner loops run in C here: all of them, or none if it was installed without a compiler.
+"""The inner loops of asyncrec that run in C: all of them, or none if asyncrec was installed without a compiler.
 
-Both ways give the same results; the tests run both. ``asyncrec doctor`` prints what is found here.
+The results are the same in C and in Python; the tests run both. ``asyncrec doctor`` prints the values of this module.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from asyncrec._native import native
 __all__ = ["CRC32C", "FUNCTIONS"]
 
 FUNCTIONS: tuple[str, ...] = ()
-"""The names of the functions that are in C, in alphabetical order; empty if asyncrec is pure Python."""
+"""The names of the functions in C, in alphabetical order; empty if asyncrec is pure Python."""
 
 CRC32C: str = "package"
-"""How CRC-32C is computed: by the instructions of the processor, ``"sse4.2"`` or ``"armv8"``, or by ``"tables"`` in C,
-whichever was found at run time; or by the ``"package"`` crc32c if asyncrec is pure Python."""
+"""The implementation of CRC-32C: in C, ``"sse4.2"`` or ``"armv8"`` if the processor has these instructions, otherwise
+``"tables"``; in pure Python, the ``"package"`` crc32c."""
 
 if native is not None:
     FUNCTIONS = tuple(sorted(name for name in dir(native) if not name.startswith(("_", "crc32c_", "crc64nvme_"))))

@@ -1,5 +1,5 @@
-"""What writers, readers, streams and samplers count: the types of their ``stats``, and `writer_totals`, which adds up
-those of all sharded writers.
+"""The types of the ``stats`` of writers, readers, streams and samplers, and `writer_totals`, which sums the statistics
+of all sharded writers.
 """
 
 from __future__ import annotations

@@ -1,37 +1,37 @@
-"""The ``asyncrec`` command is a thin layer over `asyncrec.tools`, where all that it does can be called as functions.
+"""The ``asyncrec`` command, a thin layer over `asyncrec.tools`, which provides the same work as functions.
 
     __init__         `main`, the entry point
-    _table           the commands that are built in; NAME is the function ``command`` of ``_NAME``, and does what the
-                     function NAME of `asyncrec.tools` does
-    _installed       those, and the ones of plugins
+    _table           the built-in commands; NAME is the function ``command`` of ``_NAME``, and calls the function NAME
+                     of `asyncrec.tools`
+    _installed       the built-in commands and those of plugins
     _help            the page of ``asyncrec --help``
-    _app             the group, which imports a command only when it is called; errors to messages and exit codes
-    _exits           the exit codes, and which error has which
+    _app             the group, which imports a command only when it is called, and converts errors to exit codes
+    _exits           the exit codes, and the messages and exit codes of errors
     _options         the arguments and options that several commands share
-    _values          their text as values
-    _splits          what ``from-csv`` and ``from-folder`` share
-    _show_records    what ``head``, ``cat``, ``tail`` and ``sample`` share; `_record_formats` shows one record
-    _written         what ``filter``, ``sample``, ``merge`` and ``dedupe`` share
-    _watch_screen    what ``watch`` shows, as wide as the terminal is
-    _completion      what shells complete
-    _standard_streams  stdin, stdout and stderr that are closed, and what is said on stderr
+    _values          the values of these options, parsed from their text
+    _splits          shared by ``from-csv`` and ``from-folder``
+    _show_records    shared by ``head``, ``cat``, ``tail`` and ``sample``; `_record_formats` shows one record
+    _written         shared by ``filter``, ``sample``, ``merge`` and ``dedupe``
+    _watch_screen    the screen of ``watch``, in the width of the terminal
+    _completion      completions for shells
+    _standard_streams  closed stdin, stdout and stderr, and messages on stderr
     _standard        ``-`` in place of a path
-    _output          text and JSON for the terminal; nothing of a record reaches it raw
-    _progress        a bar on stderr, on a terminal only
+    _output          text and JSON for the terminal, with the control characters of records escaped
+    _progress        a progress bar on stderr, only on a terminal
 
 Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or of a plugin, 5 no record
 has the key, 130 interrupted.
 
-What a plugin's command is written with is exported here, and imported when it is first used: ``asyncrec --help``
-answers in a fraction of the time that typer, NumPy and anyio take to load.
+The names for the commands of plugins are exported here, and imported on first use, because ``asyncrec --help`` must
+take only a fraction of the time that typer, NumPy and anyio take to load.
 
     Path, Jobs, Json, Debug,
-    StorageOptions, SourceOptions, TargetOptions   the parameters commands share
-    parse_options                                  the text of the last three as a dict
+    StorageOptions, SourceOptions, TargetOptions   the parameters that commands share
+    parse_options                                  parses the values of the last three to a dict
     run_async                                      runs an async function
-    say, print_json, human_bytes                   what prints; nothing of a record reaches the terminal raw
-    Bar                                            a bar of progress
-    FINE, DAMAGE                                   what a command returns; errors have the other exit codes
+    say, print_json, human_bytes                   print text, with the control characters of records escaped
+    Bar                                            a progress bar
+    FINE, DAMAGE                                   the exit codes that a command returns; errors have others
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ __all__ = ["main", *_names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (``sys.argv`` unless given); returns the exit code."""
+    """Run a command line, by default ``sys.argv``. Return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not take_closed_descriptors():
         return 3
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _call(given)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever reads it has enough: ``asyncrec cat ... | head``
+    except BrokenPipeError:  # the reader has closed the pipe: ``asyncrec cat ... | head``
         give_up_output()
         return 0
     except OSError as error:
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(given: list[str]) -> int:
-    if find_spec("typer") is None:  # its absence is told in one line
+    if find_spec("typer") is None:  # report its absence in one line
         sys.stderr.write("asyncrec: the command line needs typer and rich: pip install 'asyncrec[cli]'\n")
         return 2
     if given == ["--help"]:

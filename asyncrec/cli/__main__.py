@@ -1,4 +1,4 @@
-"""``python -m asyncrec.cli`` runs the command where the script is not on the PATH."""
+"""``python -m asyncrec.cli``, which runs the command if its script is not on the PATH."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`run` calls the command that a line names, and turns its errors into a message and an exit code, never a traceback.
+"""`run` calls a command line's command, and converts its errors to a message and an exit code, without a traceback.
 
-With ``--debug`` anywhere in the line the traceback is shown as well.
+With ``--debug`` anywhere in the line, the traceback is also shown.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from asyncrec.cli._help import help_page, help_width
 from asyncrec.cli._installed import INSTALLED, function_of
 from asyncrec.cli._standard_streams import Warnings, complain, give_up_output
 
-# Columns below which two of text have no room.
+# The terminal width below which the help has one column.
 _NARROW = 60
-INTERRUPTED = 130  # as shells say of SIGINT: 128 + 2
+INTERRUPTED = 130  # as shells report SIGINT: 128 + 2
 
 
 class _Command(TyperCommand):
-    """A command whose help fits a narrow terminal: what an option does stands below its name there."""
+    """A command whose help fits a narrow terminal, where the description of an option is below its name."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if formatter.width < _NARROW:
@@ -33,7 +33,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands by name, each made when it is first asked for."""
+    """A mapping of the commands by name, which creates each command at its first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
-    """The command, ending well when whoever reads its output has enough: ``asyncrec cat ... | head``."""
+    """Return a command that exits with 0 if the reader closes its output: ``asyncrec cat ... | head``."""
 
     @wraps(command)
     def run(**arguments: Any) -> int:
@@ -72,7 +72,7 @@ def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
             code = command(**arguments)
             sys.stdout.flush()
             return code
-        except BrokenPipeError:  # not left to typer, which makes a failure of it
+        except BrokenPipeError:  # typer would exit with an error
             give_up_output()
             return 0
 
@@ -103,7 +103,7 @@ _app = typer.Typer(
     cls=_Group,
     name="asyncrec",
     no_args_is_help=False,
-    rich_markup_mode=None,  # rich takes longer to load than the whole of this
+    rich_markup_mode=None,  # rich takes longer to load than all of asyncrec.cli
     pretty_exceptions_enable=False,
 )
 
@@ -135,24 +135,24 @@ def run(argv: list[str]) -> int:
 def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
     try:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
-        if result == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
+        if result == INTERRUPTED:  # typer's result for a KeyboardInterrupt
             raise KeyboardInterrupt
         return int(result or 0)
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return INTERRUPTED
-    except SystemExit as stop:  # how typer ends when a shell asked for completions
+    except SystemExit as stop:  # typer exits this way after completions for a shell
         return stop.code if isinstance(stop.code, int) else 0
     except Exception as error:
         if _is_of_output(error):
-            raise  # told by `main`, where the output is given up; else it would be told twice
+            raise  # `main` reports it and abandons the output
         if debug:
             traceback.print_exc()
         return _explain(error, warnings.reported)
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Whether standard output is what failed: what it could not write it still holds."""
+    """Return whether standard output raised the error. If so, it still holds the data, and flushing raises again."""
     if not isinstance(error, OSError):
         return False
     try:
@@ -163,7 +163,7 @@ def _is_of_output(error: Exception) -> bool:
 
 
 def _explain(error: Exception, reported: Container[str]) -> int:
-    """Say on stderr what went wrong, and give the exit code."""
+    """Print an error on stderr, and return its exit code."""
     if isinstance(error, typer.TyperException):
         context: Any = getattr(error, "ctx", None)
         if isinstance(error, typer.BadParameter) and (said := number_refused(error.__cause__)) is not None:
@@ -183,12 +183,12 @@ def _explain(error: Exception, reported: Container[str]) -> int:
     return code
 
 
-# Characters shown of what was typed.
+# The number of characters of an argument to show.
 _SHOWN = 40
 
 
 def number_refused(error: BaseException | None) -> str | None:
-    """Say what is wrong; `None` if there is no error, or it is not about a number."""
+    """Return a message for typer's error about a number; `None` for other errors."""
     listed = getattr(error, "errors", None)
     if listed is None:
         return None

@@ -1,7 +1,6 @@
-"""Shells complete what follows with these: paths, with the data sets of a folder and the stores that are installed;
-names of features; conditions.
+"""Completions for shells: paths, data sets, the schemes of installed stores, names of features, and conditions.
 
-A shell asks at each Tab and shows no error: what is not found in time is not completed.
+A shell requests completions at each Tab and shows no errors. Names that are not found in time are not completed.
 """
 
 from __future__ import annotations
@@ -11,33 +10,33 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-# Of a store that does not answer.
+# The time limit for a store that does not answer.
 _SECONDS = 3.0
 
 
 def complete_path(incomplete: str) -> list[str]:
-    """Data sets, folders and files of records; and the beginnings of URLs."""
+    """Return matching data sets, folders, files of records and beginnings of URLs."""
     try:
         found = [*_local(incomplete), *(url for url in _stores() if url.startswith(incomplete) and incomplete)]
         if len(found) == 1 and found[0].endswith("/") and "://" not in found[0]:
             found = [*_local(found[0])] or found
         return sorted(found)
-    except Exception:  # of a completion nobody sees it
+    except Exception:  # a shell does not show errors
         return []
 
 
 def complete_feature(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the features of what the command reads."""
+    """Return the matching names of features in the command's input."""
     return [name for name in _features(ctx) if name.startswith(incomplete)]
 
 
 def complete_condition(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The beginnings of conditions: a name, and ``=``."""
+    """Return the matching beginnings of conditions: a feature's name and ``=``."""
     return [f"{name}=" for name in _features(ctx) if name.startswith(incomplete)]
 
 
 def _local(incomplete: str) -> Iterator[str]:
-    """What is in a folder of this machine: a data set by its name, in place of its shards."""
+    """Yield the matching names in a local folder. A data set is listed by its name instead of its shards."""
     if "://" in incomplete:
         return
     folder, beginning = os.path.split(incomplete)
@@ -68,7 +67,7 @@ def _stores() -> Iterable[str]:
 
 
 def _features(ctx: typer.Context) -> list[str]:
-    # A shell's line is not complete: its arguments are in no parameter yet, and the first is what is read.
+    # A shell's line is incomplete, so its arguments are not yet in parameters. The first one is the input.
     if not ctx.args:
         return []
     path = os.path.expanduser(ctx.args[0])
@@ -76,7 +75,7 @@ def _features(ctx: typer.Context) -> list[str]:
         import anyio
 
         return anyio.run(_read_features, path, list(ctx.params.get("storage_option") or ()))
-    except BaseException:  # of a completion nobody sees it
+    except BaseException:  # a shell does not show errors
         return []
 
 

@@ -1,4 +1,4 @@
-"""`of_the_dead` says what dead writers left, and what sees to it: on a disk, in a spool, or in a store without one."""
+"""`of_the_dead` describes the records of dead writers, on a disk, in a spool or in a store, and how to recover them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPOOL = (
 
 
 def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
-    """Sentences on dead writers of a data set, given the kind of each and whether it had a spool."""
+    """Return sentences on the dead writers of a data set, from their kinds and whether they had a spool."""
     jobs = set(dead)
     said = []
     if any(spool for _, spool in jobs):
@@ -36,7 +36,9 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
 
 
 def of_the_dead_shortly(path: str, dead: Iterable[tuple[str, bool]]) -> str:
-    """The same in a few words, given of each the command that sees to what it left, and whether it had a spool."""
+    """Return a short form: the commands that recover the dead writers' records. ``dead`` has a command per writer,
+    and whether the writer had a spool.
+    """
     jobs = list(dict.fromkeys(dead))
     bare = any(not spool for _, spool in jobs)
     lost = "; records not yet uploaded are lost, because there was no spool" if bare and not is_local(path) else ""

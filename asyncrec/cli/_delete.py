@@ -100,10 +100,10 @@ def _told(report: DeleteReport) -> str:
 
 
 def _lines(path: str) -> list[bytes]:
-    """The lines of a file.
+    """Return the lines of a file, or of stdin.
 
     Raises:
-        UsageError: one of them is empty, or the file cannot be read.
+        UsageError: a line is empty, or the file cannot be read.
     """
     if path == STANDARD:
         content = sys.stdin.buffer.read()

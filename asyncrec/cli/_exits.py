@@ -1,7 +1,6 @@
-"""`explained` says what an error means to whoever called the command: an exit code, and lines with what happened and
-what to do.
+"""`explained` converts an error to an exit code and to lines that describe the problem and its remedy.
 
-The type of the error decides, and nothing else: see the tree in `asyncrec.errors`.
+Only the type of the error determines the exit code; see the tree in `asyncrec.errors`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatErr
 
 FINE, DAMAGE, USAGE, STORAGE, FAULT, NO_KEY = range(6)
 
-# The parameters that messages of the library name, and the options that set them; the others have the parameter's name.
+# The parameters that the library's messages name, and the options that set them.
 _OPTIONS = (
     {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"}
     | {"manifest_only": "--manifest"}
@@ -39,18 +38,18 @@ _OPTIONS = (
         ]
     }
 )
-# A name of one word is a word of English, too, unless it is assigned to.
+# A name without an underscore may also be an English word, so it is replaced only before "=".
 _PARAMETER = re.compile(r"(?<![\w-])(\w{1,40})\b(=?)(?=(\S?))")
 
 
 def explained(error: BaseException) -> tuple[int, list[str]]:
-    """The exit code and the lines for an error. The notes it carries follow its message."""
+    """Return the exit code and the lines for an error: its message, then its notes."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     lines = [_in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
     if isinstance(error, FormatError | ExampleError | DatasetError | IntegrityError):
         return DAMAGE, lines
-    if isinstance(error, OSError):  # StorageError is one
+    if isinstance(error, OSError):  # such as a StorageError
         return STORAGE, lines
     if isinstance(error, RecordKeyError):
         return NO_KEY, lines
@@ -65,11 +64,11 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
 
 
 def _whose(error: BaseException) -> str:
-    """Name who raised what nobody expected: asyncrec, or the plugin in whose code, or below it, that was."""
+    """Return the origin of an unexpected error: asyncrec, or the plugin whose code raised it or called that code."""
     from importlib.metadata import entry_points
 
     plugins = {}
-    with suppress(Exception):  # the metadata of some distribution cannot be read
+    with suppress(Exception):  # the metadata of a distribution may be unreadable
         for entry in entry_points(group="asyncrec"):
             if not entry.value.startswith("asyncrec."):
                 named = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.name
@@ -88,7 +87,7 @@ def _message(error: BaseException) -> str:
 
 
 def _in_options(message: str) -> str:
-    """The message, with options in place of the parameters that it names."""
+    """Return the message with options in place of the parameters that it names."""
 
     def option(match: re.Match[str]) -> str:
         name, assigned, follows = match.groups()

@@ -1,4 +1,4 @@
-"""The page of ``asyncrec --help`` is written here, so that it needs neither typer nor what a command needs."""
+"""The page of ``asyncrec --help``, which needs neither typer nor the imports of any command."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _CODES = (
     "Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or a plugin, 5 no "
     "such key, 130 Ctrl-C."
 )
-# As wide as the help of a command is.
+# The limits of the width of a command's help.
 _WIDEST, _NARROWEST = 78, 38
 
 
 def show_help() -> None:
-    """Print the page; a plugin that cannot be used is told on stderr."""
+    """Print the page. Warn on stderr about plugins that cannot be used."""
     with Warnings():
         page = help_page()
     sys.stdout.write(page + "\n")
 
 
 def help_page() -> str:
-    """The page, with every command that is installed."""
+    """Return the page with every installed command."""
     return "\n".join(_lines(help_width()))
 
 
 def help_width() -> int:
-    """The columns that help may take, of the terminal's."""
+    """Return the width of the help in columns, which depends on the terminal's."""
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
 
 

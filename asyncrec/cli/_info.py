@@ -15,7 +15,7 @@ from asyncrec.cli._values import parse_options
 if TYPE_CHECKING:
     from asyncrec.tools._info import DatasetInfo, InfoReport
 
-# Of files, writers and orphans; --json has all.
+# The maximum number of files, writers or orphans shown; --json has all.
 _MOST_SHOWN = 20
 
 
@@ -128,7 +128,7 @@ def _more(count: int) -> None:
 
 
 def show_schema(schema: Mapping[str, Any]) -> None:
-    """The features, one a line."""
+    """Print the features of a schema, one per line."""
     features = schema.get("features")
     entries = features if isinstance(features, Mapping) else {}
     table(

@@ -1,7 +1,7 @@
-"""`Installed` knows which commands there are: those that are built in, and those of plugins.
+"""`Installed`: the built-in commands and those of plugins.
 
-A command that is built in is found without looking for plugins, and no plugin can claim its name. One that is known and
-not installed says what to install.
+A built-in command is found without a search for plugins, and no plugin can use its name. For a known command that is
+not installed, `Installed.missing` returns the package to install.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from asyncrec.plugins._kinds import Command
 if TYPE_CHECKING:
     from asyncrec.plugins._manager import Plugins
 
-# Where we know the distribution that brings a command.
+# The distributions of known plugin commands.
 _PACKAGES = {"report": "asyncrec-report"}
-# For a whole data set there is no command: a page shows the lines that delete it.
+# No command deletes a whole data set; this page of the docs shows how to delete one.
 _DELETE = "docs/how-to/rotate-by-day.md for a data set; delete, for records"
-# What people type first, from other tools, and what does it here.
+# The names of commands in other tools, and asyncrec's commands for the same work.
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
@@ -42,31 +42,31 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 class Installed:
-    """The commands of this process; those of plugins are looked for once."""
+    """The commands of this process. Plugins are searched once."""
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self._plugins = plugins
         self._of_plugins: dict[str, Command] | None = None
 
     def find(self, name: str) -> Command | None:
-        """The command of this name; `None` where there is none."""
+        """Return the command of this name; `None` if it does not exist."""
         return COMMANDS.get(name) or self.all().get(name)
 
     def all(self) -> dict[str, Command]:
-        """Every command by its name, the built-in ones first."""
+        """Return all commands by name, the built-in ones first."""
         if self._of_plugins is None:
             self._of_plugins = self._load()
         return COMMANDS | self._of_plugins
 
     def broken(self) -> list[str]:
-        """A line for each plugin that cannot be used."""
+        """Return a line for each plugin that cannot be used."""
         broken = self._plugins.broken if self._plugins is not None else {}
         return [
             f"the plugin {name!r} cannot be used: {type(error).__name__}: {error}" for name, error in broken.items()
         ]
 
     def missing(self, name: str) -> str | None:
-        """What to do about a command that is not there; `None` if that is not known."""
+        """Return the remedy for a command that does not exist; `None` if no remedy is known."""
         if name in _GUESSED:
             return f"there is no command {name!r}; see {_GUESSED[name]}"
         package = _PACKAGES.get(name)
@@ -98,14 +98,14 @@ INSTALLED = Installed()
 
 
 def function_of(command: Command) -> Callable[..., int]:
-    """What a command calls, imported. Raises ImportError, AttributeError: its target is not there."""
+    """Import and return the function of a command. Raises ImportError or AttributeError if its target is missing."""
     module, _, name = command.target.partition(":")
     function: Callable[..., int] = getattr(import_module(module), name)
     return function
 
 
 def _checked(plugin: str, command: Any) -> Command:
-    """A command that may be taken in. Raises PluginError for what is none."""
+    """Return a valid command of a plugin. Raises PluginError if the command is not valid."""
     if not isinstance(command, Command):
         raise _refused(plugin, f"{command!r} is not a Command")
     for text in (command.name, command.words, command.target, command.section):

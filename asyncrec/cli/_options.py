@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and how a command runs."""
+"""The arguments and options that several commands share, and the function that runs a command's async code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Path = Annotated[
         metavar="PATH", help="A file, folder, pattern or data set; a local path or a URL.", autocompletion=complete_path
     ),
 ]
-# Of a command that reads records, and opens what holds them by `opened`.
+# The path of a command that reads records and opens its input with `opened`.
 Input = Annotated[
     str,
     typer.Argument(
@@ -95,7 +95,7 @@ TargetOptions = Annotated[
 
 
 def run_async(func: Callable[[], Awaitable[T]]) -> T:
-    """Run ``func`` on an event loop of its own: asyncio, on which every backend runs."""
+    """Run ``func`` on a new asyncio event loop, which every backend supports."""
     import anyio
 
     return anyio.run(func)

@@ -1,11 +1,11 @@
-"""Text and JSON for a terminal or a pipe are printed by these functions.
+"""Functions that print text and JSON to a terminal or a pipe.
 
-A terminal gets lines of its width, from 40 columns on, and colours, unless NO_COLOR is set; a file or a program gets
-each line whole and plain.
+On a terminal, lines are wrapped to its width (at least 40 columns), and coloured unless NO_COLOR is set. A file or a
+program gets each line whole and without colours.
 
-What comes out of records, names and messages may hold anything, escape sequences among it. So no control character of
-theirs is ever written: `clean` is applied to all text, and JSON is ASCII. (``cat --format raw`` alone writes bytes as
-they are, and refuses a terminal.)
+Records, names and messages may contain anything, including escape sequences. So their control characters are never
+written: all text goes through `clean`, and JSON is ASCII. Only ``cat --format raw`` writes bytes unchanged, and it
+refuses to write to a terminal.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Style = Literal["", "title", "name", "good", "bad"]
 
 # SGR: bold; cyan; green; bold red.
 _STYLES = {"title": "1", "name": "36", "good": "32", "bad": "1;31"}
-# A terminal that says less is taken to be as wide as this.
+# The minimum width; a terminal that reports less is assumed to have this width.
 _NARROWEST = 40
 
-# C0 but for the line feed, DEL, C1; line and paragraph separators, marks that turn the direction of writing, the byte
-# order mark, and halves of surrogate pairs, which no encoding takes.
+# C0 except the line feed, DEL, C1; line and paragraph separators; marks that change the direction of writing; the byte
+# order mark; and halves of surrogate pairs, which no encoding accepts.
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _NAMED = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
 
 
 def clean(text: str, *, line: bool = False) -> str:
-    """``text`` with what a terminal would act on written as an escape; with ``line`` line feeds as well."""
+    """Return ``text`` with control characters for the terminal escaped. With ``line``, line feeds are also escaped."""
     if line:
         text = text.replace("\n", "\\n")
     text = _UNSAFE.sub(_escape, text)
@@ -47,8 +47,8 @@ def write(text: str) -> None:
     """Write to stdout.
 
     Raises:
-        BrokenPipeError: whoever reads it has enough.
-        StorageError: it cannot be written, because a disk is full, say.
+        BrokenPipeError: the reader has closed the pipe.
+        StorageError: the text cannot be written, for example because the disk is full.
     """
     try:
         sys.stdout.write(text)
@@ -59,7 +59,7 @@ def write(text: str) -> None:
 
 
 def say(text: str = "", style: Style = "") -> None:
-    """A line, or several, on stdout."""
+    """Print one or more lines on stdout, wrapped to the terminal's width."""
     width = _width()
     for line in clean(text).split("\n"):
         indent = line[: len(line) - len(line.lstrip(" "))]
@@ -68,12 +68,12 @@ def say(text: str = "", style: Style = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on a line of its own, ASCII only."""
+    """Print a JSON value on a line of its own, in ASCII."""
     write(json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n")
 
 
 def pairs(values: Mapping[str, object]) -> None:
-    """Names and values in two columns; what is `None` is left out."""
+    """Print names and values in two columns, except values of `None`."""
     given = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, given), default=0)
     for name, value in given.items():
@@ -81,7 +81,7 @@ def pairs(values: Mapping[str, object]) -> None:
 
 
 def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
-    """A line of names, each padded to its width, and a text behind them, which goes on below its beginning."""
+    """Print names, each padded to its width, and then a text, whose further lines are indented below its first."""
     head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
     width = _width()
     below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)
@@ -96,9 +96,9 @@ def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> Non
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as what stands in them; those of numbers are aligned to the right.
+    """Print rows in columns as wide as their longest cells. Columns of numbers are aligned to the right.
 
-    On a terminal that is too narrow each row is a few lines, a value on each.
+    If the terminal is too narrow, each row is printed as several lines with one value each.
     """
     given = [list(row) for row in rows]
     cells = [[clean(_cell(value), line=True) for value in row] for row in given]
@@ -122,12 +122,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def plural(count: int, what: str) -> str:
-    """``1 record``, ``2,000 records``."""
+    """Return a count with its noun: ``1 record``, ``2,000 records``."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def human_bytes(size: int) -> str:
-    """``1.5 MiB``."""
+    """Return a size with a unit: ``1.5 MiB``."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -137,14 +137,14 @@ def human_bytes(size: int) -> str:
 
 
 def _width() -> int | None:
-    """The columns of the terminal that is written to; `None` where it is none."""
+    """Return the width of the terminal in columns; `None` if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
 def _styled(text: str, style: Style) -> str:
-    """Text that is clean, in a style; as it is where nobody sees colours, or nobody wants them."""
+    """Return clean text in a style; unchanged if stdout is not a terminal or colours are disabled."""
     if not style or not text or not sys.stdout.isatty():
         return text
     if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
@@ -153,7 +153,7 @@ def _styled(text: str, style: Style) -> str:
 
 
 def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
-    """A line behind its head, as several where it is too long, cut between words: a path stays whole, to be copied."""
+    """Return a line after its head, wrapped between words if it is too long. A path stays whole, for copying."""
     whole = (head + line).rstrip()
     if width is None or len(whole) <= width:
         return [whole]

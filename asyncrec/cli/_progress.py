@@ -1,4 +1,4 @@
-"""`Bar` shows progress on stderr while a command works: on a terminal only, and only where rich is installed."""
+"""`Bar` shows a command's progress on stderr, if stderr is a terminal and rich is installed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from types import TracebackType
 from typing import Any
 
-# The eye sees no more.
+# More frequent updates would not be visible.
 _SECONDS_BETWEEN = 0.1
 
 
 class Bar:
-    """A context, called with what is done and the total, as the tools call their ``progress``."""
+    """A context manager that tools call as their ``progress``, with the amount done and the total."""
 
     def __init__(self, what: str, *, of_bytes: bool = True, show: bool = True) -> None:
         self._what = what

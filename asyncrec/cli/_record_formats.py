@@ -1,6 +1,4 @@
-"""A `Printer` shows records, for ``head`` and ``cat``: decoded, as JSON lines, hex or text; raw only where no terminal
-reads.
-"""
+"""`Printer` shows records for ``head`` and ``cat``: decoded, as JSON lines, hex or text; or raw, but on no terminal."""
 
 from __future__ import annotations
 
@@ -18,23 +16,23 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
-# Of one value, for people; the other formats show all of it.
+# The part of a value that the formats for people show; other formats show all of it.
 _MOST_VALUES = 8
 _MOST_CHARACTERS = 200
 _HEX_BYTES = 256
 
 
 class Printer:
-    """What writes records to stdout, one by one.
+    """A printer of records to stdout.
 
     Args:
-        schema: of the data set: features that it says are lists are so in JSON whatever their length, what it says is
-            text is called that, and features come in its order.
-        only: the features asked for. Raw, text and hex show the values of one in place of the record.
+        schema: the schema of the data set. It determines the order of features, which bytes are shown as text, and
+            which features are lists in JSON even if they have one value.
+        only: the requested features. Raw, text and hex show the values of a single one instead of the record.
         whole: show hex in full length.
 
     Raises:
-        UsageError: the format is none, or not for a terminal.
+        UsageError: the format is unknown, or cannot be shown on a terminal.
     """
 
     def __init__(
@@ -56,10 +54,10 @@ class Printer:
         self._schema = schema
         self._only = only
         self._whole = whole
-        self._features: set[str] = set()  # that records had, where some are asked for
+        self._features: set[str] = set()  # the features of the records, if some are requested
 
     def show(self, found: FoundRecord) -> None:
-        """Write one record."""
+        """Print one record."""
         if self._only is not None:
             self._features |= _features_of(found.data)
         if self._feature is not None:
@@ -76,7 +74,7 @@ class Printer:
             self._decoded(found)
 
     def _of_feature(self, found: FoundRecord, name: str) -> None:
-        """Write the values of one feature: bytes as they are, text in lines, hex below a title."""
+        """Print the values of one feature: raw bytes unchanged, text in lines, hex below a title."""
         for value in _values_of(found.data, name):
             if isinstance(value, bytes):
                 if self._format == "raw":
@@ -91,10 +89,10 @@ class Printer:
                 raise UsageError(f"the feature {name!r} holds numbers; use --format text or json")
 
     def end(self, path: str) -> None:
-        """Say that all were shown.
+        """Check, after the last record, that the requested features exist.
 
         Raises:
-            ValueError: there were records, and none of them had a feature that was asked for.
+            ValueError: there were records with features, but none had a requested feature.
         """
         for name in sorted(self._only or ()):
             if self._features and name not in self._features:
@@ -137,7 +135,7 @@ class Printer:
             say(f"  {plural(len(empty), 'empty feature')} not shown; --format example shows all")
 
     def _known(self) -> Mapping[str, Any]:
-        """What the schema says of its features, in its order."""
+        """Return the schema's features, in its order."""
         features = (self._schema or {}).get("features")
         return features if isinstance(features, Mapping) else {}
 
@@ -162,7 +160,7 @@ def _features_of(record: bytes) -> set[str]:
 
 
 def _values_of(record: bytes, name: str) -> list[Any]:
-    """The values of a feature of a record, those of a list of steps one after the other; none if it has none."""
+    """Return the values of a record's feature, or of all steps of its feature list; empty if it has neither."""
     from asyncrec.errors import DecodeError
     from asyncrec.example._codec import decode_sequence_example
 
@@ -190,7 +188,7 @@ def _title(found: FoundRecord) -> None:
 
 
 def _described(value: Any, is_text: bool) -> tuple[str, str]:
-    """The type and the values of a feature, for people."""
+    """Return the type and the values of a feature as text for people."""
     if isinstance(value, list):
         kind, texts = "str" if is_text else "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
     else:
@@ -201,9 +199,9 @@ def _described(value: Any, is_text: bool) -> tuple[str, str]:
 
 
 def _quoted(data: bytes) -> str:
-    """Text in quotation marks where it is text, else hex; cut, with its length."""
+    """Return bytes as quoted text if they are text, otherwise as hex. Cut long values, and add their length."""
     try:
-        # A cut may fall into a character: what is left of it is dropped.
+        # Cutting may split a character, whose remaining bytes are ignored.
         text = data[: 4 * _MOST_CHARACTERS].decode("utf-8", "strict" if len(data) <= 4 * _MOST_CHARACTERS else "ignore")
     except UnicodeDecodeError:
         text = ""

@@ -1,4 +1,4 @@
-"""``cat --resolve``: a revisit is shown with the body that it refers to."""
+"""``cat --resolve``, which shows revisits with the bodies that they refer to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     Resolve: TypeAlias = Callable[[Sequence[FoundRecord]], Awaitable[list[FoundRecord]]]
 
-# Bodies that are in memory at once.
+# The number of bodies in memory at the same time.
 AT_ONCE = 16
 
 
 @asynccontextmanager
 async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterator[Resolve]:
-    """Open the data set of the bodies, and give what resolves records of it.
+    """Open the data set of the bodies, and yield a function that resolves its records.
 
     Raises:
         UsageError: the path is stdin.

@@ -1,4 +1,4 @@
-"""``head``, ``cat``, ``tail`` and ``sample`` share this: the options that say which records are shown and how."""
+"""The options of ``head``, ``cat``, ``tail`` and ``sample`` that select records and their format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
     _Format, typer.Option("-f", "--format", help="How to print a record; auto shows the features of Examples.")
 ]
-# Where -f means something else, as it does to tail.
+# For commands such as tail, where -f has another meaning.
 LongFormat = Annotated[
     _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
 ]
@@ -60,18 +60,18 @@ Wheres = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """How a record is shown: the format, the features asked for, and whether hex is shown in full length."""
+    """The display of a record: the format, the requested features, and whether hex is shown in full length."""
 
     format: str
     features: list[str] | None
     whole: bool
 
     def printer(self, path: str = "", schema: Mapping[str, Any] | None = None) -> Printer:
-        """What shows records.
+        """Return a printer of records.
 
         Raises:
-            UsageError: the format cannot be.
-            ValueError: the schema knows no such feature.
+            UsageError: the format is unknown, or cannot be shown here.
+            ValueError: the schema does not have a requested feature.
         """
         only = frozenset(self.features) if self.features else None
         known = (schema or {}).get("features")
@@ -84,7 +84,7 @@ class RecordView:
 
 
 def conditions(wheres: list[str] | None) -> list[Where]:
-    """The conditions that the options state."""
+    """Return the conditions of the options."""
     from asyncrec import tools
 
     return [tools.Where.parse(text) for text in wheres or ()]
@@ -99,11 +99,11 @@ def show_records(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Show the first ``limit`` records, or all, for which every condition holds; revisits with their bodies."""
+    """Print the first ``limit`` records, or all, that match every condition. ``resolve`` adds revisits' bodies."""
     from asyncrec import tools
 
     where = conditions(wheres)
-    view.printer()  # what it would refuse is said before anything is opened
+    view.printer()  # raises for invalid options before anything is opened
 
     async def run() -> None:
         left = limit
@@ -132,7 +132,7 @@ def show_records(
 
 
 def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
-    """Show these."""
+    """Print all these records."""
     for found in records:
         printer.show(found)
 
@@ -148,7 +148,7 @@ def show_record(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Show one record, by its number or its key, or all records with the key; ``resolve`` gives a revisit its body."""
+    """Print a record by its number or key, or all records with the key. ``resolve`` adds the bodies of revisits."""
     from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 

@@ -1,6 +1,6 @@
-"""`StandardStreams` is what ``-`` names in place of a path: stdin as a file to be read, stdout as one to be written.
+"""`StandardStreams`: the storage that the path ``-`` names, which reads stdin and writes stdout.
 
-A file is read at any place and more than once, and a pipe is not: what comes in is kept in a temporary file.
+A file can be read at any position and more than once, but a pipe cannot. So stdin is copied to a temporary file.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from asyncrec.errors import ObjectNotFoundError, StorageError, UsageError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, in_thread
 
 STANDARD = "-"
-"""What is written in place of a path."""
+"""The path that names stdin or stdout."""
 
 _BLOCK = 1 << 20
 
 
 def standard_output(target: str) -> bool:
-    """Whether a target is stdout.
+    """Return whether a target is stdout.
 
     Raises:
-        UsageError: it is, and a terminal reads it.
+        UsageError: the target is stdout, and stdout is a terminal.
     """
     if target != STANDARD:
         return False
@@ -38,7 +38,7 @@ def standard_output(target: str) -> bool:
 
 
 class StandardStreams(Storage):
-    """A storage of one object, whatever its key: read it is stdin, written it is stdout."""
+    """A storage of the single object ``-``: reading it reads stdin, and writing an object writes stdout."""
 
     root = STANDARD
 
@@ -78,7 +78,7 @@ class StandardStreams(Storage):
     def _take_in(self) -> IO[bytes]:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("'-' means standard input, but that is a terminal; pass a file, or use a pipe")
-        file = tempfile.TemporaryFile(prefix="asyncrec-stdin-")  # noqa: SIM115  # for as long as the storage lives
+        file = tempfile.TemporaryFile(prefix="asyncrec-stdin-")  # noqa: SIM115  # it lives as long as the storage
         while block := sys.stdin.buffer.read(_BLOCK):
             file.write(block)
             self._size += len(block)

@@ -1,7 +1,7 @@
-"""stdin, stdout and stderr: what the command does if one is closed or is not read any more, and lines on stderr.
+"""The handling of closed or abandoned stdin, stdout and stderr, and messages on stderr.
 
-`complain` writes them, so that a terminal does not act on what is in them; `Warnings` does so for what is warned of.
-Nothing heavy is imported.
+`complain` prints a message with its control characters escaped, and `Warnings` does the same for warnings. The module
+imports no slow packages.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from types import TracebackType
 
 
 def take_closed_descriptors() -> bool:
-    """Put the null device where stdin, stdout or stderr is closed, so that no file gets its number; False for stdout.
+    """Open the null device in place of a closed stdin, stdout or stderr, so that no file gets its descriptor.
 
-    Without stdout nothing could be said of what was asked for.
+    Return False if stdout was closed, because the command could not print its result.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return True
@@ -24,8 +24,8 @@ def take_closed_descriptors() -> bool:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # noqa: TID251  # it gets the lowest number that is free
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process
+            os.open(os.devnull, os.O_RDWR)  # noqa: TID251  # gets the lowest free descriptor
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     if sys.stdout is None:
         sys.stderr.write("asyncrec: standard output is closed\n")
         return False
@@ -33,18 +33,18 @@ def take_closed_descriptors() -> bool:
 
 
 def give_up_output() -> None:
-    """Send what Python still holds of the output nowhere, where it would complain at its end."""
+    """Discard the output that Python still buffers, because flushing it at exit would raise an error."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # a name that no other user can change
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # no other user can replace this path
 
 
 class Warnings(logging.Handler):
-    """A context that writes each warning (of a store that is tried again, say) as a line on stderr.
+    """A context manager that prints logged warnings, such as those of retried requests, as lines on stderr.
 
-    Warnings of other packages, too: Python would write them as they are, with control characters of what was read.
+    This includes the warnings of other packages, which Python would print without escaping control characters.
 
     Attributes:
-        reported: the messages.
+        reported: the printed messages.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Warnings(logging.Handler):
 
 
 def complain(message: str, command: str = "asyncrec") -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     from asyncrec.cli._output import clean
 
     if sys.stderr is None:
@@ -75,5 +75,5 @@ def complain(message: str, command: str = "asyncrec") -> None:
     try:
         sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
         sys.stderr.flush()
-    except OSError:  # stderr was the last way to tell
+    except OSError:  # there is no other place to report it
         pass

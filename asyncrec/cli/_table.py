@@ -1,7 +1,7 @@
-"""`COMMANDS` are the built-in commands, in the order and with the words of ``asyncrec --help``.
+"""`COMMANDS`: the built-in commands, with the order and descriptions of ``asyncrec --help``.
 
-A command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (``-`` is ``_`` there), imported when
-it is called. Adding one is a module and a line here. `asyncrec.cli._installed` adds those of plugins.
+A command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (with ``_`` for ``-``), imported when it
+is called. A new command needs a module and a line here. `asyncrec.cli._installed` adds the commands of plugins.
 """
 
 from __future__ import annotations

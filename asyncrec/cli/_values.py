@@ -1,4 +1,4 @@
-"""The text of options, as the values that tools take."""
+"""Functions that convert the text of options to the arguments of tools."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_options(given: list[str] | None) -> dict[str, Any] | None:
-    """``["region=eu", "max_concurrency=8"]`` as a dict.
+    """Return options such as ``["region=eu", "max_concurrency=8"]`` as a dict.
 
-    Values written as numbers, true, false and null are such; in quotation marks they are text whatever they look like.
+    Numbers, true, false and null are converted to Python values. A value in quotation marks is always text.
     """
     options: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            # The text may be a secret that was put at the wrong place.
+            # Do not show the text, which may be a misplaced secret.
             raise UsageError("--storage-option must be KEY=VALUE, such as --storage-option region=eu-west-1")
         options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
     return options or None
 
 
 def opened(path: str, given: list[str] | None, max_record_bytes: str | None = None) -> dict[str, Any]:
-    """The arguments by which a tool opens the store of a path, and what it reads there; of ``-`` it is stdin."""
+    """Return the arguments with which a tool opens the storage of a path and reads its records; ``-`` is stdin."""
     limit = {} if max_record_bytes is None else {"max_record_bytes": parse_size(max_record_bytes)}
     if path == STANDARD:
         return {"storage": StandardStreams(), **limit}
@@ -39,17 +39,17 @@ def opened(path: str, given: list[str] | None, max_record_bytes: str | None = No
 
 
 def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool opens the store of its target; of ``-`` it is stdout."""
+    """Return the arguments with which a tool opens the storage of its target; ``-`` is stdout."""
     return {f"target_{name}": value for name, value in opened(target, given).items()}
 
 
 def stores(
     source: str, given: list[str] | None, target: str, for_target: list[str] | None, max_record_bytes: str | None = None
 ) -> dict[str, Any]:
-    """The arguments by which a tool that reads one store and writes another opens both.
+    """Return the arguments with which a tool opens the storages of its source and its target.
 
     Raises:
-        UsageError: the target is stdout: there is no room for several objects, nor for records beside a report.
+        UsageError: the target is stdout, which cannot hold several objects, or records beside a report.
     """
     if target == STANDARD:
         raise UsageError(
@@ -59,13 +59,13 @@ def stores(
 
 
 def parse_compression(text: str) -> Any:
-    """``"none"``, ``"gzip"``, ``"zlib"``, in any case, as the library calls them; ``"keep"`` stays."""
+    """Return the library's name of a compression, written in any case. ``"keep"`` is unchanged."""
     lower = text.lower()
     return lower if lower == "keep" else "" if lower == "none" else lower.upper()
 
 
 def parse_size(text: str | None) -> int | None:
-    """``"64MiB"``, ``"64M"``, ``"1000"`` in bytes: M is 10^6, Mi is 2^20."""
+    """Return a size such as ``"64MiB"``, ``"64M"`` or ``"1000"`` in bytes. M is 10^6, Mi is 2^20."""
     if text is None:
         return None
     try:
@@ -75,7 +75,7 @@ def parse_size(text: str | None) -> int | None:
 
 
 def parse_duration(text: str) -> float:
-    """``"90s"``, ``"15m"``, ``"12h"``, ``"1d"``, ``"2w"`` in seconds."""
+    """Return a duration such as ``"90s"``, ``"15m"``, ``"12h"``, ``"1d"`` or ``"2w"`` in seconds."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a duration; write it as 90s, 15m, 12h, 1d or 2w")

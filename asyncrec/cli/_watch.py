@@ -22,7 +22,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
 
-# On a disk a look costs next to nothing; in a store two lists, and a request for each writer.
+# A report costs almost nothing on a disk, but two listings and a request per writer in a store.
 _EVERY = 2.0
 _EVERY_REMOTE = 10.0
 
@@ -132,7 +132,7 @@ async def _look(
 
 
 class _View:
-    """Where reports go; ``last`` is the last that was shown."""
+    """An output for reports. ``last`` is the last report shown."""
 
     last: WatchReport | None = None
 
@@ -145,7 +145,7 @@ class _View:
 
 
 class _Lines(_View):
-    """A line of JSON each."""
+    """An output that prints each report as a line of JSON."""
 
     def show(self, report: WatchReport) -> None:
         print_json(report.to_json())
@@ -154,7 +154,7 @@ class _Lines(_View):
 
 
 class _Screen(_View):
-    """The terminal, written over with each report; where there is none, one block of lines after the other."""
+    """An output that overwrites the screen with each report, or without a terminal prints one after another."""
 
     def __init__(self, *, moving: bool) -> None:
         self._moves = moving and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -169,7 +169,7 @@ class _Screen(_View):
             yield
         finally:
             sys.stdout.write(_BACK)
-            if self.last is not None:  # what it showed last stays
+            if self.last is not None:  # the last report stays visible
                 self._print(self.last)
 
     def show(self, report: WatchReport) -> None:

@@ -1,4 +1,4 @@
-"""`screen` lays out what ``asyncrec watch`` saw, in lines that are no wider than the terminal."""
+"""`screen` formats a report of ``asyncrec watch`` in lines that are no wider than the terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WAITING = {
     "end": "its end",
 }
 
-# A column: its title, what stands in it, whether it is a number; those that matter most first, for a narrow terminal.
-# What is said of now is shown where the status still holds; of a writer that is silent it is not known.
+# The columns: title, content, and whether it is a number. The most important come first, for narrow terminals. Columns
+# of the present state are empty or "?" for a writer whose status is outdated.
 _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ("writer", lambda writer: writer.id, False),
     ("state", lambda writer: writer.state, False),
@@ -47,7 +47,7 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
 
 
 def screen(report: WatchReport, width: int, height: int) -> list[str]:
-    """The lines; those that do not fit below are counted in the last."""
+    """Return the lines of the screen. The last one counts the lines that do not fit in ``height``."""
     lines = [*_totals(report, width), *_of_dead(report, width), *_writers(report, width), *_classes(report)]
     if len(lines) > height:
         lines[height - 1 :] = [f"... {len(lines) - height + 1} more lines"]
@@ -58,7 +58,7 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     time = f"{report.time.astimezone():%H:%M:%S}"
     path = clean(report.path, line=True)
     room = width - len(time) - 2
-    # Of a long path the end tells more.
+    # The end of a long path is more informative.
     lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
     if not report.there:
         return [*lines, "nothing here yet"]
@@ -86,7 +86,7 @@ def _speed(report: WatchReport) -> str:
 
 
 def _of_dead(report: WatchReport, width: int) -> list[str]:
-    """The command that helps, whole: it is copied. Of a narrow terminal it takes several lines."""
+    """Return the commands that recover dead writers, wrapped rather than cut because users copy them."""
     dead = [(writer.recover, writer.spool) for writer in report.writers if writer.state == "dead"]
     if not dead:
         return []
@@ -95,7 +95,7 @@ def _of_dead(report: WatchReport, width: int) -> list[str]:
 
 
 def _writers(report: WatchReport, width: int) -> list[str]:
-    """A table of as many columns as there is room for."""
+    """Return a table of the writers with as many columns as fit in ``width``."""
     if not report.writers:
         return []
     table: list[tuple[list[str], bool]] = []
@@ -106,7 +106,7 @@ def _writers(report: WatchReport, width: int) -> list[str]:
         if size == len(title) and not any(cells[1:]):
             continue
         if table and size + 2 > room:
-            continue  # a later one may be narrower
+            continue  # a later column may be narrower
         table.append((cells, number))
         room -= size + 2
     rows = range(len(report.writers) + 1)
@@ -158,7 +158,7 @@ def _rate(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    """``4 s``, ``12 min``, ``3.5 h``."""
+    """Return a duration with a unit: ``4 s``, ``12 min``, ``3.5 h``."""
     if value < 100:
         return f"{value:.0f} s"
     return f"{value / 60:.0f} min" if value < 6000 else f"{value / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""What ``filter``, ``sample``, ``merge`` and ``dedupe`` share: their options, and how they write and report."""
+"""The common part of ``filter``, ``sample``, ``merge`` and ``dedupe``: their options, writing and report."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def write(
     storage_option: list[str] | None,
     json: bool,
 ) -> int:
-    """Run a tool that writes something new, and say what was written: on stderr if the records go to stdout.
+    """Run a tool that writes a new target, and print a report, on stderr if the records go to stdout.
 
     Args:
-        doing: what the progress bar says.
-        tool: takes ``target=``, the options of writing, and ``progress=``.
-        storage_option: for the backend of the target.
+        doing: the text of the progress bar.
+        tool: a function with the parameters ``target``, ``progress`` and the options for writing.
+        storage_option: options for the target's backend.
 
     Raises:
-        UsageError: the target is standard output, and a terminal reads it.
+        UsageError: the target is standard output, and standard output is a terminal.
     """
     arguments: dict[str, Any] = {
         "compression": parse_compression(compression),
         "max_shard_bytes": parse_size(max_shard_bytes),
         **opened_target(target, storage_option),
-        # A tool writes a single file if the target's name is one of a file.
+        # A tool writes a single file if the target has the name of a file.
         "target": "stdout.tfrecord" if standard_output(target) else target,
     }
     with Bar(doing) as bar:

@@ -1,12 +1,12 @@
-"""The names of five older systems, synchronous, on asyncrec's engine: change an import, and nothing else.
+"""The synchronous APIs of five older systems, on asyncrec's engine. A program changes only its imports.
 
     tensorboardx      tensorboardX's RecordWriter and storage functions; its SummaryWriter on them
     tensorflow        TensorFlow's TFRecordWriter, TFRecordOptions, tf_record_iterator, and the messages of tf.train;
-                      all other names are an installed TensorFlow's
+                      all other names come from an installed TensorFlow
     datum             datum's TFRecordWriter and load
     tfrecorder        TFRecorder's Example, tfrecordable and factory
     tfsimilarity      TensorFlow Similarity's TFRecordDatasetSampler
 
-Each module documents how it differs from the old one. New code should use `asyncrec` itself, or `asyncrec.blocking`
-without async. These modules are frozen: faults are fixed, but no more features of the old ones are added.
+Each module documents how it differs from the original. New code should use `asyncrec` itself, or `asyncrec.blocking`
+without async. These modules are frozen: bugs are fixed, but no more of the originals' features are added.
 """

@@ -1,4 +1,4 @@
-"""datum's reader returns batches of NumPy arrays if TensorFlow is not installed."""
+"""Batches of NumPy arrays, which datum's reader returns if TensorFlow is not installed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Batch = dict[str, NDArray[Any]]
 
 @dataclass
 class ArrayBatches:
-    """Padded batches of parts of splits. It can be iterated any number of times, and each time opens the files anew.
+    """Padded batches of parts of splits, which can be iterated any number of times. Each iteration reopens the files.
 
     Args:
-        passes: the number of passes; -1 for ever.
-        shuffle: the size of the buffer, the seed, and whether each pass has another order; or `None`.
+        passes: the number of passes; -1 means forever.
+        shuffle: the size of the buffer, the seed, and whether each pass has a different order; `None` does not shuffle.
     """
 
     path: str | PathLike[str]
@@ -72,7 +72,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Pad values to one size, since those of a VarLen or Tensor differ from record to record."""
+    """Pad values to one shape, because the values of a VarLen or Tensor differ in size from record to record."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):
@@ -87,7 +87,7 @@ def _padded(value: Any) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Convert an array to one of the three types that datum has."""
+    """Convert an array to one of datum's three types."""
     if array.dtype.kind in "biu":
         return array.astype(np.int64)
     if array.dtype.kind == "f":

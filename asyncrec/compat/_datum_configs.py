@@ -1,4 +1,4 @@
-"""datum's configurations: names, types and defaults. Values are checked; an unknown name is an AttributeError."""
+"""datum's configurations: names, types and defaults. Values are checked; an unknown name raises AttributeError."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Config(Generic[T]):
-    """An attribute of one type, whose default is made when it is first asked for."""
+    """An attribute of one type, whose default is made at the first access."""
 
     def __init__(self, kind: Any, default: Callable[[], T]) -> None:
         self._kind = kind
@@ -47,12 +47,12 @@ def _of(value: T) -> _Config[T]:
 
 
 def _optional(kind: Any) -> _Config[Any]:
-    """`None` until it is set."""
+    """Return an attribute that is `None` until it is set."""
     return _Config(kind, lambda: None)
 
 
 class ConfigBase:
-    """Attributes given by keyword, or set afterwards."""
+    """Options that are passed as keyword arguments or set later."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -70,13 +70,13 @@ class ConfigBase:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in {**vars(self), **vars(other)})
 
-    __hash__ = None  # type: ignore[assignment]  # they change
+    __hash__ = None  # type: ignore[assignment]  # configurations are mutable
 
     def merge(self, other: Self) -> Self:
-        """Return the configuration that has the attributes set in either.
+        """Return a configuration with the attributes set in either of the two.
 
         Raises:
-            ValueError: both set an attribute, to different values.
+            ValueError: the two set an attribute to different values.
         """
         if type(other) is not type(self):
             raise ArgumentTypeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}")
@@ -106,7 +106,7 @@ def _options() -> Any:
 
 
 class TFRReadConfigs(ConfigBase):
-    """How files are read."""
+    """Options for reading files."""
 
     experimental_interleave_sort_fn = _optional(Callable)
     shuffle_reshuffle_each_iteration = _of(True)
@@ -117,19 +117,19 @@ class TFRReadConfigs(ConfigBase):
 
 
 class BucketConfigs(ConfigBase):
-    """Batches by length; there is one more batch size than boundaries."""
+    """Options for batches by length. ``bucket_batch_sizes`` is one longer than ``bucket_boundaries``."""
 
     bucket_boundaries = _Config(list, lambda: [0])
     bucket_batch_sizes = _Config(list, lambda: [32, 32])
 
 
 class DatasetConfigs(ConfigBase):
-    """How `load` makes batches of records; see datum's documentation of each."""
+    """Options for the batches that `load` returns; datum's documentation describes each option."""
 
     buffer_size = _of(100)
     seed = _of(6052020)
     full_dataset = _of(False)
-    drop_remainder = _of(True)  # of train: what is left for a last, short batch
+    drop_remainder = _of(True)  # for train: discard a short last batch
     drop_remainder_val = _of(False)
     drop_remainder_test = _of(False)
     deterministic = _of(False)

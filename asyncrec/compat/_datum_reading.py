@@ -1,4 +1,4 @@
-"""datum's `load` and its `Dataset`: batches of the splits that datum or asyncrec's `TFRecordWriter` wrote."""
+"""datum's `load` and `Dataset`, which return batches of splits written by datum or by asyncrec's `TFRecordWriter`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from asyncrec.storage._url import local_path, scheme_of
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """The part of a split does not exist. It is an AssertionError because datum raises that."""
+    """A part of a split does not exist. This is also an AssertionError, because datum raises an AssertionError."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
-    """Open the splits in a folder, local or a URL, that `TFRecordWriter` or datum itself wrote.
+    """Open the splits in a folder, which may be a URL, that `TFRecordWriter` or datum itself wrote.
 
     Args:
         dataset_configs: `DatasetConfigs`, or datum's own.
@@ -39,20 +39,21 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """A folder of splits, as `load` opens it. Each method returns batches: dicts by feature, records on the first axis.
+    """A folder of splits, opened by `load`. Each method returns batches, which are dicts by feature.
 
-    Integers are int64, floats float32, text and bytes strings of bytes; an example's image is its pixels, if the
-    example named its file. With TensorFlow, a method returns a ``tf.data.Dataset``, in the order that datum returns it,
-    batched, echoed, repeated and mapped as ``dataset_configs`` say. Without TensorFlow, it returns an iterable of NumPy
-    arrays, in its own order; images stay bytes, and only the configured sizes, seed and remainders are used. Both can
-    be iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
+    The first axis of a value is the records of the batch. Integers are int64, floats are float32, and text and bytes
+    are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a method
+    returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
+    ``dataset_configs``. Without TensorFlow, a method returns an iterable of NumPy arrays in an order of its own; images
+    stay bytes, and of the options only sizes, seed and remainders have an effect. Both can be iterated any number of
+    times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
-    ``instruction`` is a split or parts of several: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
-    `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` is one, -1 for ever.
+    ``instruction`` names a split or parts of several splits: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
+    `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` means one, -1 means forever.
 
     Raises:
-        ValueError: the split does not exist; the message lists the existing ones. Or the instruction is malformed, or
-            leaves no record; then it is an AssertionError, too.
+        ValueError: the split does not exist (the message lists the existing splits), or the instruction is malformed
+            or selects no record. The error is also an AssertionError.
         SchemaError, StorageError: the files cannot be read.
     """
 
@@ -61,7 +62,7 @@ class Dataset:
         self._path = path
 
     def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
-        """Return whole batches for training, shuffled by a buffer of 100 and a fixed seed, unless configured."""
+        """Return batches for training, by default whole batches shuffled by a buffer of 100 and a fixed seed."""
         configs = self.dataset_configs
         return self._read("train", instruction, repeat, shuffle, configs.drop_remainder, configs.echoing)
 
@@ -165,7 +166,7 @@ def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: boo
 
 
 def _differ_in_size(tf: Any, element_spec: Any) -> bool:
-    """Return whether a batch of these values may need padding, and can be padded."""
+    """Return whether a batch of these elements may need padding and can be padded."""
     specs = tf.nest.flatten(element_spec)
     paddable = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs)
     return paddable and any(None in spec.shape.as_list() for spec in specs)

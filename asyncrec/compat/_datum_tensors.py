@@ -1,7 +1,7 @@
-"""datum's reader, built of the same operations of tf.data in the same order, so that seeds have the same effect.
+"""datum's reader, built from the same tf.data operations in the same order, so that seeds have the same effect.
 
-tf.data reads the files, if TensorFlow has a file system for them; otherwise asyncrec does, several shards at once, in
-the same order. Compressed files, and schemas that say more than datum's table, are supported, too.
+tf.data reads the files if TensorFlow has a file system for them. Otherwise asyncrec reads them, several shards at once,
+in the same order. Compressed files are also supported, as are schemas with more detail than datum's table.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TYPES = {"int": "int64", "float": "float32", "string": "string"}
 
 
 def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: bool, read: Any) -> Any:
-    """Make a ``tf.data.Dataset`` of the stored records, with a known number of elements."""
+    """Return a ``tf.data.Dataset`` of the stored records, with a known number of elements."""
     shards = {os.path.join(path, each.key): each for each in found.slices}
     files = [{"filename": os.path.join(path, each.key), "skip": each.skip, "take": each.take} for each in found.slices]
     if read.experimental_interleave_sort_fn is not None:
         files = read.experimental_interleave_sort_fn(files)
     columns: dict[str, list[Any]] = {name: [file[name] for file in files] for name in ("filename", "skip", "take")}
-    # datum's own files are in no manifest, and plain.
+    # datum's own files are in no manifest and are uncompressed.
     columns["compression"] = [
         shards[name].compression.replace("auto", "") if name in shards else "" for name in columns["filename"]
     ]
@@ -69,7 +69,8 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
     """Return a function that parses a record into a dict of tensors.
 
-    A string with the two or three axes of an image, of which one is stored, is the bytes of its file, and decoded.
+    A single string whose feature has the two or three axes of an image holds the bytes of an image file, and is
+    decoded.
     """
     entries = found.schema.features if found.schema is not None else {}
     table = found.table
@@ -81,7 +82,7 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
             shapes[name] = shape
             continue
         entry = entries.get(name)
-        # datum's table has no other word for it: its own reader takes all dense strings for one value each.
+        # datum's table cannot say which strings are images: its own reader takes every dense string for one value.
         if feature["type"] == "string" and not (isinstance(entry, FixedLen) and entry.shape):
             shapes[name] = []
             if len(shape) in (2, 3):

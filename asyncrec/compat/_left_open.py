@@ -1,13 +1,14 @@
-"""Close the files that a program left open, when they are dropped or when Python ends, as the originals do: last first.
+"""Close files that a program left open, as the originals do: on garbage collection or when Python exits, last first.
 
-A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a dropped
-file is closed in a thread of its own. That thread is waited for only if no event loop runs here, and only for a time.
+A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a
+garbage-collected file is closed in a thread of its own. The finaliser waits for that thread only if no event loop runs
+in its own thread, and only for a limited time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  # its exit function ends all pools; imported before, it runs after ours
+import concurrent.futures.thread  # noqa: F401  # its exit function ends all pools; imported first, it runs after ours
 import sys
 import threading
 from typing import Protocol
@@ -17,7 +18,7 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-# As long as a store may take to answer, and no longer than a person would wait for a program that hangs.
+# Long enough for a store to answer, but no longer than a person would wait for a program that hangs.
 _PATIENCE = 30.0
 
 
@@ -26,10 +27,10 @@ class Closable(Protocol):
 
 
 class _LeftOpen:
-    """The files that this process has to close before it ends."""
+    """The files that this process must close before it exits."""
 
     def __init__(self) -> None:
-        self.files: dict[Closable, threading.Thread] = {}  # and the thread that opened it
+        self.files: dict[Closable, threading.Thread] = {}  # each with the thread that opened it
         self.closing: set[threading.Thread] = set()
         on_fork(self)
 
@@ -41,14 +42,14 @@ class _LeftOpen:
         thread = threading.Thread(target=self._close, args=(file,), name="asyncrec-close-dropped")
         try:
             thread.start()
-        except RuntimeError:  # Python is ending
+        except RuntimeError:  # Python is exiting
             return
         self.closing.add(thread)
         if not _on_a_loop():
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close the files, except those of other threads that still run, and that Python waits for."""
+        """Close all files except those of other non-daemon threads that still run, because Python waits for these."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -62,7 +63,7 @@ class _LeftOpen:
     def _close(self, file: Closable) -> None:
         try:
             file.close()
-        except Exception:  # no caller is left to raise it to
+        except Exception:  # no caller could catch it
             sys.excepthook(*sys.exc_info())
         self.closing.discard(threading.current_thread())
 
@@ -71,18 +72,18 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close a file when Python ends, unless `forget` is called before. Files kept later are closed earlier."""
+    """Close a file when Python exits, unless `forget` is called first. Files are closed in reverse order."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
 
 def forget(file: Closable) -> None:
-    """Stop keeping a file, because it is closed. Idempotent."""
+    """Forget a file that has been closed. Idempotent."""
     left_open.files.pop(file, None)
 
 
 def close_dropped(file: Closable) -> None:
-    """Close a dropped file, from its finaliser. An error is shown like an uncaught exception."""
+    """Close a garbage-collected file, from its finaliser. An error is shown like an uncaught exception."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 
@@ -98,9 +99,10 @@ def _on_a_loop() -> bool:
     return True
 
 
-# As early as it can be, while executors of a store's client still take work. `atexit` comes too late: the event loop's
-# thread has ended by then. These functions are called before threads are waited for; registering them is private to
-# Python, and concurrent.futures needs it for the same reason. Without it all is closed when the loop is about to end.
+# Close the files early, while the executors of a store's client still accept work. `atexit` is too late, because the
+# event loop's thread has ended by then. `threading._register_atexit` is private, but concurrent.futures needs it for
+# the same reason: its functions are called before Python joins the threads. Without it, the files are closed when the
+# loop is about to end.
 _register_atexit = getattr(threading, "_register_atexit", None)
 if _register_atexit is not None:
     _register_atexit(left_open.close_most)

@@ -1,9 +1,10 @@
 """A `LiveFile` of records grows in place, for readers that follow it. It needs no event loop.
 
-It does what an event file needs. It takes whole records only, so that a reader sees part of a record at most while a
-write lasts, and it may have several writers (see `asyncrec.compat._shared_file`). It works in exit handlers, where no
-loop can run any more. Records that were not flushed are written when the file is dropped, or Python ends, as with any
-Python file. In a child made by fork it continues with what the child writes; the rest belongs to the parent.
+It is made for event files. It accepts only whole records, so that a reader can see part of a record only during a
+write, and it may have several writers (see `asyncrec.compat._shared_file`). It works in exit handlers, where no loop
+can run any more. As with any Python file, records that were not flushed are written when the file is garbage-collected
+or when Python exits. In a child made by fork, the file contains only the child's later records; the parent writes the
+records from before the fork.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from asyncrec.compat._shared_file import SharedFile
 from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._local.disk import local_error
 
-# As much as Python's own files hold: nothing shows later than it did with tensorboardX.
+# The buffer size of Python's own files, so that no record becomes visible later than with tensorboardX.
 _BUFFER = 8 << 10
 
 
 class LiveFile:
-    """A local file that is written in place. Opening it empties it, unless another writer has it, and makes its folder.
+    """A local file that is written in place. Opening it creates its folder, and empties it unless a writer has it open.
 
-    Once writing has failed, nothing more is written, and every call raises. Whole records written before stay.
+    After a write has failed, no more records are written, and every call raises. Records written earlier stay.
 
     Raises:
-        StorageError: an exclusive writer has the file, or the disk failed.
+        StorageError: an exclusive writer has the file open, or the disk failed.
     """
 
     def __init__(self, path: str) -> None:
@@ -62,13 +63,13 @@ class LiveFile:
                 raise self._failed("flushing", error) from error
 
     def show(self) -> None:
-        """Write what is left, if there is a file to write it to."""
+        """Write the buffered records, unless the file is closed or has failed."""
         with self._lock:
             if not self._closed and self._failure is None:
                 self._append("flushing")
 
     def close(self) -> None:
-        """Write the rest, and release the file to others. Idempotent."""
+        """Write the buffered records, and release the file to other writers. Idempotent."""
         with self._lock:
             if self._failure is None and self._closed:
                 return
@@ -81,9 +82,9 @@ class LiveFile:
                 raise self._failed("closing", error) from error
 
     def __del__(self) -> None:
-        # One whose opening failed has no file.
+        # A LiveFile that failed to open has no _file.
         if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
-            with suppress(OSError, FormatError):  # no caller is left to raise it to, as with Python's own files
+            with suppress(OSError, FormatError):  # no caller could catch it, as with Python's own files
                 self.close()
 
     def _append(self, doing: str) -> None:
@@ -111,8 +112,8 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """In a child made by fork, leave the unwritten rest to the parent; the first write opens the file anew."""
-        self._lock = threading.RLock()  # a thread of the parent's may hold it
+        """In a child made by fork, leave the buffered records to the parent. The first write reopens the file."""
+        self._lock = threading.RLock()  # a thread of the parent may hold the old lock
         self._pending = bytearray()
         self._inherited = True
 
@@ -132,4 +133,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # before the exit handlers of the modules that import this: so it runs after them
+atexit.register(_write_all)  # registered before the exit handlers of importing modules, so it runs after them

@@ -1,10 +1,11 @@
 """A `RemoteFile` is `asyncrec.blocking.open_file` for code that has a ``close()``, a ``flush()`` and no ``with``.
 
-A store shows whole objects. So a flush publishes an object with all bytes so far, and the next flush uploads it again
-with the new ones, under the same name: an object of a few MiB, as event files are, always holds all that was flushed. A
-larger object, or one flushed so often that the uploads would exceed many times its size, is left as it is, and the file
-continues in another object, named like the first plus a number. Sorted by name they are in order, only the last one
-changes, and TensorBoard follows them so. A file that is never flushed is one object, sent once.
+A store shows only whole objects. So a flush publishes an object with all bytes so far, and the next flush uploads those
+bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, therefore always
+holds all flushed bytes. If the object is larger, or if flushes are so frequent that the uploads would be many times its
+size, the object stays as it is, and the file continues in another object whose name is the first name plus a number.
+Sorted by name, the objects are in order and only the last one changes, as TensorBoard expects. A file that is never
+flushed is one object, uploaded once.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._registry import foreign_factory
 from asyncrec.storage._url import redact
 
-# Handed on to the event loop together: its call of 60 us is then a fraction of a microsecond for each record.
+# The bytes passed to the event loop together. A call costs 60 us, which is then a fraction of a microsecond per record.
 _BUFFER = 512 << 10
-# Kept in memory, to be sent again. Most event files end below it; a part of a multipart upload is as large.
+# The bytes kept in memory for the next upload. Most event files are smaller; a part of a multipart upload is as large.
 _SENT_AGAIN = 8 << 20
-# Bytes that may be sent again altogether: this many at once, this multiple of what was written, and this many each
-# second. A flush every two minutes, as tensorboardX does, is far below that; one after each record is not.
+# The limit of bytes uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per second. A
+# flush every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
 _BURST = 16 << 20
 _TIMES = 8
 _EACH_SECOND = 1 << 20
 
 
 class RemoteFile:
-    """A file object that collects what is written and hands it on in large pieces. `flush` and `close` publish it.
+    """A file object that buffers bytes and uploads them in large pieces. `flush` and `close` publish them.
 
-    After a write that failed or was interrupted, nothing more is published, and every later call raises. A file that is
-    dropped is closed, and one that is left open is closed when Python ends.
+    After a write has failed or was interrupted, nothing more is published, and every later call raises. The file is
+    closed when it is garbage-collected or when Python exits.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,7 +48,7 @@ class RemoteFile:
             self._upload.write(data)
 
     def flush(self) -> None:
-        """Publish all bytes so far, which then survive the process."""
+        """Publish all bytes so far, so that they survive the process."""
         with self._upload.lock:
             self._upload.flush()
 
@@ -55,7 +56,7 @@ class RemoteFile:
         self._upload.close()
 
     def abort(self) -> None:
-        """Abandon all bytes that were not flushed."""
+        """Discard all bytes that were not flushed."""
         with self._upload.lock:
             self._upload.abort()
 
@@ -67,14 +68,14 @@ class RemoteFile:
 
 class _Upload:
     def __init__(self, path: str) -> None:
-        self.lock = threading.RLock()  # one that was dropped may be closed by two threads, when Python ends
+        self.lock = threading.RLock()  # when Python exits, two threads may close a garbage-collected file
         self._path = path
-        # A user's simple factory shows what it likes, and cannot be opened twice for one file.
+        # The sink of a user's own factory decides what it shows, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0
         self._pending = bytearray()
-        self._object: bytearray | None = bytearray()  # all of the one that is written; None when it is too large
+        self._object: bytearray | None = bytearray()  # the bytes of the current object; None if it is too large
         self._written = 0
         self._again = 0
         self._began = time.monotonic()
@@ -127,7 +128,7 @@ class _Upload:
             ) from self._failure
 
     def _publish(self) -> None:
-        if self._context is None and not self._pending:  # it is all there
+        if self._context is None and not self._pending:  # everything is published
             return
         self._hand_on()
         try:
@@ -153,7 +154,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload after a flush: of the same object again, or of one that continues it."""
+        """Begin an upload after a flush: upload the same object again, or begin one that continues it."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1
@@ -189,4 +190,4 @@ class _Upload:
 
 
 class _AbortedError(Exception):
-    """An error that an object's context is left with, so that it publishes nothing."""
+    """The error with which an object's context exits, so that it publishes nothing."""

@@ -1,17 +1,16 @@
-"""Any number of writers, of this process or of others, append to the end of a `SharedFile`, each piece whole.
+"""A `SharedFile` is appended to by any number of writers, in this process or in others. Each append is whole.
 
-Two ranks of a job, or two ``SummaryWriter()`` in one second, write the same event file. In tensorboardX the second one
-empties the file, and both overwrite each other from then on. Here the second joins: all that either appends is whole in
-the one file.
+Two ranks of a job, or two ``SummaryWriter()`` created in the same second, write to the same event file. In tensorboardX
+the second writer empties the file, and then the two overwrite each other. Here the second writer joins the first, and
+the file contains every append of both.
 
-- The first writer to open a file empties it, as ``open(path, "wb")`` does; while it is open, no other empties it. Each
-  holds a shared flock(2) for as long as it has the file; the first one holds it exclusively for that moment. The flock
-  ends with the process, and `close` releases it for the process's children, too.
-- A piece is written under a lock of its own (an open file description lock, if the system has them), which is held
-  for one write. Under it, a piece that is torn (a writer was killed, the disk was full) is cut off, another writer's or
-  this one's.
+- The first writer to open a file empties it, as ``open(path, "wb")`` does. No other writer empties it while it is open.
+  Each writer holds a shared flock(2) while it has the file open; the first holds the flock exclusively while it empties
+  the file. The flock ends with the process, and `close` also releases it for the process's children.
+- Each write holds a second lock (an open file description lock, if the system has them). A writer that holds it cuts
+  off any torn append, its own or another writer's, which a kill or a full disk left behind.
 
-No call waits for another writer for longer than a few seconds. All calls block, in the caller's thread.
+No call waits longer than a few seconds for another writer. All calls block the caller's thread.
 """
 
 from __future__ import annotations
@@ -31,35 +30,35 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# Seconds to wait for another writer's write, which takes milliseconds; one that takes longer is stopped, or not ours.
+# Seconds to wait for another writer's write, which takes milliseconds; a slower writer is suspended or not asyncrec's.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class SharedFile:
-    """A local file, open for appending; its folder is made if it is missing.
+    """A local file that is open for appending. Opening it creates its folder.
 
     Raises:
-        StorageError: on opening, an exclusive writer has it (``open_writer(mode="a")``); or the system failed: then
-            also the builtin error (`IsADirectoryError`).
+        StorageError: an exclusive writer (``open_writer(mode="a")``) has the file open, or the system failed to open
+            it. In the second case the error is also the builtin error, such as `IsADirectoryError`.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._end = 0  # the file is known to be whole up to here
+        self._end = 0  # the file is known to be intact up to this offset
         self._fd = -1
         with _mapped("writing", path):
-            with suppress(FileExistsError):  # what opening says of it is what `open` says
+            with suppress(FileExistsError):  # opening the file raises the same error as `open`
                 os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Append ``data``, whole records, to the file. If that fails, no part of it stays.
+        """Append ``data``, which is whole records, to the file. If that fails, no part of ``data`` stays.
 
         Raises:
             OSError: the system's error.
             StorageError: another writer has been writing for seconds.
-            CorruptRecordError: what others wrote is damaged, so that no record after it would be read.
+            CorruptRecordError: other writers' records are damaged, so a reader would not reach the new ones.
         """
         if not self._regular:
             self._write(data)
@@ -75,7 +74,7 @@ class SharedFile:
             self._end += len(data)
 
     def sync(self) -> None:
-        """Make the file durable. Raise the system's error."""
+        """Make the file durable (fsync). Raise OSError if the system fails."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -86,16 +85,16 @@ class SharedFile:
         return self._fd
 
     def reopen(self) -> None:
-        """Open the file anew in a child made by fork, and leave the parent's alone."""
+        """Reopen the file in a child made by fork, without a change to the parent's file description."""
         parents, self._fd = self._fd, -1
         try:
-            there = f"/proc/self/fd/{parents}"  # the file itself, though it was renamed meanwhile
+            there = f"/proc/self/fd/{parents}"  # the same file, even if it has been renamed
             self._open(there if os.path.exists(there) else self.path, join=True)
         finally:
             os.close(parents)
 
     def close(self, *, inherited: bool = False) -> None:
-        """Release the file to others; an ``inherited`` one remains its parent's. Idempotent."""
+        """Close the file, and release its lock unless the file is ``inherited`` from a parent process. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if self._regular and not inherited:
@@ -119,7 +118,7 @@ class SharedFile:
             view = view[os.write(self._fd, view) :]
 
     def _mend(self) -> None:
-        """Find the end of what others wrote meanwhile, and cut off a torn piece."""
+        """Find the end of the records that other writers appended, and cut off a torn append."""
         size = os.fstat(self._fd).st_size
         if size == self._end:
             return
@@ -136,10 +135,10 @@ class SharedFile:
             yield
         finally:
             if locked:
-                fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_UNLCK))  # type: ignore[arg-type]  # it is there
+                fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_UNLCK))  # type: ignore[arg-type]  # not None
 
     def _lock(self) -> bool:
-        if _SET_LOCK is None:  # a single append is whole on a local disk all the same
+        if _SET_LOCK is None:  # on a local disk, a single append is whole even without a lock
             return False
         for _ in _attempts():
             try:
@@ -156,7 +155,7 @@ class SharedFile:
 
 
 def _share(fd: int, path: str, *, empty: bool) -> None:
-    """Share the file with other writers; with ``empty``, empty it first if no other writer has it."""
+    """Share the file with other writers. With ``empty``, empty it first if no other writer has it open."""
     for _ in _attempts():
         if empty and _flocked(fd, shared=False):
             os.ftruncate(fd, 0)
@@ -169,17 +168,17 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Return whether the file is locked now, or on a filesystem without locks."""
+    """Lock the file; return whether that succeeded or the filesystem has no locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
-        if error.errno not in NO_LOCKS:  # there one writer is alone, as it ever was
+        if error.errno not in NO_LOCKS:  # without locks, one writer alone is safe
             raise
         return True
 
 
 def _attempts() -> Iterator[None]:
-    """Try again every millisecond, for a few seconds."""
+    """Yield for each attempt, every millisecond for a few seconds."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
@@ -188,16 +187,16 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """Make C's ``struct flock`` for the whole file, with the layout of Linux, which has such locks."""
+    """Return C's ``struct flock`` for the whole file, in the layout of Linux."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
 class _IsAFolderError(StorageError, IsADirectoryError):
-    """The path is a folder, as Python's own `open` raises it."""
+    """The path is a folder; also an IsADirectoryError, as from Python's own `open`."""
 
 
 class _InAFileError(StorageError, NotADirectoryError):
-    """A parent of the path is a file, as Python's own `open` raises it."""
+    """A parent of the path is a file; also a NotADirectoryError, as from Python's own `open`."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""``tf.errors``: the errors of `asyncrec.compat.tensorflow` by TensorFlow's names, for existing ``except`` clauses.
+"""``tf.errors``: the errors of `asyncrec.compat.tensorflow` under TensorFlow's names, for existing ``except`` clauses.
 
-An error raised there is of two classes: asyncrec's own, with path, offset and remedy, and TensorFlow's. If
-TensorFlow itself is in the process, it is caught by ``except tensorflow.errors.DataLossError`` as well.
+Each error has two classes: asyncrec's own, with path, offset and remedy, and the class of that name here. If TensorFlow
+has been imported, clauses such as ``except tensorflow.errors.DataLossError`` catch the error as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asyncrec import errors as ours
 
 
 class OpError(Exception):
-    """The root of these errors, with the attributes of TensorFlow's; it has no op."""
+    """The base of these errors, with the attributes of TensorFlow's OpError. ``op`` is always `None`."""
 
     error_code: ClassVar[int] = 2
     op: ClassVar[None] = None
@@ -93,7 +93,7 @@ class UnauthenticatedError(OpError):
     error_code = 16
 
 
-# The first that fits; what the system said before, by its number.
+# The error's errno decides; without a match there, the first matching class.
 _BY_ERRNO: dict[int | None, type[OpError]] = {
     errno.EISDIR: FailedPreconditionError,
     errno.ENOTDIR: FailedPreconditionError,
@@ -115,7 +115,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Make an error one of TensorFlow's, too. An error about an argument is returned unchanged."""
+    """Change an error's class so that it is also TensorFlow's. Return errors about arguments unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +128,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Make asyncrec's errors that leave the block TensorFlow's, too."""
+    """Change the class of asyncrec's errors raised in the block, so that they are also TensorFlow's."""
     try:
         yield
     except Exception as error:
@@ -142,17 +142,17 @@ def _restored(error: Exception, number: int | None) -> Exception:
     return as_tensorflow(error)
 
 
-_made: dict[tuple[type, ...], Any] = {}  # as many as there are kinds of errors
+_made: dict[tuple[type, ...], Any] = {}  # bounded by the number of error classes
 
 
 def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
-    """Return a class derived from asyncrec's error, from one of these, and from the ``real`` one, if there is one."""
+    """Return a class derived from ``named``, from ``kind``, and from TensorFlow's class in ``real``, if it has one."""
     theirs = getattr(real, named.__name__, None)
     bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
     if bases in _made:
         return _made[bases]
 
-    def reduce(self: Exception) -> tuple[Any, ...]:  # a class that is made here cannot be found by its name
+    def reduce(self: Exception) -> tuple[Any, ...]:  # pickle cannot find a class made here by its name
         plain = kind.__new__(kind, *self.args)
         plain.__dict__.update(self.__dict__)
         return _restored, (plain, getattr(self, "errno", None))

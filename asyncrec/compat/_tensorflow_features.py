@@ -1,9 +1,9 @@
-"""The five helpers of TensorFlow's tutorials, which accept and refuse the same values.
+"""The five helpers of TensorFlow's tutorials, which accept and reject the same values.
 
-They are asyncrec's own, which take arrays without a loop, and text. Other values are passed to the messages, as the
-tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` if TensorFlow's
-is. A number that would become infinite is refused; TensorFlow writes the infinity. The Feature is TensorFlow's own if
-TensorFlow is in the process; see `asyncrec.compat._tensorflow_messages`.
+They call asyncrec's own helpers, which accept text, and arrays without a loop. Other values are passed to the messages,
+as in the tutorials' helpers. So `None` is an empty list, a tensor is its values, and an error is a `TypeError` where
+TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes infinity. The Feature
+is TensorFlow's own if TensorFlow has been imported; see `asyncrec.compat._tensorflow_messages`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _of_the_process(helper: Callable[P, Feature]) -> Callable[P, Feature]:
 
 @_of_the_process
 def int64_feature(value: Any) -> Feature:
-    """Make a Feature of one integer or bool."""
+    """Return a Feature of one integer or bool."""
     try:
         return own.int64_feature(value)
     except (SchemaError, TypeError):
@@ -40,7 +40,7 @@ def int64_feature(value: Any) -> Feature:
 
 @_of_the_process
 def bytes_feature(value: Any) -> Feature:
-    """Make a Feature of one bytes or str (as UTF-8)."""
+    """Return a Feature of one bytes or str (as UTF-8)."""
     try:
         return own.bytes_feature(value)
     except (SchemaError, TypeError):
@@ -49,10 +49,10 @@ def bytes_feature(value: Any) -> Feature:
 
 @_of_the_process
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
-    """Make a Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
+    """Return a Feature of floats, rounded to float32. For ``narrow=False`` see `asyncrec.example.float_list_feature`.
 
     Raises:
-        SchemaError: a number is finite, and beyond float32.
+        SchemaError: a finite number is outside the range of float32.
     """
     try:
         return own.float_list_feature(value, narrow=narrow)
@@ -67,7 +67,7 @@ def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
 
 @_of_the_process
 def bytes_list_feature(value: Any) -> Feature:
-    """Make a Feature of bytes or str (as UTF-8)."""
+    """Return a Feature of bytes or str (as UTF-8)."""
     try:
         return own.bytes_list_feature(value)
     except (SchemaError, TypeError):
@@ -76,7 +76,7 @@ def bytes_list_feature(value: Any) -> Feature:
 
 @_of_the_process
 def int64_list_feature(value: Any) -> Feature:
-    """Make a Feature of integers or bools."""
+    """Return a Feature of integers or bools."""
     try:
         return own.int64_list_feature(value)
     except (SchemaError, TypeError):

@@ -1,4 +1,4 @@
-"""TensorFlow's record writer, its options and its iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
+"""TensorFlow's record writer, options and iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Path = str | bytes | os.PathLike[str]
 
 
 class TFRecordCompressionType:
-    """TensorFlow's numbers."""
+    """TensorFlow's numbers for the compression types."""
 
     NONE = 0
     ZLIB = 1
@@ -35,12 +35,12 @@ class TFRecordOptions:
     """TensorFlow's options for the compression of a file.
 
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
-    ``TFRecordOptions``, and stays what was given. ``compression_level``, ``window_bits``, ``mem_level`` and
-    ``compression_strategy`` are zlib's. ``flush_mode`` and the sizes of buffers are taken and not used: a flush is
-    always a sync flush, and the store says how many bytes it takes at once. They change no byte that a reader gets.
+    ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level`` and
+    ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a flush
+    is always a sync flush and the store determines the buffer sizes. They do not affect the records.
 
     Raises:
-        ValueError: the compression is unknown; or, when a file is opened with it, an option is out of range.
+        ValueError: the compression is unknown, or an option is out of range. The second is raised on opening a file.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
@@ -76,7 +76,7 @@ class TFRecordOptions:
         if hasattr(options, "compression_type"):
             return cls.get_compression_type_string(options.compression_type)
         names = cls.compression_type_map
-        if options in names:  # a number that is equal to one is one, as in TensorFlow
+        if options in names:  # 1.0 and True count as 1, as in TensorFlow
             return names[options]
         if options in names.values():
             return str(options)
@@ -86,17 +86,17 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """A writer of records to a file, or to an object of any installed backend; also a context manager.
+    """A writer of records to a file, or to an object of any installed backend. It is also a context manager.
 
     Args:
-        path: local, or a URL.
-        options: `TFRecordOptions`, TensorFlow's own, or only the compression.
-        mode: ``"w"`` replaces what is there, by the complete new file, or by what `flush` shows of it. ``"x"`` refuses
-            if the file exists; ``"a"`` continues a local file, as its records come.
+        path: a local path or a URL.
+        options: `TFRecordOptions`, TensorFlow's own, or just the compression.
+        mode: ``"w"`` replaces an existing file when the new one is complete, or at the first `flush`. ``"x"`` raises if
+            the file exists. ``"a"`` appends records in place to a local file.
 
     Raises:
-        AlreadyExistsError: with ``mode="x"``; an ObjectExistsError too.
-        OpError: on opening, or whenever the store failed; a StorageError, and so an OSError, too.
+        AlreadyExistsError: the file exists, with ``mode="x"``; also an ObjectExistsError.
+        OpError: the store failed, on opening or later; also a StorageError, and so an OSError.
     """
 
     def __init__(self, path: Path, options: Any = None, *, mode: Literal["w", "x", "a"] = "w") -> None:
@@ -105,25 +105,24 @@ class TFRecordWriter:
         keep(self._writing)
 
     def write(self, record: Buffer | str) -> None:
-        """Write one record; a str as UTF-8.
+        """Write one record. A str is encoded as UTF-8.
 
         Raises:
-            FailedPreconditionError: the writer is closed; an `anyio.ClosedResourceError` too.
+            FailedPreconditionError: the writer is closed; also an `anyio.ClosedResourceError`.
         """
         with told_as_tensorflow():
             self._writing.opened().write(record.encode() if isinstance(record, str) else record)
 
     def flush(self) -> None:
-        """Make all records of a local file visible and durable; they survive the process from then on.
+        """Make all records of a local file visible and durable, so that they survive the process.
 
-        A ZLIB file, which is one stream, and an object of a store, which shows whole objects, are visible after `close`
-        only.
+        A ZLIB file is one stream, and a store shows only whole objects. So these are visible only after `close`.
         """
         with told_as_tensorflow():
             self._writing.flush()
 
     def close(self) -> None:
-        """Complete the file, which then appears. Idempotent."""
+        """Complete and publish the file. Idempotent."""
         with told_as_tensorflow():
             self._writing.close()
 
@@ -143,12 +142,12 @@ class TFRecordWriter:
 
 
 class _Writing:
-    """An open file, separate from the object that the user may drop."""
+    """An open file, separate from the user's object because it outlives that object's garbage collection."""
 
     def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path
         self._compression = compression
-        # Its first flush completes the file, and it is continued in place from there on.
+        # The first flush publishes the file, and later records are appended in place.
         kind = getattr(compression, "type", compression)
         self._shows_at_flush = mode != "a" and kind != "ZLIB" and is_local(path)
         self._begin(mode)
@@ -175,7 +174,7 @@ class _Writing:
         self._end(error)
 
     def _begin(self, mode: Literal["w", "x", "a"]) -> None:
-        # TensorFlow has no limit, neither here nor in reading.
+        # TensorFlow has no limit on the size of a record, in writing or in reading.
         context = blocking.open_writer(
             self._path, compression=self._compression, mode=mode, max_record_bytes=ANY_RECORD_BYTES
         )
@@ -191,15 +190,15 @@ class _Writing:
 def tf_record_iterator(
     path: Path, options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
 ) -> Iterator[bytes]:
-    """Iterate over the records of a file, which is opened now.
+    """Open a file, and return an iterator over its records.
 
-    ``options`` say how it is compressed; `None` detects it, while TensorFlow assumes an uncompressed file.
+    ``options`` name the compression; `None` detects it, whereas TensorFlow assumes an uncompressed file.
     ``on_corrupt="skip"`` continues after damage; see `asyncrec.open_reader`.
 
     Raises:
-        DataLossError: the file is damaged; raised after every record before the damage, with path, offset and record; a
-            CorruptRecordError or TruncatedError, too.
-        NotFoundError: the file does not exist; an ObjectNotFoundError, and so an OSError, too.
+        DataLossError: the file is damaged; raised after every record before the damage, with path, offset and record.
+            Also a CorruptRecordError or TruncatedError.
+        NotFoundError: the file does not exist; also an ObjectNotFoundError, and so an OSError.
     """
     compression = "auto" if options is None else TFRecordOptions.get_compression_type_string(options)
     records = _records(os.fsdecode(path), compression, on_corrupt)
@@ -212,7 +211,7 @@ def _records(path: str, compression: Any, on_corrupt: Literal["raise", "skip", "
         with blocking.open_reader(
             path, compression=compression, on_corrupt=on_corrupt, max_record_bytes=ANY_RECORD_BYTES
         ) as reader:
-            yield b""  # it is open
+            yield b""  # the file is open
             for records in reader.batches():
                 yield from records
     except Exception as error:
@@ -225,8 +224,8 @@ def _compression(options: Any) -> Compression:
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        # What shapes a compression means nothing without one; TensorFlow does not mind it either.
+        # Like TensorFlow, ignore the options of zlib if the file is uncompressed.
         return cast("Compression", kind)
     if given["window_bits"] == 8:
-        given["window_bits"] = 9  # as zlib does, which has no window of 8 bits
+        given["window_bits"] = 9  # as zlib does, because it does not support windows of 8 bits
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

@@ -1,12 +1,12 @@
 """The messages of ``tf.train``, which can be combined with TensorFlow's own, in either direction.
 
-asyncrec's messages have a package name of their own, because two packages that register one name cannot be in one
-process. So protobuf accepts neither kind as a part of the other, and a script that gets some of its features from a
-library would fail: with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
+asyncrec's messages have a package name of their own, because one process cannot register the same name twice. So
+protobuf rejects either kind as a part of the other, and a script that gets some of its features from a library would
+fail: with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
 
-So ``tf.train.Features`` here accepts parts of both kinds. Once TensorFlow is in the process it makes a message of
-TensorFlow's, which all of TensorFlow accepts, and before that one of asyncrec's. For `isinstance` both are the same.
-The bytes are the same, too.
+Therefore ``tf.train.Features`` here accepts parts of both kinds. It returns a message of TensorFlow's if TensorFlow has
+been imported, so that all of TensorFlow accepts it, and otherwise one of asyncrec's. `isinstance` accepts both kinds,
+and their bytes are the same.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def loaded(part: str) -> Any:
 
 
 def of_the_process(message: Any) -> Any:
-    """Convert a message to the kind that this process uses: TensorFlow's, if it has been imported."""
+    """Convert a message to TensorFlow's kind if TensorFlow has been imported, otherwise to asyncrec's."""
     kind = getattr(loaded("train") or example_pb2, message.DESCRIPTOR.name)
     return message if isinstance(message, kind) else kind.FromString(message.SerializeToString())
 
 
 def _part(value: Any) -> Any:
-    """Return the value for a field, with its messages converted."""
+    """Return the value of a field with its messages converted."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The metaclass of the names below, which have no instances: calling one makes a message."""
+    """The metaclass of the names below. They have no instances; a call returns a protobuf message."""
 
     @property
     def _made(cls) -> Any:

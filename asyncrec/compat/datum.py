@@ -1,8 +1,8 @@
 """datum's writer and reader: ``from asyncrec.compat.datum import TFRecordWriter, load``.
 
-`TFRecordWriter` makes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
-``datum_to_type_and_shape_mapping.json``), which datum reads: a split appears whole, with a manifest, and replaces the
-previous one. `load` reads them, and datum's own.
+`TFRecordWriter` writes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
+``datum_to_type_and_shape_mapping.json``), which datum can read. A split is published whole, with a manifest, and
+replaces the previous one. `load` reads these files and datum's own.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ __all__ = [
     "load",
 ]
 
-# What the path of an image ends in.
+# The endings of the paths of images.
 _IMAGES = (".png", ".jpg", ".jpeg")
 _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """Two records have one key. It is an AssertionError because datum raises that."""
+    """Two records have the same key. This is also an AssertionError, because datum raises an AssertionError."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
-    """`flush` was called before `cache_records`; datum raised an AssertionError."""
+    """`flush` was called before `cache_records`; datum raises an AssertionError."""
 
 
 class _NoBytesError(ArgumentTypeError, AssertionError):
-    """A serializer did not return bytes; datum raised an AssertionError."""
+    """A serializer did not return bytes; datum raises an AssertionError."""
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """A value fits no feature, with ``serializer=None``; datum's serializer raised a TypeError."""
+    """A value fits no feature, with ``serializer=None``; datum's serializer raises a TypeError."""
 
 
 class Shuffler(HashShuffler):
@@ -68,14 +68,14 @@ class Shuffler(HashShuffler):
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record; ``features`` are the values it was made of, which have more types than the record."""
+        """Add one record. ``features`` are its original values, which have more types than the record does."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Add the record that ``serializer=None`` makes of features which `prepare` has converted."""
+        """Encode features that `prepare` has converted as an Example, and add it."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -98,25 +98,25 @@ class Shuffler(HashShuffler):
 class TFRecordWriter:
     """A writer of a generator's examples to one split, in the caller's thread. A subclass may override its methods.
 
-    `create_records` calls `cache_records` and `flush`; these call `add_shape_fields` for each example,
-    `flush_records`, and `save_shard_info`.
+    `create_records` calls `cache_records` and `flush`. `cache_records` calls `add_shape_fields` for each example;
+    `flush` calls `flush_records`, which calls `save_shard_info`.
 
     Args:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
-        serializer: makes bytes of the features; `None` for an Example of them, see `asyncrec.DatasetWriter`.
-        path: the folder, local or a URL.
+        serializer: converts features to bytes; `None` encodes them as an Example, see `asyncrec.DatasetWriter`.
+        path: the folder, a local path or a URL.
         split: the name of the split.
         total_examples: the total of the progress bar.
-        sparse_features: arrays whose shapes differ from example to example.
+        sparse_features: the names of arrays whose shapes differ from example to example.
         gen_kwargs: keyword arguments for the generator.
-        writer_options: options of `asyncrec.DatasetWriter`: ``{"compression": "GZIP"}``, ``num_shards`` and the others.
+        writer_options: options of `asyncrec.DatasetWriter`, such as ``{"compression": "GZIP"}``.
 
     Attributes:
-        generator, serializer, total_examples, split, sparse_features: as given.
-        gen_kwargs: as given, with the split.
-        path: the path of the split: the folder and its name.
+        generator, serializer, total_examples, split, sparse_features: the arguments.
+        gen_kwargs: the argument, with the split added.
+        path: the folder joined with the name of the split.
         shuffler: the shuffler of the records.
-        current_examples: how many examples were added so far.
+        current_examples: the number of examples added so far.
     """
 
     def __init__(
@@ -156,10 +156,10 @@ class TFRecordWriter:
         self.flush()
 
     def cache_records(self) -> None:
-        """Run the generator, and keep its records. After an exception no record is kept.
+        """Run the generator, and cache its records. After an exception, no record is kept.
 
         Raises:
-            DuplicatedKeysError: two records have one key. Raised here if that can be seen, else by `flush_records`.
+            DuplicatedKeysError: two records have the same key. `flush_records` raises it if it is not detected here.
             SchemaError: a value fits no feature (then also a TypeError), or examples contradict each other.
             DatasetError: the generator yielded no example.
         """
@@ -187,7 +187,7 @@ class TFRecordWriter:
             raise
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add ``<name>_shape`` for each sparse feature of two axes or more; as in datum, to ``datum`` itself."""
+        """Add ``<name>_shape`` for each sparse feature of two or more axes. As in datum, this modifies ``datum``."""
         shaped = with_shapes(datum, tuple(self.sparse_features))
         if not isinstance(datum, dict):
             return shaped
@@ -202,7 +202,7 @@ class TFRecordWriter:
         """Write the cached records, publish them as the split, and empty the cache.
 
         Returns:
-            ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this one's records.
+            ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this split's records.
 
         Raises:
             DuplicatedKeysError, StorageError: see `asyncrec.DatasetWriter.flush_records`.
@@ -220,18 +220,18 @@ class TFRecordWriter:
         return shard_info, shuffler.size
 
     def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """See `asyncrec.DatasetWriter.save_shard_info`. The counts of other splits are added to ``shard_info``."""
+        """See `asyncrec.DatasetWriter.save_shard_info`. Adds the counts of other splits to ``shard_info``."""
         for split, counts in current_portal().run(self._target.save, shard_info).items():
             shard_info.setdefault(split, counts)
 
     def _begin(self) -> None:
-        """Begin with an empty cache."""
+        """Empty the cache."""
         self.shuffler.close()
         self._description = Description(self.sparse_features)
         self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
     def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Show a progress bar; the generator is closed if the loop is left."""
+        """Yield the examples, with a progress bar. Close the generator when the iteration ends or is abandoned."""
         try:
             with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
                 for example in examples:
@@ -258,7 +258,7 @@ def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flattened features; text that ends like an image's name is its path, as in datum, unless a URL."""
+    """Return the flattened features. As in datum, text with an image's file extension becomes a path, except URLs."""
 
     def is_path(value: Any) -> bool:
         return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value
@@ -273,7 +273,7 @@ def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Convert the values that only datum's serializer takes: tensors, and lists of integers and floats."""
+    """Convert values that only datum's serializer accepts: tensors, and lists that mix integers and floats."""
     if isinstance(value, list | tuple):
         return [float(each) for each in value] if set(map(type, value)) == {int, float} else value
     return (

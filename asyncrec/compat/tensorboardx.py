@@ -1,14 +1,14 @@
 """tensorboardX's record writer: ``from asyncrec.compat.tensorboardx import RecordWriter``.
 
-The names and what they do are those of ``tensorboardX.record_writer``. `install` puts them under an installed
-tensorboardX, so that its ``SummaryWriter`` writes through them.
+The names and their behaviour are those of ``tensorboardX.record_writer``. `install` replaces the functions of an
+installed tensorboardX, so that its ``SummaryWriter`` writes through this module.
 
-Local files grow in place and show what was flushed, so that TensorBoard follows them. They are written without an event
-loop, because tensorboardX closes its writers in exit handlers, when none can run any more. As in tensorboardX, an
-existing file is emptied, unless another writer has it: then both append whole records.
+Local files grow in place and show all flushed records, so that TensorBoard can follow them. They are written without an
+event loop, because tensorboardX closes its writers in exit handlers, where no loop can run any more. As in
+tensorboardX, an existing file is emptied, unless another writer has it open. In that case both append whole records.
 
-Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
-byte once, and appears when it is flushed or closed; see `asyncrec.compat._remote_file` for what follows a flush.
+All other paths go through `asyncrec.blocking`. An object of S3 or GCS is uploaded in parts while it is written, each
+byte once, and is published by a flush or by `close`. For the uploads after a flush see `asyncrec.compat._remote_file`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Path = str | os.PathLike[str]
 
 
 class File(Protocol):
-    """A file that `open_file` returns, or a registered factory's ``open``."""
+    """A file returned by `open_file` or by a registered factory's ``open``."""
 
     def write(self, data: bytes, /) -> Any: ...
     def flush(self) -> Any: ...
@@ -64,19 +64,19 @@ class File(Protocol):
 
 
 class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
-    """The path has no backend; tensorboardX looked for a local folder of that name."""
+    """The path has no backend. tensorboardX looks for a local folder of that name, and raises FileNotFoundError."""
 
 
 class RecordWriter:
-    """A writer of records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any URL of a backend.
+    """A writer of records to ``path``: a local path, ``s3://bucket/key``, ``gs://bucket/key``, or any backend's URL.
 
-    Also a context manager: after an exception, unflushed bytes of an object of a store are not published, but the bytes
-    of a local file stay. As in tensorboardX, several threads need a lock of their own.
+    It is also a context manager. After an exception, the unflushed bytes of an object in a store are not published, but
+    the bytes of a local file stay. As in tensorboardX, threads that share a writer need a lock of their own.
 
     Raises:
-        StorageError: the disk or the store failed; on opening, ``open_writer(mode="a")`` has the local file.
-        UnknownSchemeError: the path has no backend; it is a FileNotFoundError, too.
-        Exception: whatever a registered factory or its file raises, unchanged.
+        StorageError: the disk or the store failed, or ``open_writer(mode="a")`` has the local file open.
+        UnknownSchemeError: the path has no backend; also a FileNotFoundError.
+        Exception: the errors of a registered factory or its file, unchanged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,22 +85,22 @@ class RecordWriter:
         self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
-        """Write one record. Others can read it after `flush` or `close`. Raise TypeError if it is not bytes."""
+        """Write one record, which readers see after `flush` or `close`. Raise TypeError if ``data`` is not bytes."""
         if type(data) is not bytes:
-            buffer_size(data)  # raises; `bytes` would make something of a number
+            buffer_size(data)  # raises for a number, which `bytes` would accept
             data = bytes(data)
         self._writer.write(b"".join(encode_frames([data])))
 
     def flush(self) -> None:
-        """Make all that was written visible: a local file is on disk (fsync), an object of a store is published."""
+        """Make all written records visible: sync a local file to disk (fsync), or publish an object in a store."""
         self._writer.flush()
-        fileno = getattr(self._writer, "fileno", None)  # a registered factory's file may be one of Python's
+        fileno = getattr(self._writer, "fileno", None)  # a registered factory may return a Python file
         if fileno is not None:
             with suppress(io.UnsupportedOperation):
                 os.fsync(fileno())
 
     def close(self) -> None:
-        """Write the rest, and publish the object. Idempotent."""
+        """Write the buffered records, and publish the object. Idempotent."""
         self._writer.close()
 
     def __enter__(self) -> RecordWriter:
@@ -117,10 +117,10 @@ class RecordWriter:
 
 
 def open_file(path: Path) -> File:
-    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory returns.
+    """Open a file for arbitrary bytes through the path's registered factory, on the local disk, or through a backend.
 
-    A local file is an ordinary file object; its folder is made if it is missing. A factory's errors reach the caller
-    unchanged.
+    A local file is an ordinary file object. It is emptied, and its folder is created if necessary. A factory's errors
+    are raised unchanged.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.open):
@@ -134,19 +134,19 @@ def open_file(path: Path) -> File:
     try:
         return RemoteFile(path)
     except UnknownSchemeError as error:
-        raise _NoSchemeError(*error.args) from error.__cause__  # a plugin that could not be loaded
+        raise _NoSchemeError(*error.args) from error.__cause__  # the cause is a plugin that failed to load
 
 
 def directory_check(path: Path) -> Any:
-    """Make a local folder, or check that a store can be reached. For a registered factory, call and return its own
-    check.
+    """Create a local folder, or check that a store can be reached. A registered factory's own check is called instead,
+    and its result is returned.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
         return factory.directory_check(os.fspath(path))
     if is_local(path):
         local = local_path(os.fspath(path))
-        if not os.path.exists(local):  # a file of that name shows when something is opened in it
+        if not os.path.exists(local):  # if the path is a file, opening a file in it raises
             with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
@@ -154,16 +154,16 @@ def directory_check(path: Path) -> Any:
 
 
 def install() -> AbstractContextManager[object]:
-    """Make an installed tensorboardX write through this module: its ``SummaryWriter``, ``FileWriter``, all of it.
+    """Make all of an installed tensorboardX, such as its ``SummaryWriter``, write through this module.
 
         asyncrec.compat.tensorboardx.install()
         writer = SummaryWriter("s3://bucket/logs")
 
-    This lasts for the rest of the process; or for ``with install(): ...``, which restores tensorboardX. Factories
-    that were registered with tensorboardX are registered here too. Names that another module has already
-    imported from tensorboardX, such as ``RecordWriter``, stay tensorboardX's there.
+    This lasts for the rest of the process, or for the block of ``with install(): ...``, after which tensorboardX is
+    restored. Factories that were registered with tensorboardX are registered here too. If another module has already
+    imported a name such as ``RecordWriter`` from tensorboardX, that module keeps tensorboardX's object.
 
-    A ``SummaryWriter`` on a store that was left open is closed when the main thread ends, by an exception or not, and
+    If a ``SummaryWriter`` on a store is still open when the main thread ends, even by an exception, it is closed and
     loses no event. A store that does not answer is tried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
@@ -185,9 +185,9 @@ def install() -> AbstractContextManager[object]:
 
 
 def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
-    """Make tensorboardX write its queue of events before the objects of stores are closed at the end of Python.
+    """Make tensorboardX write its queue of events before the objects of stores are closed when Python exits.
 
-    Its own exit handler empties the queue, too, but runs when no event loop runs any more.
+    tensorboardX's own exit handler also empties the queue, but runs when the event loop has already ended.
     """
 
     @functools.wraps(init)
@@ -200,7 +200,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for any bytes: what `open_file` returns for ``s3://``."""
+    """An object of S3, for arbitrary bytes, as `open_file` returns it for ``s3://``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -208,7 +208,7 @@ class S3RecordWriter(RemoteFile):
         self.closed = False
 
     def bucket_and_path(self) -> tuple[str, str]:
-        """Return the bucket and the path that the URL names."""
+        """Return the bucket and the path in the URL."""
         bucket, _, path = self.path.partition("://")[2].partition("/")
         return bucket, path
 
@@ -218,31 +218,32 @@ class S3RecordWriter(RemoteFile):
 
 
 class GCSRecordWriter(S3RecordWriter):
-    """The same for ``gs://``."""
+    """An object of GCS, for arbitrary bytes, named by a ``gs://`` URL."""
 
 
 class S3RecordWriterFactory:
-    """tensorboardX's factory for ``s3://``; registering it changes nothing."""
+    """tensorboardX's factory for ``s3://``. Registering it restores asyncrec's own backend."""
 
     def open(self, path: str) -> S3RecordWriter:
         return S3RecordWriter(path)
 
     def directory_check(self, path: str) -> None:
-        """Do nothing, since a store has no folders."""
+        """Do nothing, because a store has no folders."""
 
 
 class GCSRecordWriterFactory(S3RecordWriterFactory):
-    """The same for ``gs://``."""
+    """tensorboardX's factory for ``gs://``. Registering it restores asyncrec's own backend."""
 
     def open(self, path: str) -> GCSRecordWriter:
         return GCSRecordWriter(path)
 
 
 def register_writer_factory(prefix: str, factory: Any) -> None:
-    """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if that is used.
+    """Route ``prefix:...`` to a factory, which is any object with the methods ``open(path)`` and, if it is called,
+    ``directory_check(path)``.
 
-    Unlike `asyncrec.storage.register_writer_factory`, which also takes a `StorageFactory` and checks its argument, this
-    reports a missing method only when it is used, as in tensorboardX.
+    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory`, and checks its argument. This function,
+    as in tensorboardX, does not: a missing method raises an error only when it is called.
 
     Raises:
         ValueError: the prefix contains a colon.
@@ -250,13 +251,13 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
     if ":" in prefix:
         raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; pass only the part before the colon")
     if isinstance(factory, S3RecordWriterFactory):
-        registry.registered.pop(prefix, None)  # what it opens is opened by what is there without it
+        registry.registered.pop(prefix, None)  # the backend opens these paths without a factory
     else:
         registry.registered[prefix] = factory
 
 
 class _Registered(MutableMapping[str, Any]):
-    """tensorboardX's dict of factories: the two built-in ones, and the registered ones."""
+    """tensorboardX's dict of factories: the two built-in factories and the registered ones."""
 
     _built_in: dict[str, Any] = {"s3": S3RecordWriterFactory(), "gs": GCSRecordWriterFactory()}  # noqa: RUF012  # constant
 

@@ -3,12 +3,13 @@
 It has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
-and the five feature helpers of its tutorials. Each is also a name of this module. Every other name of TensorFlow
-(``tf.constant``, ``tf.data``, ``tf.io.gfile``) is an installed TensorFlow's, which is imported when it is first used.
+and the five feature helpers of its tutorials. Each of these is also a name of this module. All other names of
+TensorFlow (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, which is imported at the
+first use of such a name.
 
-A file appears when it is flushed or closed; an existing file stays until then. A writer that is not closed is closed
-when it is dropped, or Python ends, as TensorFlow's is. If its context exits with an exception, data that was not
-flushed does not appear.
+A file is published by a flush or by ``close``; an existing file stays until then. As in TensorFlow, an open writer is
+closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not
+published.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ __all__ = [
 
 
 def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
-    """``tf.compat.as_bytes``: a str encoded, bytes as they are. Raise TypeError for anything else."""
+    """``tf.compat.as_bytes``: encode a str, and return bytes unchanged. Raise TypeError for other values."""
     if isinstance(text, str):
         return text.encode(encoding)
     if isinstance(text, bytes | bytearray):
@@ -86,7 +87,7 @@ def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
 
 
 def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
-    """``tf.compat.as_text``: bytes decoded, a str as it is. Raise TypeError for anything else."""
+    """``tf.compat.as_text``: decode bytes, and return a str unchanged. Raise TypeError for other values."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes | bytearray):
@@ -98,10 +99,10 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Return a name of a part of an installed TensorFlow.
+    """Return the object of this name from a part of an installed TensorFlow.
 
     Raises:
-        AttributeError: TensorFlow does not have it, or is not installed.
+        AttributeError: TensorFlow has no such name, or is not installed.
     """
     is_pythons = name.startswith("__") and name != "__version__"
     tensorflow = None if is_pythons else found_tensorflow()
@@ -115,7 +116,7 @@ def _theirs(part: str, name: str) -> Any:
 
 
 class _Names(SimpleNamespace):
-    """A part of TensorFlow: some names are defined here, the others are an installed TensorFlow's."""
+    """A part of TensorFlow. Some names are defined here; the others come from an installed TensorFlow."""
 
     def __init__(self, part: str, **names: Any) -> None:
         super().__init__(_part=f"{part}.", **names)
@@ -124,14 +125,17 @@ class _Names(SimpleNamespace):
         return _theirs(self._part, name)
 
 
-if not TYPE_CHECKING:  # where a name that is missing is to stay an error
+if not TYPE_CHECKING:  # a type checker should report unknown names
 
     def __getattr__(name: str) -> Any:
         return _theirs("", name)
 
 
 class _Errors(_Names):
-    """``tf.errors``: TensorFlow's own once it is in the process; errors raised here are instances of both."""
+    """``tf.errors``: TensorFlow's own errors if it has been imported, otherwise asyncrec's classes of the same names.
+
+    Errors raised by this package are instances of both.
+    """
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(loaded("errors") or _tensorflow_errors, name, None)

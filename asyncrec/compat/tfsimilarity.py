@@ -1,8 +1,8 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
 Shards that TensorFlow can read go through the same operations of tf.data as in the original, so that the result behaves
-like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` does
-the rest: stores that TensorFlow cannot read, and the arguments that asyncrec adds.
+like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` reads
+from stores that TensorFlow cannot read, and supports the arguments that asyncrec adds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from asyncrec.compat._tensors import found_tensorflow, is_read_by, matching
 
 __all__ = ["TFRecordDatasetSampler"]
 
-_AUTOTUNE = -1  # tf.data.AUTOTUNE, which needs no TensorFlow to be written here
+_AUTOTUNE = -1  # tf.data.AUTOTUNE, without importing TensorFlow
 _PREFETCH = 10
 
 
-def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
+def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     shard_path: str | os.PathLike[str],
     deserialization_fn: Callable[[Any], Any],
     example_per_class: int = 2,
@@ -40,34 +40,35 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
     seed: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A ``tf.data.Dataset`` of batches, ``example_per_class`` records from a shard before the next has its turn.
+    """Return a ``tf.data.Dataset`` of batches, with ``example_per_class`` records from each shard in turn.
 
-    tf.data reads the shards if it can, and `asyncrec.InterleaveSampler` if it cannot, or if one of the last
-    three arguments is given; then each iteration opens the shards for itself, and closes them when it ends or is
-    dropped.
+    tf.data reads the shards if it can. `asyncrec.InterleaveSampler` reads them if tf.data cannot, or if one of the last
+    three arguments is passed. In that case each iteration opens the shards again, and closes them when it ends or is
+    abandoned.
 
     Args:
-        shard_path: the folder of the shards, or a URL of one.
-        deserialization_fn: run by ``Dataset.map`` on each record, a scalar string tensor.
+        shard_path: the folder of the shards, a local path or a URL.
+        deserialization_fn: called by ``Dataset.map`` with each record, as a scalar string tensor.
         example_per_class, batch_size, shards_per_cycle: see `asyncrec.InterleaveSampler`.
         compression: `None` (uncompressed), ``"GZIP"`` or ``"ZLIB"``.
-        parallelism: calls of ``deserialization_fn`` at once; -1 leaves it to TensorFlow.
-        async_cycle: fetch the cycle's shards at the same time.
-        prefetch_size: batches made ahead; `None` is 10.
-        shard_suffix: a pattern for the names of the shards; of shards that TensorFlow reads, its own kind of glob,
-            which reaches into folders below (``*/*.tfrec``).
-        num_repeat: passes over the shards; -1 or `None`: for ever.
-        class_fn: record -> its class. Then each batch holds exactly ``batch_size // example_per_class`` distinct
-            classes, wherever their records lie, and there are no tails of a single class.
-        seed: the seed for the order of the shards, the same in each iteration. `None`: another for each, drawn from
-            ``tf.random.set_seed`` if that was called.
+        parallelism: the number of concurrent calls of ``deserialization_fn``; -1 leaves the number to TensorFlow.
+        async_cycle: read the shards of a cycle concurrently.
+        prefetch_size: the number of batches to prefetch; `None` is 10.
+        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, it is TensorFlow's own kind
+            of glob, which can match in subfolders (``*/*.tfrec``).
+        num_repeat: the number of passes over the shards; -1 or `None` means forever.
+        class_fn: returns the class of a record. Each batch then holds exactly ``batch_size // example_per_class``
+            distinct classes, regardless of which shards hold their records, and no pass ends with batches of a single
+            class.
+        seed: the seed for the order of the shards, which is then the same in each iteration. With `None`, each
+            iteration has a different seed, drawn from ``tf.random.set_seed`` if that was called.
         storage_options: options for the backend.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
         ValueError, tf.errors.InvalidArgumentError: a number is out of range, or TensorFlow finds no shard.
         tf.errors.DataLossError: while iterating, a shard that TensorFlow reads is damaged.
-        tf.errors.OpError: while iterating, whatever `asyncrec.InterleaveSampler` raises; its message says what.
+        tf.errors.OpError: while iterating, `asyncrec.InterleaveSampler` raised an error, which the message describes.
     """
     tf = found_tensorflow()
     if tf is None:
@@ -95,14 +96,14 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
                 cycle_length=cycle_length,
                 block_length=example_per_class,
                 num_parallel_calls=cycle_length if async_cycle else 1,
-                deterministic=True,  # as many of a class, and no others between them
+                deterministic=True,  # keep a class's records together
             )
         )
         examples = records.map(deserialization_fn, num_parallel_calls=parallelism).repeat(num_repeat)
         return examples.batch(batch_size).prefetch(prefetch)
     options: dict[str, Any] = {
         "example_per_class": example_per_class,
-        # Without classes the records of a batch are those that come, so that one of ours need not be one of theirs.
+        # Without classes, the sampler's batches are unbatched below, so they need not have the size of the result's.
         "batch_size": batch_size if class_fn is not None else max(batch_size, example_per_class),
         "shards_per_cycle": shards_per_cycle or None,
         "compression": compression or "",
@@ -113,7 +114,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         "class_fn": class_fn,
         "storage_options": storage_options,
     }
-    InterleaveSampler(shard_path, _record, **options)  # wrong options raise here, not with the first batch
+    InterleaveSampler(shard_path, _record, **options)  # raises for wrong options now, rather than at the first batch
     seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:
@@ -123,9 +124,9 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
     with tf.device("/cpu:0"):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
-        # Batches as the sampler made them: all of them are full but the last.
+        # The same batches as the sampler's: all but the last are full.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes it ends if too few are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes, it ends if too few are left
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 
@@ -135,10 +136,10 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """Return one for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
+    """Return a seed for each iteration: always ``seed``, or seeds derived from TensorFlow's own seed, or `None`.
 
-    Workers of one cluster take every n-th batch each, of an order that they must have in common: without any seed they
-    have the same ones.
+    The workers of a cluster each read every n-th batch, so they must agree on the order. Without a seed of the user's,
+    they therefore count from 0.
     """
     if seed is not None:
         return (seed for _ in count())

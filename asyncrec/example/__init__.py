@@ -1,19 +1,19 @@
 """tf.train.Example and SequenceExample, to and from Python and NumPy: pure functions over bytes.
 
-What most programs need is in `asyncrec` alone: `Schema` with `FixedLen`, `VarLen`, `Ragged` and `Sparse`,
-`encode_example`, `decode_example`, and the two for sequence examples.
+Most programs need only names from `asyncrec` itself: `Schema` with `FixedLen`, `VarLen`, `Ragged` and `Sparse`,
+`encode_example`, `decode_example`, and the two functions for sequence examples.
 
-_codec, _features                  single examples are made and read
-_schema                            a schema gives them types, and reads them by batches
-_encoding, _conversions            values that a schema describes become records
-_declared                          examples are made of the attributes of a class
-_wire, _varints                    the format is read
-_values                            what a Python value becomes
-_columns, _scan                    many records are read at once
-_found                             the same, without a schema
-_entries, _kinds, _compound, _dtypes    what a schema is made of
-_infer                             a schema is found
-_fields                            what a class declares
+_codec, _features                  encode and decode single examples
+_schema                            types the features, and decodes batches
+_encoding, _conversions            encode values that a schema describes
+_declared                          encodes the attributes of a class
+_wire, _varints                    parse the wire format
+_values                            converts Python values to features
+_columns, _scan                    decode many records at once
+_found                             decodes many records without a schema
+_entries, _kinds, _compound, _dtypes    the entries of a schema
+_infer                             infers a schema
+_fields                            the declared fields of a class
 """
 
 from __future__ import annotations

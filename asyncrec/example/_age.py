@@ -1,4 +1,4 @@
-"""`Age` tells by a feature which of several versions of a record is the newest. Pure."""
+"""`Age` determines from a feature which of several versions of a record is the newest. It does no I/O."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._schema import Schema
 from asyncrec.example._wire import BYTES, INT64, NONE, Raw
 
-# What a value takes at most: a number, or a time as text.
+# The maximum size of a value: a number, or a time as text.
 _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
 _NEEDED = "to find the newest version, name a feature with one number, or one text, in each record"
 
 
 class Age:
-    """The feature that tells which version of a record is newer: the one with the larger value.
+    """The feature by which versions of a record are compared. The version with the larger value is newer.
 
     Args:
-        name: of the feature.
-        schema: of the data set, as its ``to_json`` returns it; `None` if the data set has no schema.
-        path: of the records, for messages.
+        name: the name of the feature.
+        schema: the schema of the data set, as ``to_json`` returns it; `None` if the data set has no schema.
+        path: the path of the records, for messages.
 
     Raises:
-        TypeError: the name is not a text.
-        ValueError: the schema has no such feature, or its values have no order.
+        TypeError: the name is not a str.
+        ValueError: the schema has no such feature, or the feature's values have no order.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
@@ -39,7 +39,7 @@ class Age:
             raise ArgumentValueError(f"newest is empty; {_NEEDED}")
         self.name = name
         self._path = path
-        self._kind = NONE  # of its values
+        self._kind = NONE  # the kind of its values
         self._known = features_of(schema)
         self._seen: dict[str, None] = {}  # without a schema, the features of the records
         if self._known is not None and name not in self._known:
@@ -47,12 +47,12 @@ class Age:
         _check_declared(name, schema, path)
 
     def of(self, features: Mapping[str, Raw]) -> bytes:
-        """The value in a record as `AGE_BYTES` bytes at most that sort as it does.
+        """Return the value in a record as at most `AGE_BYTES` bytes, which sort in the order of the values.
 
-        Nothing, which sorts first, stands for a record that lacks the feature, and for a value that is not a number.
+        For a record without the feature, and for NaN, return ``b""``, which sorts first.
 
         Raises:
-            ValueError: it has several values, or a long text; or another record has a value of another type.
+            ValueError: the record has several values or a long text, or an earlier record has a value of another type.
         """
         if self._known is None:
             self._seen.update(dict.fromkeys(features))
@@ -82,24 +82,24 @@ class Age:
         else:
             (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
             value = struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
-        # The length behind it: of "a" and "a\0", which NumPy takes for the same, the shorter one is less.
+        # Append the length, so that "a" sorts before "a\0"; NumPy would consider the two equal.
         return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
 
     def end(self, among: str = "") -> None:
-        """Say that all records were looked at, or all ``among`` them that matter.
+        """Check, after the last record, that the feature exists. ``among`` describes the records, for the message.
 
         Raises:
-            ValueError: without a schema, none of them had the feature.
+            ValueError: there is no schema, and no record had the feature.
         """
         if self._known is None and self.name not in self._seen:
             raise unknown_feature(self.name, self._seen, f"{self._path}{among}")
 
 
 def _check_declared(name: str, schema: Mapping[str, Any] | None, path: str) -> None:
-    """Refuse a feature that a schema says is an array, or a part of one.
+    """Check that the schema declares the feature as a single value.
 
     Raises:
-        ValueError: it does.
+        ValueError: the feature is an array or a part of an array.
     """
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
@@ -110,7 +110,7 @@ def _check_declared(name: str, schema: Mapping[str, Any] | None, path: str) -> N
     if name not in stored and entry is None:
         return
     single = isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1
-    if not single and not isinstance(entry, VarLen):  # which is what an optional feature is
+    if not single and not isinstance(entry, VarLen):  # an optional feature is a VarLen
         what = type(entry).__name__ if entry is not None else "part of an array"
         shape = f" of the shape {entry.shape}" if isinstance(entry, FixedLen) else ""
         raise ArgumentValueError(

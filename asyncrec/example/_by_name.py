@@ -1,4 +1,4 @@
-"""Features of records by their names: which a schema says there are, and the values of one, as it is on the wire."""
+"""Features of records by name: the features that a schema declares, and a feature's values on the wire."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from asyncrec.example._schema import Schema
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import INT64, Raw, parse_example
 
-# Of names in a message.
+# The number of names in a message.
 MOST_NAMED = 30
 
 
 def features_in(record: bytes) -> Mapping[str, Raw]:
-    """The features of a record, as they are on the wire; none of what is no Example."""
+    """Return the features of a record, as they are on the wire; none if the record is not an Example."""
     try:
         return parse_example(record)
     except DecodeError:
@@ -26,9 +26,9 @@ def features_in(record: bytes) -> Mapping[str, Raw]:
 
 
 def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
-    """The features that a schema, as its ``to_json`` gives it, says there are, with their kinds on the wire.
+    """Return the features that a schema, in the form of ``to_json``, declares, with their kinds on the wire.
 
-    `None` where there is no schema, or one that cannot be read, or that allows others.
+    Return `None` if there is no schema, or if the schema cannot be read or allows extra features.
     """
     if schema is None:
         return None
@@ -54,7 +54,7 @@ def unknown_feature(name: str, features: Collection[str], path: str) -> Argument
 
 
 def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
-    """Return the values of a feature, as it is on the wire."""
+    """Return the values of a feature from its wire format."""
     if isinstance(payload, list):
         return payload
     found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()

@@ -1,11 +1,11 @@
-"""tf.train.Example to and from plain mappings, over the wire format directly.
+"""Encoding and decoding of tf.train.Example as plain mappings, directly in the wire format.
 
-Encoding is deterministic: features in the order of their names' UTF-8, numbers packed, so equal values are equal bytes
-(protobuf's own deterministic order is each runtime's). What a value becomes, and what is refused, is in ``values``;
-what is read, and how, in ``wire``.
+Encoding is deterministic: features are in the order of their names' UTF-8 and numbers are packed, so equal values are
+equal bytes. (protobuf's own deterministic order differs between runtimes.) ``values`` defines how values are converted
+and which are rejected; ``wire`` defines how records are parsed.
 
-Decoding without a schema tells apart what the format does: an int64 feature is an int64 array, a float feature a
-float32 array, both one-dimensional, writable and new; a bytes feature is a list of bytes; one without a kind is ``[]``.
+Decoding without a schema uses the types of the format: an int64 feature is an int64 array and a float feature a float32
+array, both one-dimensional, writable and new; a bytes feature is a list of bytes; a feature without a kind is ``[]``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 Decoded: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
 
-# A feature that was converted: its name, and the kind and payload of its value.
+# A converted feature: its name, and the kind and payload of its value.
 Prepared: TypeAlias = tuple[str, int, "bytes | memoryview | list[bytes]"]
 
 
 class Message(Protocol):
-    """A protobuf message: ours, or TensorFlow's."""
+    """A protobuf message, asyncrec's or TensorFlow's."""
 
     DESCRIPTOR: Any
 
@@ -38,19 +38,19 @@ class Message(Protocol):
 
 
 def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = True) -> bytes:
-    """Encode ``features`` as a serialized tf.train.Example. A ``tf.train.Example`` itself is accepted too.
+    """Encode ``features``, a mapping or a ``tf.train.Example``, as a serialized tf.train.Example.
 
-    64-bit floats are rounded to float32, the only float type of the format; none becomes infinite. With
-    ``narrow=False`` an array of them that would change is an error.
+    64-bit floats are rounded to float32, the only float type of the format. With ``narrow=False``, an array of 64-bit
+    floats that rounding would change is an error.
 
-    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError if
-    ``features`` is neither a mapping nor an Example.
+    Raises SchemaError, naming the feature, if no feature can hold a value or if a finite value would become infinite;
+    TypeError if ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:
         if native is not None:
             data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
             if data is not None:
-                return data  # or something is refused, which raises below
+                return data  # otherwise a value is rejected, which raises below
     elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)
@@ -62,12 +62,12 @@ def encode_sequence_example(
     *,
     narrow: bool = True,
 ) -> bytes:
-    """Encode a context and feature lists as a serialized tf.train.SequenceExample; the message itself is accepted too.
+    """Encode a context and feature lists, or the message itself, as a serialized tf.train.SequenceExample.
 
-    Each feature list is iterated over and has one value per step, as in ``encode_example``, so the steps of an array
-    are its first axis. All steps of one list are of one kind; a step may be empty.
+    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. So the steps of
+    an array are its first axis. All steps of a list have the same kind; a step may be empty.
 
-    Raises SchemaError, naming the feature, and the step in a list; TypeError as ``encode_example``.
+    Raises SchemaError, naming the feature and the step of its list; TypeError as ``encode_example`` does.
     """
     if not isinstance(context, Mapping):
         return _serialised(context, "SequenceExample")
@@ -77,9 +77,9 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """Decode a serialized Example: a dict of its values, by the names of its features.
+    """Decode a serialized Example to a dict of its values by the names of its features.
 
-    Raises DecodeError, with the offset or the feature, when ``data`` is not a serialized Example.
+    Raises DecodeError, with the offset or the feature, if ``data`` is not a serialized Example.
     """
     return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
 
@@ -87,9 +87,9 @@ def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
 def decode_sequence_example(
     data: bytes | bytearray | memoryview,
 ) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
-    """Decode a serialized SequenceExample: its context, and for each feature list one value per step.
+    """Decode a serialized SequenceExample to its context and its feature lists, which have one value per step.
 
-    An Example is read as a SequenceExample without lists. Raises DecodeError as ``decode_example``.
+    An Example is decoded as a SequenceExample without lists. Raises DecodeError as ``decode_example`` does.
     """
     context, lists = parse_sequence_example(bytes(data))
     return (
@@ -110,13 +110,13 @@ def feature_bytes(raw: Raw) -> bytes:
     return _delimited(_TAGS[kind], body)
 
 
-_TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # of the lists in a Feature, by kind
+_TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # the tags of the lists in a Feature, by kind
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """Return the Features message of features in the order of their names, as a field with ``tag``, as in an Example.
+    """Return the Features message of features that are sorted by name, as a field with ``tag``, as in an Example.
 
-    Each buffer is copied once, by the join.
+    Each buffer is copied once, by the final join.
     """
     parts: list[bytes | memoryview] = [tag, b""]
     size = 0
@@ -137,7 +137,10 @@ def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> by
 
 
 def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
-    """Return the FeatureLists message of converted steps, of one kind in each list: a field of a SequenceExample."""
+    """Return the FeatureLists message of converted steps, as a field of a SequenceExample.
+
+    The steps of each list must have the same kind.
+    """
     entries = [
         _entry(name, b"".join([_delimited(b"\x0a", feature_bytes(raw)) for raw in lists[name]]))
         for name in sorted(lists)
@@ -146,12 +149,12 @@ def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
 
 
 def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
-    """Return the Features message of what is yet to be converted."""
+    """Convert the values, and return their Features message."""
     prepared: list[Prepared] = []
     for name in _sorted(features):
         value = features[name]
         try:
-            convert = CONVERTERS.get(type(value))  # raw_of without its call: a tenth of the time of a small example
+            convert = CONVERTERS.get(type(value))  # saves the call of raw_of, a tenth of the time of a small example
             kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
         except SchemaError as error:
             raise SchemaError(f"feature {name!r}: {error}") from None
@@ -159,13 +162,13 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     return encode_prepared(prepared, tag=tag)
 
 
-# The names in use times the sizes seen of each: most data sets have far fewer, and an entry takes some 300 bytes.
+# One entry per feature name and payload size. Most data sets have far fewer, and an entry takes about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
-    """Everything in an entry of the map before its payload of ``size`` bytes, which ends it, and the length of both.
+    """Return an entry of the map up to its payload of ``size`` bytes, and the length of both together.
 
-    The payload is the one value of its list. A list of packed numbers without a number has no field for them; one of
-    bytes has one that is empty.
+    The payload is the only value of its list, and ends the entry. An empty list of packed numbers has no field for
+    them; a list with one empty bytes value has an empty field.
     """
     value = b"\x0a" + varint(size) if size or kind == BYTES else b""
     feature = _TAGS[kind] + varint(len(value) + size) + value if kind != NONE else b""
@@ -200,7 +203,7 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
 
 
 def _sorted(features: Mapping[str, object]) -> list[str]:
-    """Return the names, ascending by UTF-8: the order of code points is the same, and is how Python orders str."""
+    """Return the names in the order of their UTF-8, which is the order of code points, as Python sorts str."""
     try:
         return sorted(features)
     except TypeError:
@@ -221,7 +224,7 @@ def _delimited(tag: bytes, body: bytes) -> bytes:
 
 
 def _serialised(message: Message, name: str) -> bytes:
-    """Return the bytes of a message called ``name`` in any package: TensorFlow's, ours, a copy of theirs."""
+    """Return the bytes of a message called ``name``, in any protobuf package: asyncrec's, TensorFlow's or a copy."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if getattr(descriptor, "name", None) != name:
         raise ArgumentTypeError(

@@ -1,13 +1,14 @@
-"""Many records become columns: the features of a whole batch, read together, in C or by NumPy.
+"""Decoding of a batch of records to columns of features, in C or with NumPy.
 
-In C (``asyncrec/_native/columns.c``) each record is read by itself, and only what is odd comes here.
+In C (``asyncrec/_native/columns.c``), each record is parsed by itself, and only unusual records are passed to Python.
 
-By NumPy: records of one data set mostly list the same features in the same order, whatever the lengths of their values.
-So one record is parsed, and what it teaches (its layout: names and kinds, in order) is tried on all the others at once:
-every tag, length and name is compared, for all records in one operation each, and what does not fit in every byte is
-not taken. Of what is left over one is parsed again, and so on; records of a rare or an odd form are parsed one by one.
+With NumPy, records are parsed together, because the records of a data set mostly list the same features in the same
+order, whatever the lengths of their values. One record is parsed, and its layout (the names and kinds, in order) is
+tried on all other records at once: one operation compares a tag, length or name in all records. Records that differ
+from the layout in any byte are left over. Then one of these is parsed, and so on. Records with a rare or unusual layout
+are parsed one by one.
 
-The result is the same as if each had been parsed alone: by NumPy in about a tenth of the time, in C in a hundredth.
+The result is the same as from parsing each record alone. NumPy takes about a tenth of the time, and C a hundredth.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_
 Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 
-_BLOCK_BYTES = 4 << 20  # records joined at a time: what is copied stays in cache, and memory is bounded
-_FEW = 24  # records: below this parsing each is faster than NumPy's fixed cost of some 250 us
+_BLOCK_BYTES = 4 << 20  # of records joined at a time, so that the copy stays in cache and memory is bounded
+_FEW = 24  # records; parsing fewer one by one is faster than NumPy's fixed cost of about 250 us
 _MOST_IN_C = 1000  # features wanted, as in columns.c
-_JOINED = 4  # in columns.c: BYTES, to be given as JoinedBytes
-_MISSES = 4  # layouts that fitted only a few records, after which the rest of a block is parsed one by one
+_JOINED = 4  # a kind of columns.c: BYTES, returned as JoinedBytes
+_MISSES = 4  # after this many layouts that fit only a few records, the rest of a block is parsed one by one
 
 
 class JoinedBytes(NamedTuple):
-    """``n`` values of bytes without an object for each: ``contents[offsets[i]:offsets[i + 1]]``.
+    """``n`` bytes values without an object for each value. Value ``i`` is ``contents[offsets[i]:offsets[i + 1]]``.
 
     ``offsets`` is int64 of shape (n + 1,), from 0 to the length of ``contents``.
     """
@@ -57,10 +58,10 @@ class JoinedBytes(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One feature of ``n`` records: their values one after the other, and how many each record has.
+    """One feature of ``n`` records: the values of all records in order, and the number of values in each record.
 
-    ``flat`` is an int64 or float32 array, writable, or a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape
-    (n,): -1 if a record does not have the feature, or has it without a kind.
+    ``flat`` is a writable int64 or float32 array, a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape (n,),
+    and -1 for a record that does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -71,14 +72,14 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Return the features named in ``wanted``, with the kind each must have, of serialized Examples.
+    """Return columns of the features of serialized Examples that ``wanted`` maps to their required kinds.
 
-    Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
+    The columns named in ``joined``, which must have the kind BYTES, have `JoinedBytes` instead of a list.
 
-    ``check(features, row)`` is called with what a record of each layout holds. It raises if a feature is missing, or
-    not of the kind wanted, or one too many; if it does not, every record of that layout is taken.
+    ``check(features, row)`` is called with the features of one record of each layout. It raises if a feature is
+    missing, has the wrong kind, or is not allowed. If it returns, every record of that layout is accepted.
 
-    Raises DecodeError naming the record, counted from 0, when one is not an Example; and what ``check`` raises.
+    Raises DecodeError, naming the record by its index, if a record is not an Example, and any error of ``check``.
     """
     if native is not None and len(wanted) <= _MOST_IN_C:
         return _read_in_c(records, wanted, check, joined)
@@ -88,7 +89,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """`read_columns` if there is no compiler."""
+    """`read_columns` without the C module."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:
@@ -97,7 +98,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """Return the column of features that were parsed one by one; `None`, or one without a kind, counts as absent."""
+    """Return the column of features that were parsed one by one. `None` and features without a kind are absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:
@@ -139,7 +140,7 @@ def _read_in_c(
 
 
 def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
-    """Return the wanted features of a record as an Example in the form every writer writes."""
+    """Return an Example of the wanted features of a record, in the form that all writers use."""
     entries: list[bytes] = []
     for name in wanted.keys() & features.keys():
         key, value = name.encode(), feature_bytes(features[name])
@@ -150,7 +151,7 @@ def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
 
 
 def _blocks(records: Sequence[bytes]) -> list[range]:
-    """Yield runs of records to be joined: at most _BLOCK_BYTES each, or a single record that is larger."""
+    """Return ranges of records to join: at most _BLOCK_BYTES each, or a single record that is larger."""
     sizes = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
     blocks, start = [], 0
     while start < len(records):
@@ -181,7 +182,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
     stops = np.cumsum(sizes)
     starts = stops - sizes
     found = {name: np.full((2, len(rows)), -1, np.int64) for name in wanted}
-    odd: list[bytes] = []  # the features of records that fit no layout, written anew behind the others
+    odd: list[bytes] = []  # the features of records that fit no layout, appended to the joined records
     size = len(data)
     pending = np.arange(len(rows))
     misses = 0
@@ -223,7 +224,7 @@ def _parsed(records: Sequence[bytes], row: int, check: Check) -> dict[str, Raw]:
 
 
 def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -> DecodeError:
-    """Find out which of the records could not be read as columns, and why."""
+    """Return the error of the first record that cannot be decoded to columns."""
     for row in rows:
         name = ""
         try:
@@ -259,7 +260,7 @@ def _spread(counts: Ints, present: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
-    """Return the bytes of all spans, one after the other."""
+    """Return the concatenated bytes of all spans."""
     sizes = stops - starts
     if sizes.max(initial=0) > 16:
         return bytearray().join([data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
@@ -269,7 +270,7 @@ def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
 
 
 def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
-    """Return the numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
+    """Return the numbers in concatenated packed payloads of these sizes, and the count of numbers in each."""
     if kind == FLOAT:
         return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
     values = int64_values(payload)
@@ -282,7 +283,7 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
-    """Return the values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
+    """Return the values of the BytesLists in these spans, and the count in each. Parse lists of one value together."""
     scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")
     length, pos = scan.varint(pos)

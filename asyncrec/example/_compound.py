@@ -1,4 +1,4 @@
-"""Sparse and Sequence are entries of a Schema over several features, or over lists of them."""
+"""Sparse and Sequence: schema entries that read several features or a feature list."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from asyncrec.example._wire import INT64
 class SparseArrays(NamedTuple):
     """The stored values of an array, in row-major order; all other values are zero.
 
-    ``indices`` is int64 of shape (count, rank), ``values`` of shape (count,), ``dense_shape`` a tuple of rank sizes. In
-    a batch, the first axis is the record.
+    ``indices`` is int64 of shape (count, rank), ``values`` has the shape (count,), and ``dense_shape`` is a tuple of
+    rank sizes. In a batch, the first axis is the record.
     """
 
     indices: npt.NDArray[np.int64]
@@ -32,9 +32,9 @@ class SparseArrays(NamedTuple):
 class Sparse(Entry):
     """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
-    ``values`` names the feature that holds them, ``indices`` the int64 features that say where they are, one per
-    dimension. A record without any of these features is all zero. Raises SchemaError if there is not one index
-    feature per dimension.
+    ``values`` names the feature of the values, ``indices`` the int64 features of their indices, one per axis. If a
+    record has none of these features, its array is all zero. Raises SchemaError unless there is one index feature per
+    axis.
     """
 
     dtype: str
@@ -93,9 +93,9 @@ class Sparse(Entry):
 
 @dataclass(frozen=True)
 class Sequence(Entry):
-    """A feature list of a SequenceExample, whose steps each hold what ``entry`` says: a FixedLen or a VarLen.
+    """A feature list of a SequenceExample, whose steps are described by ``entry``, a FixedLen or a VarLen.
 
-    With a FixedLen every record must have the list; with a VarLen an absent one has no steps.
+    With a FixedLen, every record must have the list. With a VarLen, a record without the list has no steps.
     """
 
     entry: FixedLen | VarLen
@@ -111,7 +111,7 @@ class Sequence(Entry):
         return {name: Stored(kind, isinstance(self.entry, FixedLen))}
 
     def stack(self, name: str, columns: Columns) -> Any:
-        """Stack the columns of steps: the batch of all steps, which the schema then cuts into rows."""
+        """Stack the columns of steps. Return the batch of all steps, which the schema then splits into rows."""
         return self.entry.stack(name, columns)
 
     def first(self, stacked: Ragged) -> Any:
@@ -127,7 +127,7 @@ class Sequence(Entry):
 
 
 def from_json(value: Mapping[str, Any]) -> Entry:
-    """Return the entry that ``to_json`` returned. Raises SchemaError for anything else."""
+    """Return the entry of which ``to_json`` returned ``value``. Raises SchemaError for any other value."""
     if not isinstance(value, Mapping):
         raise SchemaError(f"{value!r:.80} is not an entry of a schema")
     fields = dict(value)

@@ -1,4 +1,4 @@
-"""What an entry of a schema makes of a value that is to be stored, and why it refuses another (see ``encoding``)."""
+"""Conversion of values to features by the entries of a schema, with reasons for rejected values (see ``encoding``)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw
 Convert: TypeAlias = Callable[[Any], Raw]
 
 BUFFERS = (bytes, bytearray, memoryview)
-# What could be iterated over, and is one value.
+# Types that are iterable but count as one value.
 NO_LIST = (str, Mapping, *BUFFERS)
 _TEXTS = ("bytes", "str")
 
 
 class Unfit(Exception):
-    """A value that an entry does not take; the message says what is wrong with it."""
+    """An entry rejects a value; the message is the reason."""
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value holds others in their order: a list, a tuple or an array, but not one of no dimensions."""
+    """Return whether a value is a sequence of values: a list, a tuple, or an array of at least one dimension."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, SequenceOf) and not isinstance(value, NO_LIST)
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
-    """Return the function that makes the kind and payload of an entry's value. It raises Unfit or SchemaError."""
+    """Return the function that converts an entry's value to its kind and payload, or raises Unfit or SchemaError."""
     if isinstance(entry, VarLen):
         return lambda value: _many(value, entry.dtype, None)
     if entry.raw:
@@ -45,7 +45,7 @@ def converter(entry: FixedLen | VarLen) -> Convert:
 
 
 def _single(convert: Convert) -> Convert:
-    """Take an array of no dimensions, too, of NumPy or JAX or whatever gives one to NumPy, for the value it holds."""
+    """Return a converter that also accepts a value in a zero-dimensional array of NumPy, JAX or a similar library."""
 
     def convert_either(value: Any) -> Raw:
         try:
@@ -63,12 +63,12 @@ def _single(convert: Convert) -> Convert:
 
 
 def _held(value: Any) -> Any:
-    """Return what an array of no dimensions holds; `None` if it is not such an array, or does not say."""
+    """Return the value in a zero-dimensional array; `None` for other values, or if NumPy cannot read the array."""
     if isinstance(value, np.generic | np.ma.MaskedArray) or getattr(value, "shape", None) != ():
         return None
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, one that is traced
+    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, or a traced one
         return None
     return float(array) if _is_small_float(array.dtype, "float32") else array[()]
 
@@ -140,7 +140,7 @@ _SCALARS: dict[str, Convert] = {
 
 
 def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
-    """Values of a shape, or of one dimension and any length."""
+    """Convert values of this shape, or with `None` of one dimension and any length."""
     if dtype in _TEXTS:
         flat = _flat_texts(value, shape)
         convert = _SCALARS[dtype]
@@ -186,7 +186,10 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """Return the values as an array of this type; of ``shape``, of one dimension if that is None, or of any."""
+    """Return the values as an array of this type, and check its shape.
+
+    The array must have this shape; with ``shape=None``, one dimension; with ``any_shape``, any shape.
+    """
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")
     if isinstance(value, np.ma.MaskedArray):
@@ -211,7 +214,7 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         raise Unfit(f"its values have the type {_named(array.dtype)}; convert them to {dtype} first")
     if array.dtype.name == dtype:
         return array
-    with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+    with np.errstate(all="ignore"):  # the comparison below finds values that do not fit
         made = array.astype(dtype)
         if np.dtype(dtype).kind in "iub":
             wrong = made.astype(array.dtype) != array if array.dtype.kind != "b" else np.zeros(array.shape, bool)
@@ -229,7 +232,7 @@ def _is_small_float(given: Any, dtype: str) -> bool:
 
 
 def _named(dtype: Any) -> str:
-    """Return a type as users know it: NumPy calls text of one character str32."""
+    """Return the name of a type for messages; NumPy would call text of one character str32."""
     name: str = {"U": "text", "T": "text", "S": "bytes"}.get(dtype.kind, dtype.name)
     return name
 
@@ -275,7 +278,7 @@ def default_of(entry: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """Return what was given: its type, and the value if that is short."""
+    """Describe a value for a message: its type, and the value itself if it is short."""
     name = type(value).__name__
     if value is None:
         return "None"

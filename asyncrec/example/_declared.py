@@ -1,4 +1,4 @@
-"""A class declares what its examples hold; each instance is one example (TFRecorder's way).
+"""Classes that declare the fields of their examples, as in TFRecorder. Each instance is one example.
 
     class Page(DeclaredExample):
         def __init__(self, name, label):
@@ -17,19 +17,19 @@
         def data(self, value):
             self._data = value
 
-The fields of a class are those of its parents, then its own, in the order of declaration; a field declared anew keeps
-its place. Each class has a list of its own. They are stored under the attributes' names, as ``Schema`` reads them:
+The fields of a class are those of its parents, then its own, in the order of declaration; an overridden field keeps its
+place. They are stored under the attributes' names, as ``Schema`` reads them:
 
-    TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        held to the range of the type
-    TYPE_FLOAT                          one float        rounded to float32, as the type says
-    TYPE_DOUBLE                         one bytes value  its eight bytes, little-endian: exact
-    TYPE_STRING, TYPE_BYTES             one bytes value  str as UTF-8; bytes as they are (an encoded image)
-    TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, and
-                                                         ``<name>_shape`` beside it, so that it comes back shaped
+    TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        checked against the range of the type
+    TYPE_FLOAT                          one float        rounded to float32
+    TYPE_DOUBLE                         one bytes value  its eight bytes, little-endian, without rounding
+    TYPE_STRING, TYPE_BYTES             one bytes value  str as UTF-8; bytes unchanged (an encoded image)
+    TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, with
+                                                         ``<name>_shape``, so that reading restores the shape
 
-Arrays as bytes is how TFRecorder stores them; what it wrote reads back, flat, since it kept no shape. An array of
-another type goes in if the declared one holds each of its values, and one of float64 is rounded to float32 as declared;
-None is an error, never a 0.
+TFRecorder also stores arrays as bytes, but without their shape, so its arrays are read flat. An array of another type
+is accepted if the declared type can represent each of its values; a float64 array is rounded to float32. None is an
+error.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ __all__ = ["DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable
 
 
 class IgnoreExample(Exception):
-    """Raised by ``from_csv_row``, ``load`` or ``split`` to leave an example out; its message is the reason."""
+    """Raised by ``from_csv_row``, ``load`` or ``split`` to skip an example. The message is the reason."""
 
 
 class DeclaredExample:
-    """An example whose recordable attributes are declared; subclass it.
+    """The base class of examples with declared fields.
 
-    The subclass overrides ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` as needed, each with
-    ``def`` or ``async def``. Each gets all keyword arguments that were passed to the job that writes the examples.
+    A subclass overrides ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` as needed, with ``def``
+    or ``async def``. The job that writes the examples passes all its keyword arguments to each method.
 
     The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
     ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
 
-    Raises TypeError, when the class is made, if a field has the name of one of these methods, or the one under which
-    the shape of an array is stored.
+    Raises TypeError, when the class is defined, if a field has the name of one of these methods, or the name under
+    which the shape of an array is stored.
     """
 
     Field: TypeAlias = FieldType
@@ -69,7 +69,7 @@ class DeclaredExample:
     _schema: ClassVar[Schema] = Schema({})
 
     def __init__(self) -> None:
-        """Do nothing: a subclass may forget to call this."""
+        """Do nothing. A subclass need not call this."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -79,7 +79,7 @@ class DeclaredExample:
                 if isinstance(value, Recordable):
                     fields[name] = value.dtype
                 elif name in fields:
-                    del fields[name]  # a plain attribute stands in its place
+                    del fields[name]  # a plain attribute overrides the field
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
                 raise ArgumentTypeError(
@@ -94,22 +94,23 @@ class DeclaredExample:
 
     @classmethod
     def fields(cls) -> dict[str, FieldType]:
-        """Return the declared fields and their types, in order: a copy."""
+        """Return a copy of the declared fields and their types, in order."""
         return dict(cls._fields)
 
     @classmethod
     def schema(cls) -> Schema:
-        """Return the schema with which its records are read."""
+        """Return the schema of the class's records."""
         return cls._schema
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Return the values of a record, in the order of declaration. Raises as ``Schema.decode``."""
+        """Return the values of a record, in the order of declaration. Raises the errors of ``Schema.decode``."""
         return tuple(cls._schema.decode(record).values())
 
     def encode(self) -> bytes:
-        """Return the record: a serialized Example. Raises SchemaError, naming class and field, for a value of another
-        type.
+        """Return the record, a serialized Example.
+
+        Raises SchemaError, naming the class and the field, if a value does not have the declared type.
         """
         values: dict[str, object] = {}
         for name, dtype in type(self)._fields.items():
@@ -124,19 +125,19 @@ class DeclaredExample:
         return encode_example(values)
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
-        """Return what is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
+        """Return the value for the encoder. `asyncrec.compat.tfrecorder` overrides this to accept more types."""
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
-        """Load large data into memory, just before the example is written. By default this does nothing."""
+        """Load large data into memory, just before the example is written. The default does nothing."""
         return None
 
     def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
-        """Return the examples as which it is written, after it is loaded. By default only itself."""
+        """Return the examples to write for this one, after `load`. The default returns only this example."""
         return [self]
 
     def release(self) -> Awaitable[None] | None:
-        """Release memory once it is written. By default arrays and bytes that can be set are set to None."""
+        """Release memory after the example was written. The default sets arrays and bytes with a setter to None."""
         for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
@@ -145,25 +146,25 @@ class DeclaredExample:
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """Return the example that a row of a CSV file describes, not loaded. The values of the row are str."""
+        """Return the example that a row of a CSV file describes, not yet loaded. The values of the row are str."""
         raise NotImplementedError(f"override from_csv_row to turn a CSV row into an example; the row is {row!r}")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
-        """Return the row that describes this example: enough to make it again with ``from_csv_row``."""
+        """Return the row from which ``from_csv_row`` can make this example again."""
         raise NotImplementedError(f"override {type(self).__name__}.to_csv_row to list its examples in a CSV file")
 
 
 def check_round_trip(
     example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
 ) -> None:
-    """Check that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
+    """Check in a test that an example is read as it was written. Encode and decode it, and compare values and shapes.
 
-    Pass a loaded example, or a class and a CSV row, from which an example is made, loaded and split with ``kwargs``.
-    All its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
+    Pass a loaded example, or a class and a CSV row. From the row, an example is made, loaded and split with ``kwargs``,
+    all its parts are checked, and ``from_csv_row`` must make the same example again from the result of ``to_csv_row``.
 
-    Raises SchemaError naming the field and both values if one differs; TypeError if the class declares no field, if
-    ``from_csv_row`` makes something else, or if a method it needs here is ``async`` (await it yourself, and pass the
-    example).
+    Raises SchemaError, naming the field and both values, if a value differs; TypeError if the class declares no field,
+    if ``from_csv_row`` returns no instance of the class, or if a method to be called is ``async`` (await it, and pass
+    the example).
     """
     if isinstance(example, type):
         if row is None:
@@ -210,6 +211,6 @@ def _equal(one: Any, other: Any) -> bool:
 def _awaited_by_none(value: Any) -> Any:
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
-            value.close()  # or Python warns that it was never awaited
+            value.close()  # prevents Python's warning that it was never awaited
         raise ArgumentTypeError("this method is async; await it, then pass the loaded example")
     return value

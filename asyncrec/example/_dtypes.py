@@ -1,7 +1,7 @@
-"""The types a schema may name: how each is stored, and how what is stored becomes it.
+"""The types of a schema's features, and their conversion to and from the types of the format.
 
-An Example has int64, float (32 bits) and bytes. The other types are conversions: bool and the other integers are
-stored as int64, float16 and float64 as float, str as UTF-8. Reading holds each value against the type's range.
+An Example has int64, float (32 bits) and bytes. The other types are converted: bool and the other integers are stored
+as int64, float16 and float64 as float, and str as UTF-8. Reading checks each value against the type's range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Misfit(Exception):
-    """Record ``row`` of the batch does not hold what the schema says; made a SchemaError by the schema."""
+    """Record ``row`` of the batch does not match the schema. The schema raises this as a SchemaError."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,12 +39,12 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """Return the name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
+    """Return the name of a type, from its name, a NumPy type, or bytes or str. Raises SchemaError for another type."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
-        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is not a type is the TypeError below
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
+        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # raises TypeError if it is not a type
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and raises the errors of Python's parser
         name = None
     if name not in _KINDS:
         raise SchemaError(f"{dtype!r} is not a valid dtype; the dtypes are {', '.join(_KINDS)}")
@@ -52,12 +52,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def kind_of(dtype: str) -> int:
-    """Return the kind of feature a type is stored as."""
+    """Return the kind of feature that stores a type."""
     return _KINDS[dtype]
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """Return the smallest type that holds the values of both, and is stored as both are; `None` if no type does."""
+    """Return the smallest type that holds the values of both types and is stored as they are; `None` without one."""
     if one == other:
         return one
     pair = {one, other}
@@ -70,14 +70,14 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """Return a column's values as an array of this type; ``counts`` tell a Misfit its row."""
+    """Return a column's values as an array of this type. ``counts`` determine the row for a Misfit."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
         return _objects([_text(value, index, counts) for index, value in enumerate(flat)])
     if flat.dtype.name == dtype:
-        return flat  # type: ignore[no-any-return]  # an array: only bytes come as a list
-    with np.errstate(over="ignore"):  # what becomes infinite is found by the comparison
+        return flat  # type: ignore[no-any-return]  # an array, because only bytes are a list
+    with np.errstate(over="ignore"):  # the comparison below finds values that become infinite
         values: Array = flat.astype(dtype)
     back = values.astype(flat.dtype)
     wrong = (back != flat) & (flat == flat) if dtype in _FLOATS else back != flat  # NaN stays NaN
@@ -90,14 +90,14 @@ def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
 
 
 def raw_array(values: Sequence[bytes], dtype: str) -> Array:
-    """Return the array whose little-endian bytes these are together: flat, new, writable."""
+    """Return a new, flat, writable array of the concatenated little-endian bytes."""
     little = np.dtype(dtype).newbyteorder("<")
     flat = np.frombuffer(bytearray().join(values), np.uint8 if dtype == "bool" else little)
     return flat.astype(dtype, copy=False)
 
 
 def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return a default as an array of this shape and type; one value serves for all. Raises SchemaError otherwise."""
+    """Return a default as an array of this type, broadcast to the shape. Raises SchemaError if it does not fit."""
     wanted = {"bytes": bytes, "str": str}.get(dtype)
     try:
         array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)
@@ -109,7 +109,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
     else:
         numeric = {"bool": "b", **dict.fromkeys(_FLOATS, "iuf")}.get(dtype, "iu")
         fits = array.dtype.kind in numeric
-        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+        with np.errstate(all="ignore"):  # the comparison below finds values that do not fit
             values = array.astype(dtype) if fits else array
         if fits and kind_of(dtype) == INT64:
             fits = values.tolist() == array.tolist()
@@ -119,18 +119,18 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
+    """Return a default as a JSON value: bytes in base64, and the floats that JSON lacks by name."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not np.isfinite(value):
-        return str(value)  # nan, inf or -inf: float() reads them back
+        return str(value)  # nan, inf or -inf, which float() parses
     return value
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Turn back what ``plain`` returned."""
+    """Return the default from the JSON value that ``plain`` returned."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":
@@ -152,5 +152,5 @@ def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
 
 
 def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return the row of a value, by its place among all values."""
+    """Return the row of a value from its index among all values."""
     return int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), index, "right"))

@@ -1,22 +1,22 @@
-"""Values to records by a schema: each is held against its entry, and becomes what the entry reads back.
+"""Encoding of values to records by a schema. Each value is checked against its entry, and converted to its features.
 
-`Encoder` is made once for a schema, and then looks up one function for each feature. What an entry takes:
+`Encoder` is made once for a schema, with one conversion function for each feature. An entry accepts these values:
 
     FixedLen((), "bytes")      bytes, or text, which is stored as UTF-8
     FixedLen((), "str")        text
     FixedLen((), "bool")       True or False
     FixedLen((), an integer)   a whole number within the type's range
     FixedLen((), a float)      a number
-    FixedLen((), t)            or an array of no dimensions, NumPy's or JAX's, that holds such a value
+    FixedLen((), t)            or a zero-dimensional array, NumPy's or JAX's, of such a value
     FixedLen(shape, t)         an array or nested lists of that shape, of values as above
-    VarLen(t)                  a list, a tuple or an array of one dimension, of any length
+    VarLen(t)                  a list, a tuple or a one-dimensional array, of any length
     Tensor(t)                  an array of any shape
     Sparse(...)                SparseArrays of one record
-    Sequence(entry)            a list of what the entry takes
+    Sequence(entry)            a list of values that the entry accepts
 
-A feature with a default may be left out, and is stored as its default, so that readers without a schema find it, too;
-a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. `None` is the same as leaving the
-feature out. Floats are rounded to the 32 bits that the format has, unless the entry is raw.
+A feature with a default may be omitted. The default is then stored, so that readers without a schema find it. A VarLen,
+a Sparse and a Sequence of VarLen may also be omitted, and then have no values. `None` is the same as omitting the
+feature. Floats are rounded to the format's 32 bits, unless the entry is raw.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from asyncrec.example._wire import Raw
 
 # Copying this many bytes takes some tenths of a millisecond.
 _LARGE = 512 << 10
-# What a value in a list takes to be converted, against a byte that is copied.
+# The time to convert a value in a list, in bytes copied in the same time.
 _PER_VALUE = 64
 _NUMBERS = (int, float, np.number, np.bool_)
 _TEXTS = (bytes, bytearray, str)
 _LISTS = (list, tuple)
-# NumPy has arrays of no more dimensions, and what nests deeper is refused.
+# NumPy's arrays have at most this many dimensions, so deeper nesting is rejected.
 _DEPTH = 64
 _MISSING = object()
 _ARRAY = np.ndarray
-# Of one value: the type that C stores as the entry does, with no more to look at than the type.
+# For entries of one value: the Python type whose values C stores without any other check.
 _EXACT = {"bytes": bytes, "str": str, "bool": bool, "int64": int, "float32": float, "float64": float}
 
 
 class Encoder:
-    """Makes records of the values that a schema describes; immutable, used from any thread."""
+    """An encoder of records from the values that a schema describes. It is immutable and thread-safe."""
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool) -> None:
         self._features = features
         self._allow_extra = allow_extra
         self._sequences = {name: entry for name, entry in features.items() if isinstance(entry, Sequence)}
-        # Of the features that are one feature of the record: most often all, and the fast way.
+        # The entries that are stored as one feature. Most schemas have only these, for which encoding is fastest.
         self._plain: list[tuple[str, Convert, Raw | None]] = []
         self._compound: dict[str, Tensor | Sparse] = {}
         self._optional: set[str] = set()
@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same for C: the types that are left to it, and what is stored if nothing is given, in order.
+        # The same for C, in order: the types that C converts, and the defaults.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
@@ -82,7 +82,7 @@ class Encoder:
         types = {name: kind for name, kind, _ in self._exact}
         self._texts = len(texts)
         self._types = tuple([types[name] for name in texts + others])
-        # Of one name it would give no tuple.
+        # With one name, itemgetter would not return a tuple.
         exact = self._fast and len(types) > 1 and None not in self._types
         self._values_of: Callable[[dict[str, Any]], tuple[Any, ...]] | None = None
         if exact and native is not None:
@@ -90,9 +90,9 @@ class Encoder:
         self._in_c = _python_only if native is None else native.encode_example
 
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
-        """Return the record, if each value is of the very type that its feature stores, and copying them takes no time.
+        """Return the record if each value has exactly the type that its feature stores, and the values are small.
 
-        `None` says nothing: `encode` is to be asked.
+        Otherwise return `None`, which does not mean that a value is wrong; call `encode`.
         """
         values_of = self._values_of
         if values_of is None:
@@ -107,10 +107,10 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Return the record that holds these values.
+        """Return the record of these values.
 
         Raises:
-            SchemaError: a value is missing, is not what its entry takes, or has no entry; the feature is named.
+            SchemaError: a value is missing, is rejected by its entry, or has no entry. The message names the feature.
             TypeError: ``values`` is not a mapping.
         """
         if type(values) is not dict and not isinstance(values, Mapping):
@@ -118,7 +118,7 @@ class Encoder:
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
-                return data  # or something is refused, which raises below
+                return data  # otherwise a value is rejected, which raises below
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
@@ -141,7 +141,7 @@ class Encoder:
         return self._other(raws, values)
 
     def _encoded_in_c(self, values: dict[str, Any]) -> bytes | None:
-        """Return the record; `None` if a value is refused, is missing or has no entry."""
+        """Return the record; `None` if a value is rejected, is missing or has no entry."""
         made = {**self._template, **values}
         if len(made) != len(self._exact):
             return None
@@ -157,7 +157,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
-        """With the features that are more than one feature of the record, are lists of steps, or are in no entry."""
+        """Return the record with the entries that are stored as several features or as lists, and extra features."""
         made = {name: (kind, payload) for name, kind, payload in raws}
         for name, entry in self._compound.items():
             if values.get(name) is None:
@@ -242,7 +242,7 @@ def _exact_type(entry: Entry) -> type | None:
 
 
 def _for_c(entry: Entry, converted: Raw | None) -> Any:
-    """Return a default, in the form that C is quickest with; `_MISSING` if the entry has no default."""
+    """Return a default in the form that C encodes fastest; `_MISSING` if the entry has no default."""
     if converted is None:
         return _MISSING
     given = default_of(entry) if isinstance(entry, FixedLen) else None
@@ -250,12 +250,12 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """Return what C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
+    """Return ``raw`` unchanged: C calls this for values that it cannot convert, which are already kind and payload."""
     return raw
 
 
 def is_large(values: Mapping[str, Any]) -> bool:
-    """Return whether encoding these values takes so long that it is the work of a thread."""
+    """Return whether encoding these values takes so long that it should run in a thread."""
     size = 0
     for value in values.values():
         kind = type(value)
@@ -269,7 +269,7 @@ def is_large(values: Mapping[str, Any]) -> bool:
 
 
 def _weight(value: Any, most: int, depth: int = 0) -> int:
-    """About how many bytes copied take as long as a value to encode; it is looked at until that is ``most``."""
+    """Estimate the time to encode a value, in bytes copied in the same time. Stop counting at ``most``."""
     if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, np.ndarray):
@@ -280,7 +280,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
     if depth == _DEPTH:
         return most
     weight = _PER_VALUE * len(value)
-    if not value or weight >= most or isinstance(value[0], _NUMBERS):  # after a number only numbers are taken
+    if not value or weight >= most or isinstance(value[0], _NUMBERS):  # after a number, only numbers are accepted
         return weight
     for each in value:
         kind = type(each)
@@ -294,7 +294,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
 
 
 def _shown(entry: Entry) -> str:
-    """Return an entry as a user writes it, without the fields at their defaults."""
+    """Return an entry as a user writes it, without fields that have their default values."""
     if isinstance(entry, FixedLen) and not entry.raw:
         default = "" if entry.default is None else f", default={entry.default!r:.60}"
         return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"

@@ -1,4 +1,4 @@
-"""The entries of a Schema: how one name's values are stored, what they become, and what all entries share.
+"""The base class of a Schema's entries. An entry defines how the values of a name are stored and decoded.
 
 An entry names the features it reads (``stored``) and stacks their columns into one value for a batch (``stack``):
 
@@ -11,8 +11,8 @@ An entry names the features it reads (``stored``) and stacks their columns into 
     Sparse(t, shape, ...)  index features and a feature of values     SparseArrays         SparseArrays
     Sequence(entry)        a feature list, an entry in each step      as a batch of steps  Ragged of those
 
-Arrays are in C order, new and writable; those of bytes and str are object arrays. A float64 feature was rounded to
-float32 when it was stored: only ``raw=True`` keeps float64 exactly.
+Arrays are in C order, new and writable; arrays of bytes and str have the dtype object. A float64 feature was rounded to
+float32 when it was stored. Only ``raw=True`` stores float64 exactly.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from asyncrec.example._wire import BYTES, Raw
 
 Columns: TypeAlias = Mapping[str, Column]
 
-_MOST_AXES = 32  # of NumPy's arrays, in every version of it
+_MOST_AXES = 32  # supported by every version of NumPy
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. row_splits: int64 (n + 1,).
+    """Rows of different lengths, stored one after the other in a single array.
 
-    For a Sequence of VarLen, ``values`` is Ragged too: rows of steps, which are rows of values.
+    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. ``row_splits`` is int64 of shape (n + 1,). For a Sequence
+    of VarLen, ``values`` is itself Ragged: a row consists of steps, and each step is a row of values.
     """
 
     values: Any
@@ -47,60 +48,60 @@ class Ragged(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A feature an entry reads: of which kind, and whether every record must have it."""
+    """A feature that an entry reads: its kind, and whether every record must have it."""
 
     kind: int
     required: bool
 
 
 class Entry(ABC):
-    """What a Schema has for a name. Entries are immutable dataclasses, equal when they say the same."""
+    """The description of one name in a Schema. Entries are immutable dataclasses that compare by value."""
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """Return the features of a record that are read for it."""
+        """Return the features of a record that the entry reads, by name."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
-        """Return the value of a batch. Raises Misfit for a record that does not hold what this says."""
+        """Return the value of a batch. Raises Misfit if a record does not match the entry."""
 
     @abstractmethod
     def first(self, stacked: Any) -> Any:
-        """Return the value of the one record of a batch of one."""
+        """Return the value of the only record of a batch."""
 
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
-        """Return the value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
+        """Return the value of one record from its features. Raises Misfit as ``stack`` does, or DecodeError."""
         kinds = self.stored(name)
         columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
         return self.first(self.stack(name, columns))
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """Return the entry to use if some records lack the feature; no values are made up. `None` without one."""
+        """Return the entry to use if some records lack the feature; `None` if it would have to invent values."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
-        """Return an entry that reads what either reads, or None."""
+        """Return an entry that reads the records of both entries; `None` without one."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that ``from_json`` reads: the class under "kind", and each field that is not at its default."""
+        """Return JSON values for ``from_json``: the class as "kind", and each field that differs from its default."""
         fields = {item.name: (getattr(self, item.name), item.default) for item in dataclasses.fields(self)}  # type: ignore[arg-type]  # every entry is a dataclass
         told = {name: _json(value) for name, (value, default) in fields.items() if value is not default}
         return {"kind": type(self).__name__} | told
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return the entry that both are once their types are made one; `None` if no type fits, or they differ in more."""
+    """Return the entry that both are with their common type; `None` without one, or if they differ in other fields."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)
-    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes are one type's only
+    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes have only one type
         return None
     try:
         one, other = (dataclasses.replace(entry, dtype=dtype, **changes) for entry in (one, other))
-    except SchemaError:  # a default of text, and values of bytes
+    except SchemaError:  # a default that is text, with values that are bytes
         return None
-    return one if one.to_json() == other.to_json() else None  # by JSON, since a default may be NaN
+    return one if one.to_json() == other.to_json() else None  # compare JSON, because a default may be NaN
 
 
 def normalise(entry: Any) -> None:

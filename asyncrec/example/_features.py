@@ -1,12 +1,13 @@
-"""The protobuf messages, and the helpers that make one Feature each.
+"""The protobuf messages, and the helpers that each return a Feature.
 
-The messages are tf.train's under a package name of our own (see ``proto/example.proto``): the bytes are the same, and
-both may live in one process. The helpers have the names TensorFlow's tutorial gave them and compose with the messages:
+The messages are tf.train's under asyncrec's own package name (see ``proto/example.proto``). Their bytes are the same,
+and both kinds can exist in one process. The helpers have the names of TensorFlow's tutorial, and combine with messages:
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 
-``encode_example`` does the same many times faster, without messages. Both hold to one rule of values (see ``values``),
-so an array goes in as packed bytes, never element by element, and what would lose value is a SchemaError.
+``encode_example`` does the same without messages, many times faster. Both convert values by the same rules (see
+``values``): an array is packed as a whole rather than element by element, and a value that would change is a
+SchemaError.
 """
 
 from __future__ import annotations
@@ -24,30 +25,39 @@ from asyncrec.example.proto.example_pb2 import Feature
 
 
 def int64_feature(value: object) -> Feature:
-    """Return a Feature of one integer or bool. Raises SchemaError for another value, TypeError for several."""
+    """Return a Feature of one integer or bool. Raises SchemaError for another type, TypeError for several values."""
     return _feature(INT64, _one(value, "int64_list_feature"))
 
 
 def bytes_feature(value: object) -> Feature:
-    """Return a Feature of one bytes or str (as UTF-8). Raises SchemaError for another value, TypeError for several."""
+    """Return a Feature of one bytes or str (as UTF-8).
+
+    Raises SchemaError for another type, TypeError for several values.
+    """
     return _feature(BYTES, _one(value, "bytes_list_feature"))
 
 
 def int64_list_feature(values: object) -> Feature:
-    """Return a Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for others."""
+    """Return a Feature of integers or bools, from an array in C order or any iterable.
+
+    Raises SchemaError for values of other types.
+    """
     return _feature(INT64, _several(values))
 
 
 def bytes_list_feature(values: object) -> Feature:
-    """Return a Feature of bytes or str (as UTF-8): an array or any iterable. Raises SchemaError for other values."""
+    """Return a Feature of bytes or str (as UTF-8), from an array or any iterable.
+
+    Raises SchemaError for values of other types.
+    """
     return _feature(BYTES, _several(values))
 
 
 def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
-    """Return a Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
+    """Return a Feature of floats or integers, from an array in C order or any iterable. Values are rounded to float32.
 
-    The caller has chosen the type, so integers may be among the floats. With ``narrow=False``, an array whose values
-    float32 would change is a SchemaError. Values that would become infinite, and other values, always are.
+    Floats and integers may be mixed. Raises SchemaError if a value would become infinite or has another type, and with
+    ``narrow=False`` also if rounding would change a value of an array.
     """
     several = _several(values)
     if isinstance(several, list):
@@ -59,7 +69,7 @@ def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
 
 def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any]:
     floats = integers.astype(np.float32)
-    # As Python compares int and float: exactly.
+    # Python compares int and float exactly.
     if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
         raise SchemaError(
             f"the array of {integers.dtype.name} contains integers that float32 cannot represent exactly; omit "
@@ -70,7 +80,7 @@ def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any
 
 def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
     found, payload = raw_of(value, narrow)
-    if found == NONE:  # an empty list: here its kind is known
+    if found == NONE:  # an empty list, whose kind is known here
         found, payload = kind, [] if kind == BYTES else b""
     if found != kind:
         raise SchemaError(f"expected {KINDS[kind]}, not {KINDS[found]}: {value!r:.80}")

@@ -1,4 +1,4 @@
-"""The fields a class declares: their types, the decorator, and what each type's values are stored as."""
+"""The declared fields of a class: their types, the decorator, and the conversion of their values for storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.example._kinds import FixedLen, Tensor
 
 
 class FieldType(enum.IntEnum):
-    """What a field holds. TYPE_BYTES is ours: TFRecorder has no type for bytes that are not text."""
+    """The type of a field. TYPE_BYTES is asyncrec's addition: TFRecorder has no type for bytes that are not text."""
 
     TYPE_BOOL = 1
     TYPE_INT32 = 2
@@ -40,14 +40,14 @@ ENTRIES: dict[FieldType, Entry] = {
     FieldType.TYPE_BYTES: FixedLen((), "bytes"),
 }
 ARRAYS = {FieldType.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), FieldType.TYPE_ARRAY_INT32: np.dtype("<i4")}
-_EXACT = 1 << 24  # float32 holds every integer up to this one
-LARGE = {*ARRAYS, FieldType.TYPE_BYTES}  # what release() gives back
+_EXACT = 1 << 24  # float32 can represent every integer up to this one
+LARGE = {*ARRAYS, FieldType.TYPE_BYTES}  # fields that release() clears
 
 Getter: TypeAlias = Callable[[Any], Any]
 
 
 class Recordable(property):
-    """A property whose value is part of the record. ``setter`` and ``deleter`` keep what it holds."""
+    """A property whose value is part of the record. ``setter`` and ``deleter`` preserve its dtype and docstring."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Recordable(property):
 
 
 def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
-    """Declare an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
+    """Declare a property that is stored as ``dtype``, a member of ``DeclaredExample.Field``.
 
-    Raises TypeError for another ``dtype``.
+    Raises TypeError if ``dtype`` is not a member.
     """
     try:
         kind = FieldType(dtype)
@@ -84,7 +84,7 @@ def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
 
 
 def stored(value: Any, dtype: FieldType) -> Any:
-    """Return what is given to the encoder for a field: one value; of an array its bytes and its shape."""
+    """Convert a field's value for the encoder. Return an array as a tuple of its bytes and its shape."""
     if value is None:
         raise SchemaError("the value is None; set it in load()")
     if dtype in ARRAYS:
@@ -122,10 +122,10 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
     if value.dtype != dtype:
         if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
             raise SchemaError(f"the value is an array of {value.dtype}, but the field is declared as {dtype.name}")
-        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+        with np.errstate(all="ignore"):  # the comparison below finds values that do not fit
             array = value.astype(dtype)
             if dtype.kind == value.dtype.kind == "f":
-                changed = np.isinf(array) & ~np.isinf(value)  # rounded, as the declaration says; see ``values``
+                changed = np.isinf(array) & ~np.isinf(value)  # rounding is allowed; see ``values``
             elif dtype.kind == "f":
                 changed = (value > _EXACT) | (value < -_EXACT)
             else:

@@ -1,4 +1,4 @@
-"""Columns of records without a schema: which features there are is found out from the records themselves."""
+"""Decoding of records to columns without a schema. The features are found in the records themselves."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from asyncrec.errors import DecodeError
 from asyncrec.example._columns import Column, read_columns
 from asyncrec.example._wire import BYTES, NONE, Raw, parse_example, parse_sequence_example
 
-# Of more features than these in one batch, columns would be nearly empty.
+# If a batch had more features than this, its columns would be nearly empty.
 _MOST_FEATURES = 1000
 
 
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode many Examples together: for each feature all its values, and how many of them each record has.
+    """Decode many Examples together, to a column for each feature with its values and their number per record.
 
-    A column has ``flat``, an int64 or float32 array or a list of bytes, as from `decode_example`, of all records one
-    after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
-    are in the order in which features were found, as when each record is looked at in turn.
+    ``flat`` of a column holds the values of all records in order: an int64 or float32 array or a list of bytes, as from
+    `decode_example`. ``counts`` is an int64 array of the number of values in each record, and -1 for a record that does
+    not have the feature. Columns are in the order of each feature's first appearance in the records.
 
-    Returns `None` if each record must be decoded by `decode_sequence_example`: one of them is not an Example or has
+    Return `None` if each record must be decoded by `decode_sequence_example` because a record is not an Example or has
     feature lists, a feature has two types, or there are more than 1,000 features.
     """
     found = _Found(records)
@@ -34,14 +34,14 @@ def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
 
 
 class _UnlikeError(Exception):
-    """Columns cannot hold what these records have."""
+    """The records cannot be decoded to columns."""
 
 
 class _Found:
-    """The features of some records, in the order in which they were found, with the kind of each.
+    """The features of the records, in the order in which they were found, with their kinds.
 
-    A feature may be in a record without a kind, and so without values. Such a feature is not absent. Columns do not
-    show the difference; only the record does.
+    A record may have a feature without a kind, and so without values. Such a feature is not absent, but only the
+    record, and no column, shows the difference.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:
@@ -51,15 +51,15 @@ class _Found:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What to read. If no record has a kind, there is nothing to read, and any kind does."""
+        """The features to decode, with their kinds. A feature that has no kind in any record gets an arbitrary kind."""
         return {name: kind or BYTES for name, kind in self._kinds.items()}
 
     def check(self, features: Mapping[str, Raw], row: int) -> None:
-        """Learn what the records of a layout have, of which this row is one.
+        """Add the features of a layout, from the record ``row``, which has that layout.
 
         Raises:
-            DecodeError: its feature lists cannot be read.
-            _UnlikeError: it has some, or does not go with other rows.
+            DecodeError: the record's feature lists cannot be decoded.
+            _UnlikeError: the record has feature lists, a feature has two kinds, or there are too many features.
         """
         if parse_sequence_example(bytes(self._records[row]))[1]:
             raise _UnlikeError
@@ -75,7 +75,7 @@ class _Found:
             raise _UnlikeError
 
     def completed(self, columns: dict[str, Column]) -> dict[str, Column]:
-        """Return the columns, in which a feature without a kind has no values, and is not absent."""
+        """Return the columns with a count of 0 instead of -1 for features that a record has without a kind."""
         rows: set[int] = set()
         for name in self._kindless:
             rows.update(np.flatnonzero(columns[name].counts < 0).tolist())

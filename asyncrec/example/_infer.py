@@ -1,6 +1,7 @@
-"""Which entries read all of some records: the schema found by looking at every one of them, not at the last.
+"""Inference of the entries that decode all of some records, from every record.
 
-Types are those an Example has, int64, float32 and bytes: what else was meant cannot be seen, and is not guessed.
+The types are the Example's own, int64, float32 and bytes. The records do not show any other type that their writer may
+have converted, and none is guessed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 
 
 def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
-    """Return the entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
+    """Return the entries for the contexts and feature lists of the records, in the order of their names' UTF-8.
 
-    Raises SchemaError if there are no records, when a feature is of two kinds, or a name is that of a feature and of
-    a feature list; DecodeError when an int64 feature cannot be read.
+    Raises SchemaError if there are no records, if a feature has two kinds, or if a feature and a feature list have the
+    same name; DecodeError if an int64 feature cannot be decoded.
     """
     seen: dict[tuple[str, bool], _Seen] = {}
     count = 0
@@ -48,7 +49,7 @@ def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[
 
 
 class _Seen:
-    """A summary of what ``infer`` has seen of one feature, or of the steps of one feature list."""
+    """A summary of one feature, or of the steps of one feature list, in the records so far."""
 
     def __init__(self) -> None:
         self.kind = NONE
@@ -70,12 +71,12 @@ class _Seen:
                     f"feature {name!r}: its values are {KINDS[self.kind]} in record {self.first_row} and {KINDS[kind]} "
                     f"in record {row}"
                 )
-            if len(self.counts) < 2:  # two are enough to know that they differ
+            if len(self.counts) < 2:  # two counts already show that the lengths differ
                 self.counts.add(self._count(name, row, kind, payload))
         self.records += complete
 
     def entry(self, all_records: int) -> FixedLen | VarLen:
-        """Return the entry that reads all of them."""
+        """Return the entry that decodes the feature in all records."""
         dtype = _DTYPES[self.kind]
         if self.records < all_records or len(self.counts) > 1:
             return VarLen(dtype)

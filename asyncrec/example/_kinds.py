@@ -1,4 +1,4 @@
-"""Dense entries of a Schema: FixedLen, VarLen and Tensor. What each decodes to is in ``entries``."""
+"""FixedLen, VarLen and Tensor: the dense entries of a Schema. ``entries`` lists their decoded values."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
 _ABSENT: Raw = (NONE, b"")
 _VALUE_BYTES = 8
-# Of an array that is made if a record has none: as much as a record may hold.
+# The maximum size of a default array in bytes: the maximum size of a record.
 _MOST_DEFAULT = 256 << 20
 
 
 @dataclass(frozen=True)
 class FixedLen(Entry):
-    """A feature with the same shape in every record; ``default``, of that shape or one value, is used if it is absent.
+    """A feature with the same shape in every record.
 
-    With ``raw=True`` the array is stored as its own bytes, little-endian and in C order, which is exact for every type,
-    float64 included. Raises SchemaError for an unknown type, a default that does not fit or is larger than a record may
-    be, or a shape that no array has.
+    ``default``, an array of that shape or a single value, is used if a record does not have the feature. With
+    ``raw=True``, the array is stored as its own bytes, little-endian and in C order, which is exact for every type,
+    including float64. Raises SchemaError if the type is unknown, if the default does not fit or is larger than a record
+    may be, or if no array can have the shape.
     """
 
     shape: tuple[int, ...]
@@ -50,7 +51,7 @@ class FixedLen(Entry):
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
-        # A schema may come from another user's manifest: what it says is not made before a record has it.
+        # A schema may come from another user's manifest, so no array of its shape is made before a record needs it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
             raise SchemaError(f"the shape {self.shape} is too large for an array")
@@ -105,7 +106,7 @@ class FixedLen(Entry):
         elif kind == INT64 and self.dtype == "int64":
             values = int64_values(payload)
         if values is None or values.size != math.prod(self.shape):
-            return super().one(name, features)  # of rarer types, or not what it should be
+            return super().one(name, features)  # a rare type, or a value that does not fit
         return values.reshape(self.shape) if self.shape else values.item()
 
     def first(self, stacked: Any) -> Any:
@@ -115,7 +116,7 @@ class FixedLen(Entry):
         return self.ragged() if self.default is None else self
 
     def ragged(self) -> VarLen | None:
-        """Return a VarLen of the same values, unless that would lose a shape or a default."""
+        """Return a VarLen of the same values; `None` if that would lose a shape or a default."""
         return None if self.raw or self.default is not None or len(self.shape) > 1 else VarLen(self.dtype)
 
     def merged(self, other: Entry) -> Entry | None:
@@ -134,7 +135,7 @@ class FixedLen(Entry):
 
 @dataclass(frozen=True)
 class VarLen(Entry):
-    """A feature with any number of values; a record without the feature has none."""
+    """A feature with any number of values. A record without the feature has no values."""
 
     dtype: str
 
@@ -151,7 +152,7 @@ class VarLen(Entry):
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
         kind, payload = features.get(name, _ABSENT)
         if kind == FLOAT and self.dtype == "float32":
-            return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # of numbers, no list
+            return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # numbers, no list
         if kind == INT64 and self.dtype == "int64":
             return int64_values(payload)  # type: ignore[arg-type]
         if kind == NONE and self.dtype in ("float32", "int64"):
@@ -172,7 +173,8 @@ class VarLen(Entry):
 class Tensor(Entry):
     """An array whose shape differs from record to record, and is stored in the int64 feature ``<name>_shape``.
 
-    ``raw`` as in FixedLen. Without the shape, as older writers left it, the array is one-dimensional.
+    ``raw`` is as in FixedLen. If the shape is missing, as in the records of older writers, the array is
+    one-dimensional.
     """
 
     dtype: str
@@ -205,11 +207,11 @@ class Tensor(Entry):
         splits, shape_splits = splits_of(counts), splits_of(np.maximum(ranks, 0))
         stacked = np.empty(len(counts), object)
         for row, rank in enumerate(ranks.tolist()):
-            array = values[splits[row] : splits[row + 1]].copy()  # an array of its own, not a view that keeps the batch
+            array = values[splits[row] : splits[row + 1]].copy()  # a view would keep the batch in memory
             shape = tuple(sizes[shape_splits[row] : shape_splits[row + 1]].tolist()) if rank >= 0 else array.shape
             try:
                 stacked[row] = array.reshape(shape) if min(shape, default=0) >= 0 else None
-            except ValueError:  # another number of values, or a size or a rank that no array has
+            except ValueError:  # the number of values differs, or no array has this size or rank
                 stacked[row] = None
             if stacked[row] is None:
                 raise Misfit(

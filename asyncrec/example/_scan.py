@@ -1,4 +1,4 @@
-"""The wire format at many places at once: one NumPy operation reads a tag, a length or a name in every record."""
+"""Parsing of many records at once: one NumPy operation reads a tag, a length or a name in every record."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from asyncrec.example._wire import BYTES, FLOAT, NONE
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 PADDING = 8
-"""Bytes to be there behind the data, so that a word of eight begins at every byte of it."""
+"""The number of bytes required after the data, so that an eight-byte word begins at every byte of the data."""
 
 
 class Scan:
-    """Reads at many positions at once. A position beyond the data reads what is last in it, which then does not fit."""
+    """A reader of many positions at once. A position beyond the data reads the last bytes, which then do not fit."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8)
-        # A word at every byte: eight bytes of a name are compared in one step.
+        # A word begins at every byte, so that eight bytes of a name are compared in one step.
         self.words = np.ndarray((len(data) - PADDING + 1,), "<u8", data, strides=(1,))
 
     def expect(self, pos: Ints, literal: bytes) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Return where ``literal`` stands, and the positions behind it."""
+        """Return whether ``literal`` is at each position, and the positions after it."""
         if len(literal) == 1:
             return self.bytes.take(pos, mode="clip") == literal[0], pos + 1
         same = np.ones(len(pos), np.bool_)
@@ -37,7 +37,7 @@ class Scan:
         return same, pos + len(literal)
 
     def varint(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths at ``pos``, and the positions behind them. One of over 35 bits is returned as 1 << 40."""
+        """Return the lengths at ``pos``, and the positions after them. Return lengths over 35 bits as 1 << 40."""
         byte = self.bytes.take(pos, mode="clip")
         pos = pos + 1
         if byte.max(initial=0) < 0x80:
@@ -57,10 +57,11 @@ class Scan:
 def fit(
     data: bytes, starts: Ints, stops: Ints, layout: Sequence[tuple[str, int]], wanted: Mapping[str, int]
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Ints]]:
-    """Return which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and where
-    their wanted values are: of numbers the packed payload, of bytes the whole BytesList. As arrays of shape (2, n).
+    """Return which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and the
+    spans of their wanted values: the packed payload of numbers, the whole BytesList of bytes.
 
-    Positions only grow, and the last must be the record's end, so all of them lie within the record if it fits.
+    Spans are arrays of shape (2, n). In a record that fits, they are within the record, because positions only grow and
+    the last one must be the record's end.
     """
     scan = Scan(data)
     spans = {}

@@ -1,16 +1,16 @@
-"""Schema: what the records of a data set hold, so that they decode to typed arrays, alone or as a batch.
+"""Schema: a description of the records of a data set, which decodes them to typed arrays, singly or in batches.
 
     schema = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((256,), "float32"), "tags": VarLen("bytes")})
     schema.decode(record)["emb"]                 # float32 (256,)
     schema.decode_batch(records)["emb"]          # float32 (n, 256)
 
-A record must hold what the schema says and nothing else: a feature that is missing, of another kind, of another number
-of values or that the schema does not know is a SchemaError, which names the feature, what was expected, which features
-there are and, in a batch, the record, counted from 0. ``allow_extra=True`` passes over features it does not know: so
-some columns of wide records are read. The entries, and what each decodes to, are in ``entries``.
+A record must match the schema exactly. A feature that is missing or unknown, or has the wrong kind or number of values,
+raises a SchemaError. The error names the feature, the expected entry, the features of the record and, in a batch, the
+index of the record. ``allow_extra=True`` ignores unknown features, and so can decode some columns of wide records. The
+entries and their decoded values are described in ``entries``.
 
-A schema with a Sequence reads SequenceExamples, any other Examples. Batches of Examples are read column by column,
-without an object per record (see ``columns``); SequenceExamples are parsed one by one.
+A schema with a Sequence decodes SequenceExamples; any other schema decodes Examples. Batches of Examples are decoded
+column by column, without an object per record (see ``columns``). SequenceExamples are parsed one by one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from asyncrec.example._wire import KINDS, NONE, Raw, parse_example, parse_sequen
 
 __all__ = ["Entry", "FixedLen", "Ragged", "Schema", "Sequence", "Sparse", "SparseArrays", "Tensor", "VarLen"]
 
-_VERSION = 1  # of the JSON form
+_VERSION = 1  # the version of the JSON form
 
 
 class Schema:
-    """The names of features, with an entry for each; immutable.
+    """An immutable mapping from the names of features to entries.
 
-    Equal schemas have equal entries in the same order. Raises SchemaError if two entries read one feature as
-    different kinds, TypeError if one is not an entry.
+    Equal schemas have equal entries in the same order. Raises SchemaError if two entries read the same feature as
+    different kinds, TypeError if a value is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -49,7 +49,7 @@ class Schema:
         self._allow_extra = allow_extra
         self._stored: dict[str, Stored] = {}
         self._sequences: dict[str, Sequence] = {}
-        self._reader: dict[str, str] = {}  # which entry reads a feature, to say so in an error
+        self._reader: dict[str, str] = {}  # the entry that reads a feature, for error messages
         for name, entry in self._features.items():
             if not isinstance(entry, Entry):
                 raise ArgumentTypeError(
@@ -65,11 +65,11 @@ class Schema:
                 self._stored[feature] = Stored(known.kind, known.required or stored.required)
                 self._reader.setdefault(feature, name)
         self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
-        self._encoder: Encoder | None = None  # made when it is first used
+        self._encoder: Encoder | None = None  # created on first use
 
     @property
     def features(self) -> dict[str, Entry]:
-        """A copy of the entries, by name, in order."""
+        """A copy of the entries by name, in order."""
         return dict(self._features)
 
     @property
@@ -78,14 +78,14 @@ class Schema:
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Encode these values as a record, after checking them against the entries.
+        """Check values against the entries, and encode them as a record.
 
-        A feature with a default may be left out or be None, and so may a VarLen. Otherwise
-        ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits if the
-        entry is not raw.
+        A feature with a default may be missing or None, and so may a VarLen. Otherwise
+        ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits unless the
+        entry is raw.
 
-        Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
-        does not fit or is not in the schema; TypeError if ``values`` is not a mapping.
+        Raises SchemaError, naming the feature, the value and the expected entry, if a value is missing, does not fit or
+        is not in the schema; TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -93,9 +93,9 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """Decode one record: a dict of its values by name, in the schema's order.
+        """Decode one record. Return a dict of its values by name, in the schema's order.
 
-        Raises DecodeError if it is not an Example, SchemaError when it does not match the schema.
+        Raises DecodeError if the record is not an Example, SchemaError if it does not match the schema.
         """
         data = record if type(record) is bytes else _record(record)
         try:
@@ -109,38 +109,39 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """Decode many records together: a dict of stacked values by name, in the schema's order; the fast way.
+        """Decode many records together, which is faster. Return a dict of stacked values, in the schema's order.
 
-        Raises as ``decode``, for the first bad record, and names it.
+        Raises the errors of ``decode`` for the first bad record, and names its index.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
             raise ArgumentTypeError(f"expected a list of records, not {type(records).__name__}")
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
-        """Return the features of many Examples as they are stored: for each one all values, and each record's count.
+        """Return the features of many Examples as they are stored: all values, and their number in each record.
 
-        For code that builds other kinds of arrays, such as Arrow's: the bytes and text of features that are named in
-        ``joined`` are not separate objects, but one buffer. SequenceExamples are not supported. Raises as ``decode``,
-        except for errors that only building an array would find.
+        This is for code that builds other kinds of arrays, such as Arrow's. The bytes or text of a feature named in
+        ``joined`` is one buffer rather than separate objects. SequenceExamples are not supported. Raises the errors of
+        ``decode``, except those that only building an array would find.
         """
         return read_columns(records, self._kinds, self._check, joined)
 
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:
-        """Return a schema that decodes all of ``records``, Examples or SequenceExamples. It looks at every one.
+        """Return a schema that decodes all ``records``, which are Examples or SequenceExamples. Examine every record.
 
-        A feature that always has one value becomes FixedLen((), ...), one that always has n values FixedLen((n,), ...),
-        and any other, and one that some records do not have, VarLen. Types are int64, float32 and bytes, because an
-        Example has no others. Names are in UTF-8 order. A feature for which no record has a value is left out.
+        A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
+        FixedLen((n,), ...). Other features, and those that some records do not have, become VarLen. Types are int64,
+        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that has a kind in no
+        record is omitted.
 
-        Raises SchemaError if there are no records, or two have one feature of different kinds; DecodeError, naming
-        the record, when one is neither an Example nor a SequenceExample.
+        Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
+        naming the record, if a record is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for ``json.dumps``; ``from_json`` reads them."""
+        """Return the schema as values for ``json.dumps``, which ``from_json`` accepts."""
         value: dict[str, Any] = {
             "version": _VERSION,
             "features": {name: entry.to_json() for name, entry in self._features.items()},
@@ -149,10 +150,9 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
-        """Return the schema from the value that ``to_json`` returned, or from its JSON text, as ``asyncrec schema
-        --json`` prints it.
+        """Return the schema from the result of ``to_json`` or its JSON text, which ``asyncrec schema --json`` prints.
 
-        Raises SchemaError for anything else, and for a later version.
+        Raises SchemaError if the value is not a schema, or has a later version.
         """
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
@@ -176,10 +176,10 @@ class Schema:
         return cls(features, allow_extra=allow_extra)
 
     def merge(self, other: Schema) -> Schema:
-        """Return a schema that decodes what either decodes. Raises SchemaError, naming the feature and both sides.
+        """Return a schema that decodes the records of both schemas.
 
-        Types become the smaller one that holds both; lengths that differ, and features that only one side has, become
-        VarLen. What would lose a shape or make up a value cannot be merged.
+        Types become the smallest common type. A feature whose lengths differ, or that only one schema has, becomes a
+        VarLen. Raises SchemaError, naming the feature and both entries, if this would lose a shape or invent a value.
         """
         merged: dict[str, Entry] = {}
         for name in [*self._features, *(name for name in other._features if name not in self._features)]:
@@ -194,12 +194,11 @@ class Schema:
         return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
 
     def reads(self, other: Schema) -> str | None:
-        """Return why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
+        """Return the reason why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
 
-        It can if each feature of ``other`` is in it, with a type and a shape that hold its values (``VarLen`` holds
-        those of a ``FixedLen`` of one dimension, int64 those of int32), and with the same default if it has one; and if
-        each feature that ``other`` does not have may be absent, because it has a default, or is a ``VarLen`` or a
-        ``Sparse``.
+        This schema must have each feature of ``other``, with the same default, and with a type and a shape that can
+        represent its values. (A ``VarLen`` represents a one-dimensional ``FixedLen``, and int64 represents int32.) Each
+        additional feature must be optional: it has a default, or is a ``VarLen`` or a ``Sparse``.
         """
         for name, entry in other._features.items():
             mine = self._features.get(name)
@@ -231,7 +230,7 @@ class Schema:
         return f"Schema({self._features!r}{extra})"
 
     def _explain(self, data: bytes) -> NoReturn:
-        """Raise what is wrong with a record, as the batch tells it, without the number in the batch."""
+        """Raise the error that decoding a batch of this record raises, without the index in the batch."""
         try:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
@@ -297,7 +296,7 @@ class Schema:
             ) from None
 
     def _check(self, raws: Mapping[str, Raw], row: int) -> None:
-        """Raise SchemaError unless a record has the features, of the kinds, that the schema says."""
+        """Raise SchemaError unless a record has the schema's features with the schema's kinds."""
         for feature, (kind, required) in self._stored.items():
             found = raws.get(feature, (NONE,))[0]
             if found != kind and (found != NONE or required):
@@ -329,7 +328,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """Return the bytes of a bytes-like object. (Of a number, ``bytes`` would make that many zeros.)"""
+    """Return the bytes of a bytes-like object. Reject a number n, for which ``bytes`` would return n zeros."""
     try:
         return bytes(memoryview(record))
     except TypeError:
@@ -344,7 +343,7 @@ def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw
 
 
 def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str:
-    """Say which features a record has; the first thirty, since there may be thousands."""
+    """Describe the features of a record for a message. List only thirty, because there may be thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
     return f"the record has {', '.join(sorted(names)[:30]) or 'no features'}{more}"

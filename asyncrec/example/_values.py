@@ -1,19 +1,19 @@
-"""What a Python or NumPy value becomes in a Feature: its kind, and its payload as ``wire`` describes it.
+"""Conversion of Python and NumPy values to a Feature's kind and payload, which ``wire`` describes.
 
     bool, int, np.bool_, np.integer               int64
-    float, np.floating (bfloat16 too)             float (32 bits: the format has no other)
+    float, np.floating (including bfloat16)       float (32 bits, the only size of the format)
     str (as UTF-8), bytes, bytearray, memoryview  bytes
-    list or tuple of one of these                 that kind; an empty one has no kind, and reads as an empty feature
-    ndarray, of any of these or of objects        that kind, in C order, whatever its strides and byte order
-    what gives an array (a tensor, a column)      as that array
+    list or tuple of one of these                 that kind; an empty list has no kind, and is read as an empty feature
+    ndarray, of any of these or of objects        that kind, in C order, regardless of strides and byte order
+    an object with __array__ (tensor, column)     as that array
 
-Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
-list become floats. With ``narrow=False``, an array (or NumPy scalar) whose values float32 would change is refused, and
-so is a list that mixes the two. A Python float is rounded either way: Python has no other, so 64 bits are not a choice.
+64-bit floats are rounded to the format's 32 bits, as in every TFRecord writer. Integers in a list of floats become
+floats. With ``narrow=False``, an array or NumPy scalar that rounding would change is rejected, and so is a list of
+integers and floats. A Python float is always rounded, because Python has no other size that the caller could choose.
 
-A value that would become another one is always refused, by a SchemaError that says why: an integer beyond int64, a
-finite number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool
-and int do not mix in a list, nor do str and bytes: one would come back as the other.
+A value that would become a different value is always rejected, with a SchemaError that states the reason: an integer
+outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list, a date, a
+complex number. A list cannot mix bool and int, or str and bytes, because one would be read as the other.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def raw_of(value: object, narrow: bool = True) -> Raw:
-    """Return the kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
+    """Return the kind and payload of ``value``. With ``narrow``, float64 arrays are rounded to float32.
 
-    Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
+    Raises SchemaError, without the feature's name, if no feature can hold the value or the value would change.
     """
     convert = CONVERTERS.get(type(value))
     return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
@@ -51,7 +51,7 @@ def _bool(value: Any, narrow: bool) -> Raw:
 
 
 def _int(value: Any, narrow: bool) -> Raw:
-    if 0 <= value < 0x4000:  # a label: no check to be made, and no loop
+    if 0 <= value < 0x4000:  # a label, which needs no check and no loop
         return INT64, varint(value)
     _check_int64(value, value)
     return INT64, varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
@@ -129,7 +129,7 @@ def _float_of(value: Any) -> float:
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
-    """Return which values a list may hold side by side, by the type of one of them."""
+    """Return the family of a type. A list may mix the types of one family."""
     for family, members in _FAMILIES:
         if issubclass(kind, members):
             return family
@@ -153,7 +153,7 @@ def _array(array: Array, narrow: bool) -> Raw:
         return INT64, varints(array)
     if dtype.kind == "f":
         return FLOAT, _float32(array, narrow).tobytes()
-    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types, known by name: each value is a float32 too
+    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types; float32 represents all their values
         return FLOAT, array.astype(_FLOAT32).tobytes()
     if dtype.kind in "SUT":
         return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]
@@ -164,7 +164,7 @@ def _array(array: Array, narrow: bool) -> Raw:
 
 
 def _float32(array: Array, narrow: bool) -> Array:
-    # An infinity that was none before is found below, and refused by name; a NaN that signals stays a NaN.
+    # Values that become infinite are found and rejected below. A signaling NaN stays a NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = array.astype(_FLOAT32)
     if array.dtype.itemsize <= 4:
@@ -189,7 +189,7 @@ def _float32(array: Array, narrow: bool) -> Array:
 
 
 def _of_subclass(value: object, narrow: bool) -> Raw:
-    """For types that are not in the table themselves: NumPy's scalars, and whatever derives from one that is."""
+    """Convert a value whose type is not in `CONVERTERS`, such as a NumPy scalar or an instance of a subclass."""
     if isinstance(value, np.generic) and not isinstance(value, bytes | str):
         return _array(np.asarray(value), narrow)
     if isinstance(value, np.ma.MaskedArray):
@@ -212,7 +212,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
 
 
 def unreadable(error: Exception) -> str:
-    """Return why a tensor gives NumPy no array, for a message: its type is unknown there, or it keeps its gradients."""
+    """Return a message for a tensor that NumPy cannot read, such as one that keeps gradients or has an unknown type."""
     return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 
@@ -228,7 +228,7 @@ def _utf8(text: str) -> bytes:
         raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
-# bool before int, which it derives from. A subclass finds its base in this order.
+# Subclasses are searched in this order, so bool comes before int, from which it derives.
 CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,

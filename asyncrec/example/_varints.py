@@ -1,6 +1,6 @@
-"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set if more follow.
+"""Varints, the integers of the wire format: seven bits per byte, lowest first, with the eighth bit set if more follow.
 
-Negative ones are written as 64 bits, in two's complement, so in ten bytes. Packed, they follow one another.
+Negative integers are written as 64 bits in two's complement, which take ten bytes. Packed varints are concatenated.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -16,12 +16,12 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 _ONE_BYTE = [bytes([value]) for value in range(128)]
-_LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
-_BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay within 2 MiB
+_LOOP_UP_TO = 16  # integers; for no more than this, a Python loop is faster than NumPy's fixed 10 us
+_BLOCK = 1 << 16  # integers converted at a time, so that their ten columns stay within 2 MiB
 
 
 def varint(value: int) -> bytes:
-    """Return a number from 0 up to 2**64 - 1, in one to ten bytes."""
+    """Return the varint of a number from 0 to 2**64 - 1, in one to ten bytes."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(array: npt.NDArray[Any]) -> bytes:
-    """Return the integers of an array that int64 can hold, as packed varints, in C order."""
+    """Return the integers of an array, which int64 can represent, as packed varints in C order."""
     flat = array.reshape(-1)
     if len(flat) <= _LOOP_UP_TO:
         return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
@@ -61,11 +61,11 @@ def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
 
 
 def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
-    """Return the numbers in packed varints, as a new array. Bits beyond the 64th are dropped, as protobuf drops them.
+    """Return the numbers in packed varints, as a new array. Bits beyond the 64th are discarded, as by protobuf.
 
-    Raises DecodeError for a varint that is cut short or longer than ten bytes.
+    Raises DecodeError if a varint is truncated or longer than ten bytes.
     """
-    if len(payload) == 1 and payload[0] < 0x80:  # a label: twenty times as fast as what follows
+    if len(payload) == 1 and payload[0] < 0x80:  # a label; twenty times as fast as the code below
         return np.array([payload[0]], np.int64)
     if native is not None:
         found = native.int64_values(payload)

@@ -1,13 +1,13 @@
-"""The wire format of Example and SequenceExample, read without a protobuf object.
+"""Parsing of the wire format of Example and SequenceExample, without protobuf objects.
 
-What a record holds comes out as one ``Raw`` per feature: ``(kind, payload)``. The payload of BYTES is a list of
-``bytes``; that of FLOAT is little-endian float32; that of INT64 is packed varints, however the writer wrote them. A
-feature that holds no list at all is ``(NONE, b"")``.
+The parsed form of a feature is a ``Raw``: ``(kind, payload)``. The payload of BYTES is a list of ``bytes``; that of
+FLOAT is little-endian float32; that of INT64 is packed varints, even if the writer did not pack them. A feature without
+a list is ``(NONE, b"")``.
 
-What is accepted, and what it means, is protobuf's: of two entries with one key the last wins, a message that comes in
-pieces is merged, unknown fields are skipped, groups among them. No length is believed: each is held against the end of
-the message it stands in before anything is sliced. Whatever is malformed is a DecodeError that names the offset in the
-record. What is allocated is no more than the record's own size.
+The rules are protobuf's: of two entries with the same key the last counts, a message in several pieces is merged, and
+unknown fields, including groups, are skipped. No length is trusted: each is checked against the end of its message
+before anything is sliced. Malformed data raises a DecodeError that names the offset in the record. No more memory is
+allocated than the record's own size.
 
 Sources: protobuf.dev/programming-guides/encoding; tensorflow/core/example/{feature,example}.proto.
 """
@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""Which list a Feature holds, by its field number on the wire; NONE if it holds none."""
+"""The kind of a Feature's list, as its field number on the wire; NONE if the Feature has no list."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"
@@ -47,7 +47,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 
 
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
-    """Return the context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
+    """Return the context and the feature lists of a serialized SequenceExample. An Example has no feature lists.
 
     Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
     """
@@ -64,7 +64,7 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
 
 
 def byte_strings(data: bytes, pos: int, end: int) -> list[bytes]:
-    """Return the values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
+    """Return the values of the BytesList in ``data[pos:end]``. Raises DecodeError if it is malformed."""
     values = []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return the key of a map's entry, and the spans of its value: one, or several of an odd writer, or none."""
+    """Return the key of a map's entry, and the spans of its value: usually one, but an unusual writer may differ."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """Return the one list that a Feature holds, a oneof: the last kind counts, and pieces of one kind are joined."""
+    """Return the list of a Feature, which is a oneof. The last kind counts, and pieces of that kind are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -131,7 +131,7 @@ def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
 
 
 def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
-    """Return the values of a FloatList or an Int64List in packed pieces; an unpacked value is its own piece."""
+    """Return the packed pieces of a FloatList or an Int64List. An unpacked value is a piece of its own."""
     pieces = []
     single = _FIXED32 if kind == FLOAT else _VARINT
     while pos < end:
@@ -145,8 +145,8 @@ def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
 
 
 def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
-    """Return one field of the message that ends at ``end``: number, wire type, value's begin and end, next place."""
-    # Tags and most lengths are one byte: reading those here, without a call, halves the time of a whole record.
+    """Return a field of the message that ends at ``end``: number, wire type, its value's span, and the next field."""
+    # Tags and most lengths are one byte. Reading them here, without a call, halves the time of a whole record.
     at = pos
     if pos < end and data[pos] < 0x80:
         tag = data[pos]
@@ -179,8 +179,8 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which is dropped."""
-    open_groups = [number]  # a list, not recursion: the depth is the writer's, and no deeper than the record is long
+    """Return the end of the group ``number`` that began before ``pos``. A group is an unknown field and is skipped."""
+    open_groups = [number]  # a list rather than recursion, because the record's writer determines the depth
     while open_groups:
         at = pos
         tag, pos = _varint(data, pos, end)
@@ -195,7 +195,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
 
 
 def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int]:
-    """Return a number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
+    """Return a number and the position after it. Tags and lengths have at most five bytes, values ten."""
     at = pos
     value = 0
     for shift in range(0, 7 * longest, 7):

@@ -1,1 +1,1 @@
-"""Integrations with other frameworks: small modules, imported on demand, each with the extra of its name."""
+"""Integrations with other frameworks: small modules, imported on demand, with an extra of the same name each."""

@@ -1,4 +1,4 @@
-"""Shared by the tasks of engines: the parts that each reads, and the shards that each makes for the driver's job."""
+"""The common part of the integrations with Ray and Spark: the parts that tasks read, and the shards that they write."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-PART_BYTES = 128 << 20  # of a task: Ray's own size of a block, and Spark's of a split
-_GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the number of tasks
+PART_BYTES = 128 << 20  # for each task: the size of a block in Ray, and of a split in Spark
+_GZIP_FACTOR = 4  # the approximate compression ratio of pages, to estimate the number of tasks
 
 
 def seen_from_tasks(path: str | os.PathLike[str]) -> str:
-    """Return the path as a task can use it, which has another working folder."""
+    """Return the path as an absolute path or URL, because a task has a different working folder."""
     where = os.fspath(path)
     return where if "://" in where else os.path.abspath(where)
 
 
 def read_size(part: Part) -> int:
-    """Return about how many bytes of records a part has."""
+    """Return the approximate size of a part's records in bytes."""
     return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
 
 
 def groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
-    """Return at most ``most`` groups of neighbouring parts, each of about as many bytes."""
+    """Return at most ``most`` groups of neighbouring parts, of about equal size in bytes."""
     total = sum(map(read_size, parts)) or 1
     before = 0
     numbered = []
@@ -85,13 +85,13 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """Write the shards of a task's rows; none is in the data set until the driver commits them.
+    """Write a task's rows as shards, which are in the data set only after the driver has committed them.
 
     Args:
         share: the job's share for tasks.
         batches: the rows, as Tables or RecordBatches.
-        schema: the schema of the records; by default, that of each batch.
-        part: the number of the task; the shards of the data set are in its order.
+        schema: the schema of the records; by default, the schema of each batch.
+        part: the number of the task, which determines the order of the shards in the data set.
         narrow: round float64 to float32.
         limits: ``max_shard_bytes`` and ``max_shard_records``.
         storage_options: options for the backend.

@@ -1,6 +1,6 @@
-"""`METRICS` lists the numbers that the integrations with OpenTelemetry and Prometheus report, with their names.
+"""`METRICS`: the metrics of the integrations with OpenTelemetry and Prometheus.
 
-They have no labels: each path, key or writer's id would start a time series of its own, without limit.
+The metrics have no labels, because each path, key or writer's id would start another time series, without limit.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from asyncrec._shards.writing.totals import WriterTotals
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number.
+    """A metric.
 
     Attributes:
-        name: its name in OpenTelemetry; Prometheus has ``_`` for ``.``, and the unit at the end.
-        kind: a counter only grows, a level goes up and down and adds up over processes, a gauge does not add up.
-        unit: the unit in UCUM, as OpenTelemetry wants it.
-        field: its name in `WriterTotals`.
+        name: the name in OpenTelemetry. Prometheus has ``_`` instead of ``.``, and the unit at the end.
+        kind: a counter only grows. A level rises and falls, and can be summed over processes; a gauge cannot be summed.
+        unit: the unit in UCUM, as OpenTelemetry requires.
+        words: the description.
+        field: the attribute of `WriterTotals`.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Metric:
     field: str
 
     def of(self, totals: WriterTotals) -> float:
-        """Return this number from the totals of a process's writers."""
+        """Return the metric's value from the totals of a process's writers."""
         value: float = getattr(totals, self.field)
         return value
 

@@ -1,4 +1,4 @@
-"""`needed` is the context in which an integration imports its library. Its error says what to install."""
+"""`needed`: a context in which an integration imports its library, whose error names the package to install."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def needed(integration: str, library: str, package: str, *, install: str | None 
     """Import a library within the context.
 
     Args:
-        integration: the name of the module that needs it; its last part is the name of the extra that brings it.
-        library: the name that its users know.
-        package: the package that is imported.
-        install: the requirement for pip, if that is not the extra.
+        integration: the name of the module that needs the library. Its last part is the name of the extra.
+        library: the library's name, for the message.
+        package: the package to be imported.
+        install: the requirement for pip; by default the extra.
 
     Raises:
         ModuleNotFoundError: the library is not installed.

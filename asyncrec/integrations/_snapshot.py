@@ -1,8 +1,8 @@
-"""A `Snapshot` of a data set is opened by the processes of a data loader; `SnapshotRecords` is any record of one.
+"""`Snapshot`: a data set that the processes of a data loader open. `SnapshotRecords`: random access to its records.
 
-The snapshot is taken once, by the process that makes a data set for a loader, and is pickled with it: no worker asks
-the store for the manifest, and all of them read the same records, whatever is written meanwhile. With ``newest=``, the
-newest version of each key is looked for once, too: the bits that say which they are go to the workers.
+The snapshot is taken once, by the process that creates a loader's data set, and is pickled with the data set. So no
+worker reads the manifest from the store, and all workers read the same records, regardless of later writes. With
+``newest=``, the newest version of each key is also determined once, and sent to the workers as a bit for each record.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from asyncrec.blocking._owner import owner_of
 
 
 class Snapshot:
-    """A data set as it was when this was made. It goes through pickle, and is opened where it is read.
+    """The state of a data set at one time. It can be pickled, and each process that reads opens it.
 
     Args:
-        path: as for `asyncrec.open_dataset`. A manifest that is given is the snapshot.
-        reading: its other arguments.
-        past_damage: if the newest version of each key is wanted, damaged records count as the oldest.
+        path: the argument of `asyncrec.open_dataset`. A `Manifest` is itself the snapshot.
+        reading: the other arguments of `asyncrec.open_dataset`.
+        past_damage: with ``newest=``, damaged records count as the oldest versions instead of raising an error.
 
     Attributes:
         manifest: the snapshot.
-        count: how many records are read of it: all, or the newest version of each key.
+        count: the number of records to read: all, or the newest version of each key.
 
-    Raises: as `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
+    Raises: the errors of `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
     """
 
     manifest: Manifest
@@ -56,7 +56,7 @@ class Snapshot:
 
     @contextmanager
     def opened(self) -> Iterator[blocking.Dataset]:
-        """Open it."""
+        """Open the data set."""
         with blocking.open_dataset(self.manifest, **self._reading) as dataset:
             versions = owner_of(dataset).value.newest_versions
             if versions is not None and self._chosen is not None:
@@ -64,10 +64,10 @@ class Snapshot:
             yield dataset
 
     def numbers(self, indices: Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-        """The numbers of records by their places among those that are read of it.
+        """Return the numbers in the data set of records, from their indices among the records to read.
 
         Raises:
-            IndexError: there is no such record.
+            IndexError: a record does not exist.
         """
         if self._chosen is None:
             return indices
@@ -76,17 +76,17 @@ class Snapshot:
 
 
 class SnapshotRecords:
-    """The records of a data set as it was when this was made; it can be pickled, and each process opens it.
+    """The records of a snapshot of a data set, by their indices. The object can be pickled.
 
-    Each process that reads opens the data set once, whether it was forked or spawned, for all of its threads.
+    Each process that reads, whether forked or spawned, opens the data set once for all of its threads.
 
     Args:
-        path: as for `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this.
+        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this object.
         reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:
         manifest: the snapshot.
-        count: how many records there are: all, or with ``newest=``, the newest version of each key.
+        count: the number of records: all, or with ``newest=``, the newest version of each key.
     """
 
     _opened: tuple[blocking.Dataset, ExitStack] | None
@@ -98,16 +98,16 @@ class SnapshotRecords:
         self.count = self._snapshot.count
 
     def get_many(self, indices: Iterable[SupportsIndex]) -> list[bytes]:
-        """Records by their places, in the order asked for."""
+        """Return records by their indices, in the order of ``indices``."""
         return self._dataset().get_many(self._snapshot.numbers(indices))
 
     def get(self, index: SupportsIndex) -> bytes:
-        """One record by its place."""
+        """Return a record by its index."""
         (number,) = self._snapshot.numbers([index])
         return self._dataset().get(number)
 
     def _dataset(self) -> blocking.Dataset:
-        """The data set, which is opened by the first call in a process."""
+        """Return the data set. The first call in a process opens it."""
         opened = self._opened
         if opened is None:
             with self._opening:
@@ -117,16 +117,16 @@ class SnapshotRecords:
         return opened[0]
 
     def close(self) -> None:
-        """Close what this process opened; reading opens it again."""
+        """Close the data set in this process. Reading opens it again."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            with suppress(RuntimeError):  # Python ends, and closed it
+            with suppress(RuntimeError):  # Python is exiting, and has already closed it
                 opened[1].close()
 
     def forked(self) -> None:
         """Forget the opened data set in a child made by fork, which opens its own."""
         self._opened = None
-        self._opening = threading.Lock()  # another thread may have held it
+        self._opening = threading.Lock()  # another thread may hold the old lock
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_opened", "_opening")}

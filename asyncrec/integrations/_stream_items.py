@@ -1,4 +1,4 @@
-"""`Items` is one iteration over a stream for a framework's loader: opened by the process that reads."""
+"""`Items`: an iteration over a stream for a framework's loader, opened by the process that reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Open = Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]]
 
 
 class Items(Iterator[Any]):
-    """The items of a stream, and its state; closed after the last item, or when it is dropped.
+    """An iterator over a stream's items, with the stream's state. The stream is closed after the last item or on
+    garbage collection.
 
-    The stream is opened by the first call, not here: PyTorch passes an error of an item on to the loop, but a
-    persistent worker dies of an error that is raised when an iteration begins.
+    The first call of a method opens the stream, rather than the constructor. PyTorch passes an error of an item on to
+    the loop, but an error at the beginning of an iteration would end a persistent worker.
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
@@ -52,10 +53,10 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened, self._open = opened, None  # a data set's method, which would hold this in a cycle
+        self._opened, self._open = opened, None  # a method of the data set, which would form a reference cycle
         return opened
 
     def __del__(self) -> None:
         if self._pid == getpid():
-            with suppress(RuntimeError):  # Python ends, and closed it
+            with suppress(RuntimeError):  # Python is exiting, and has already closed it
                 self._stack.close()

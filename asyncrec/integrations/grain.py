@@ -1,4 +1,4 @@
-"""A source of records for grain: any record of a data set by its number, for grain's own global shuffle and states.
+"""A source of records for grain, with random access for grain's own global shuffle and states.
 
     import grain
     from asyncrec.integrations.grain import RecordDataSource
@@ -6,7 +6,7 @@
     source = RecordDataSource("data/pages")
     batches = grain.MapDataset.source(source).seed(7).shuffle().map(decode).batch(64).to_iter_dataset()
 
-`RecordDataSource` is a ``grain.sources.RandomAccessDataSource``, and imports nothing of grain.
+`RecordDataSource` is a ``grain.sources.RandomAccessDataSource``, but does not import grain.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["RecordDataSource"]
 
 
 class RecordDataSource:
-    """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
+    """The records of a snapshot of a data set, by number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
-    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. Its
-    repr is the name and the id of its snapshot, by which grain's ``DataLoader`` accepts a state for the same snapshot
-    only, in any process. For files without a manifest their versions count, too: a state is refused for a copy of the
-    files, unless the store keeps checksums.
+    Any number of threads and processes may read from it. Each process opens the data set when it begins to read. The
+    repr contains the name and the id of the snapshot, so that grain's ``DataLoader`` accepts a state only for the same
+    snapshot, in any process. For files without a manifest, the repr also contains the files' versions: a state is
+    rejected for a copy of the files, unless the store keeps checksums.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
         newest: as for `asyncrec.open_dataset`: the records are the newest version of each key, counted from 0.
-        storage_options: for the backend.
-        cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
+        storage_options: options for the backend.
+        cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
             `asyncrec.open_dataset`.
 
-    Raises: as `asyncrec.open_dataset`.
+    Raises: the errors of `asyncrec.open_dataset`.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class RecordDataSource:
         return self._records.count
 
     def __getitem__(self, index: SupportsIndex) -> bytes:
-        """One record; its errors are those of `asyncrec.Dataset.get`."""
+        """Return a record by its number. Raises the errors of `asyncrec.Dataset.get`."""
         return self._records.get(index)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[bytes]:
-        """Records, in the order asked for, nearby ones read together."""
+        """Return records by their numbers, in the order of ``indices``. Nearby records are read together."""
         return self._records.get_many(indices)
 
-    # What grain calls it, if it asks for many at once.
+    # grain's name for a method that returns many records.
     _getitems = __getitems__
 
     def __repr__(self) -> str:
@@ -78,5 +78,5 @@ class RecordDataSource:
         return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:
-        """Close what this process opened; reading opens it again. It also closes when it is dropped."""
+        """Close the data set in this process. Reading opens it again. Garbage collection also closes it."""
         self._records.close()

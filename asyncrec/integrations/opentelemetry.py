@@ -1,6 +1,6 @@
-"""Sharded writers as OpenTelemetry metrics: call `instrument` once, and an SDK exports what `METRICS` lists.
+"""Metrics of sharded writers for OpenTelemetry. Call `instrument` once, and an SDK exports all `METRICS`.
 
-Only the API is needed. No work is done per record: the SDK reads the numbers when it collects.
+Only OpenTelemetry's API is needed. No work is done per record, because the SDK reads the values on collection.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["instrument"]
 
 
 def instrument(meter_provider: MeterProvider | None = None) -> None:
-    """Make an instrument for each number that sharded writers count, summed over this process.
+    """Create an instrument for each metric of sharded writers, summed over this process.
 
-    Call it once for each provider: an instrument cannot be removed. The default provider is the process's, even if that
-    is set later.
+    Call this once for each provider, because instruments cannot be removed. The default provider is the process's, even
+    if it is set later.
     """
     meter = get_meter("asyncrec", version("asyncrec"), meter_provider)
     for metric in METRICS:

@@ -1,6 +1,6 @@
-"""Sharded writers as Prometheus metrics: ``REGISTRY.register(Collector())``, and a scrape has what `METRICS` lists.
+"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape has all `METRICS`.
 
-No work is done per record: the registry reads the numbers when it is scraped.
+No work is done per record, because the registry reads the values on a scrape.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
 class Collector(_Collector):
-    """A collector of the numbers that the sharded writers of this process count together."""
+    """A collector of the metrics of sharded writers, summed over this process."""
 
     def collect(self) -> Iterator[Family]:
-        """Yield each number as it is now. The registry calls this, in its thread."""
+        """Yield the present value of each metric. The registry calls this in its thread."""
         totals = writer_totals()
         for metric in METRICS:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             yield kind(_name(metric), metric.words, value=metric.of(totals))
 
     def describe(self) -> Iterator[Family]:
-        """Return the same names, so that registering the collector twice raises an error."""
+        """Return the same names, so that registering two collectors raises an error."""
         return self.collect()
 
 
 def _name(metric: Metric) -> str:
-    """Return the name for Prometheus, with the unit at the end, once; its library adds a counter's ``_total``."""
+    """Return the name for Prometheus, which ends with the unit. The library adds ``_total`` to counters."""
     name = metric.name.replace(".", "_").removesuffix("_duration")
     unit = _UNITS.get(metric.unit, "")
     return name if name.endswith(unit) else name + unit

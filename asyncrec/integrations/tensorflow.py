@@ -1,10 +1,10 @@
-"""A ``tf.data.Dataset`` of a data set's records: shuffled and batched here, decoded by its schema.
+"""A ``tf.data.Dataset`` of a data set's records, shuffled and batched by asyncrec, and decoded by the schema.
 
     from asyncrec.integrations.tensorflow import shuffled
 
     dataset = shuffled("s3://crawl/2026/pages", batch_size=64, seed=0).prefetch(2)
 
-TensorFlow reads TFRecord files itself. This is for stores that it cannot read, and for orders that it does not offer.
+TensorFlow itself can read TFRecord files. This module is for stores and orders that TensorFlow does not support.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def element_spec(schema: Schema) -> dict[str, Any]:
     """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
 
     Raises:
-        SchemaError: a feature is of another kind; leave it out, or read it as bytes, with a schema of your own.
+        SchemaError: a feature has another kind of entry; omit it, or read it as bytes, with a schema of your own.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 
@@ -52,17 +52,17 @@ def shuffled(
 ) -> Any:
     """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors by feature.
 
-    Each iteration opens the data set when it begins, and closes it when it ends or is dropped.
+    Each iteration opens the data set when it begins, and closes it when it ends or is abandoned.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, here: all epochs read it.
-        batch_size: records in a batch; the last of an epoch may have fewer.
-        schema: the schema of the records; the manifest's by default.
-        newest: as for `asyncrec.open_dataset`: only the newest version of each key. It is looked for once, here.
+        path: the data set's folder and name, or a `Manifest`. This call takes the snapshot that all epochs read.
+        batch_size: the number of records in a batch; the last batch of an epoch may have fewer.
+        schema: the schema of the records; by default the manifest's.
+        newest: as for `asyncrec.open_dataset`: only the newest version of each key, determined once by this call.
         storage_options: options for the backend.
-        cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
+        cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
             `asyncrec.open_dataset`.
-        shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)`` this is worker i of n.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)``, this is worker i of n.
 
     Raises:
         SchemaError: the data set has no schema, or the schema has a feature that `element_spec` does not support.

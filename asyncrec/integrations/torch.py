@@ -8,15 +8,14 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So no open
-object passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
-worker's share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's
-workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
-along.
+Each worker process opens the data set when it begins to read, on an event loop of its own. So no open object is
+inherited by a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A worker's share
+is determined by its rank, if ``torch.distributed`` is initialised, and by its number among the loader's workers
+(`worker_shard`). Because a spawned worker knows nothing of ``torch.distributed``, the dataset carries the rank.
 
-`ShuffledDataset.stream_state` is the position of a training loop, from which any number of workers goes on. With
-torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the loader's last batch, with the same
-number of workers.
+`ShuffledDataset.stream_state` returns the position of a training loop, from which any number of workers can continue.
+With torchdata's ``StatefulDataLoader``, every iterable dataset of this module resumes after the loader's last batch,
+with the same number of workers.
 """
 
 from __future__ import annotations
@@ -49,22 +48,22 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# What a `ShuffledDataset` shares with its workers, as numbers: the epoch that was chosen; of the state that was loaded
-# the first epoch, the epoch and the position; and whether an iteration went on from that state. Until then:
+# The numbers that a `ShuffledDataset` shares with its workers: the chosen epoch; the first epoch, the epoch and the
+# position of the loaded state; and whether an iteration has continued from that state. Each is initially:
 _NONE = -1
 _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
 
 def worker_shard() -> tuple[int, int]:
-    """Return ``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
+    """Return ``(i, n)`` if this is worker i of n, counted over the loaders' workers of all ranks.
 
-    Outside a worker process a rank counts as one worker. Batches or shards that are dealt by it, every n-th beginning
-    with the i-th, are dealt to the ranks first: no two ranks get the same, however many workers each has. With
-    different numbers of workers one rank may get more batches than another.
+    Outside a worker process, a rank counts as one worker. If each worker takes every n-th batch or shard, beginning
+    with the i-th, no two ranks get the same, even if they have different numbers of workers. In that case one rank may
+    get more batches than another.
 
     Raises:
-        RuntimeError: this is a worker that was spawned and not forked, and its dataset is not of this module, so that
-            it is unknown whether there are other ranks.
+        RuntimeError: this worker was spawned rather than forked, and its dataset is not from this module, so it is
+            unknown whether there are other ranks.
     """
     info = get_worker_info()
     number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
@@ -72,7 +71,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
-    """Do the same as `worker_shard`, with the rank of the process that sent the dataset, and of how many."""
+    """Return the share of this worker. ``ranks`` is the rank of the process that sent the dataset, and their number."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
         ranks = _ranks_here()
@@ -94,8 +93,8 @@ def _ranks_here() -> tuple[int, int]:
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
-class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
-    """An ``IterableDataset`` of what a stream yields, for ``DataLoader(dataset, batch_size=None)``.
+class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are checked without PyTorch
+    """An ``IterableDataset`` of the items of a stream, for ``DataLoader(dataset, batch_size=None)``.
 
         def balanced(worker):
             return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, worker=worker)
@@ -104,11 +103,11 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
 
     Args:
         open_stream: called in the worker with its share ``(i, n)``; returns a stream of `asyncrec.blocking`, not yet
-            entered. If workers are spawned it must be picklable: a function of a module, not a lambda.
+            entered. If workers are spawned, it must be picklable, such as a module's function but not a lambda.
         transform: called with each item, in the worker.
     """
 
-    _batch_size: Any = None  # which a state has, and is compared
+    _batch_size: Any = None  # a state's batch size must match it
 
     def __init__(
         self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
@@ -120,7 +119,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         self._transform = transform
         self._state: dict[str, Any] | None = None
         self._iterator: Items | None = None
-        self._ranks: tuple[int, int] | None = None  # of the process that sent this to a worker
+        self._ranks: tuple[int, int] | None = None  # (rank, ranks) of the process that sent this to a worker
 
     def __iter__(self) -> Iterator[Any]:
         state, self._state = self._state, None
@@ -128,7 +127,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last iteration, for `load_state_dict` in the same worker among as many."""
+        """Return the position of the last iteration, for `load_state_dict` in the same worker of the same number."""
         stream = self._iterator.state_dict() if self._iterator is not None else self._state
         return {"stream": stream, "shard": list(_share(self._ranks)), "batch_size": self._batch_size}
 
@@ -136,8 +135,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         """Start the next iteration from this state.
 
         Raises:
-            ValueError: the state is of another worker, or was taken with another number of workers, or is of batches of
-                another size.
+            ValueError: the state is from another worker, another number of workers, or another batch size.
             TypeError: ``state`` is not from `state_dict`.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
@@ -170,20 +168,21 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
 class ShuffledDataset(StreamDataset):
     """The records of a data set in shuffled order (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
 
-    For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
-    workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch. If its last
-    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank all are used.
+    Use it with ``DataLoader(dataset, batch_size=None)``. The dataset makes the batches, because whole batches are
+    divided among the workers. All ranks get the same number of batches, ``len(dataset)`` in an epoch, regardless of the
+    number of workers. If the last batches of an epoch are fewer than the ranks, they are discarded, or padded with
+    ``uneven="pad"``. With one rank, all batches are used.
 
     Args:
-        path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
-            it, whatever is written meanwhile. With a `Manifest`, all ranks do.
-        batch_size: records in a batch.
+        path: the data set's folder and name. The snapshot is taken once, on construction, and sent to the workers. All
+            epochs read it, regardless of later writes. With a `Manifest`, all ranks read the same snapshot.
+        batch_size: the number of records in a batch.
         transform: called with each list of records, in the worker.
-        newest: as for `asyncrec.open_dataset`: only the newest version of each key. It is looked for once, here.
+        newest: as for `asyncrec.open_dataset`: only the newest version of each key, determined once on construction.
         storage_options, cache, cache_bytes: as for `asyncrec.open_dataset`; all workers and ranks share the cache.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker``, ``epoch`` and ``seed=None``.
 
-    Raises: as `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
+    Raises: the errors of `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
     """
 
     def __init__(
@@ -209,9 +208,9 @@ class ShuffledDataset(StreamDataset):
             path, {"newest": newest, **reading}, past_damage=shuffling.get("on_corrupt") == "skip"
         )
         with ExitStack() as stack:
-            stream = self._shuffled(stack, worker=(0, 2))  # with seed=None each would draw another order
-            self._beginning = stream.state_dict()  # it says what the order depends on
-        # In shared memory: persistent workers have a copy of this object, and are to see it change.
+            stream = self._shuffled(stack, worker=(0, 2))  # raises for seed=None
+            self._beginning = stream.state_dict()  # the parameters on which the order depends
+        # In shared memory, because persistent workers have a copy of this object, but must see changes.
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
@@ -221,13 +220,13 @@ class ShuffledDataset(StreamDataset):
         return self._batches(0).rounds
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration. Call it before that, in the main process.
+        """Choose the order of the next iteration. Call this in the main process before the iteration.
 
-        The default is 0, or the epoch of the state that is loaded.
+        The default is 0, or the epoch of the loaded state.
 
         Raises:
-            ValueError: ``epoch`` is below 0; or `load_stream_state` loaded a state of another epoch, and nothing has
-                iterated from it yet.
+            ValueError: ``epoch`` is below 0, or `load_stream_state` has loaded a state of another epoch from which no
+                iteration has yet begun.
         """
         epoch = whole_number(epoch, "epoch", least=0)
         if self._place[_BEGUN] != _NONE:
@@ -238,13 +237,13 @@ class ShuffledDataset(StreamDataset):
     def stream_state(self, batches_done: int) -> dict[str, Any]:
         """Return the position after ``batches_done`` batches of the current iteration, for `load_stream_state`.
 
-        Call it in the main process, with the number of batches that the loop took from the loader since the iteration
-        began. The position is JSON of a few hundred bytes, the same in all ranks, and holds for any number of workers
-        and ranks, and any batch size. `asyncrec.Dataset.shuffled` takes it, too. The loader has to give batches in
-        order, which is its default.
+        Call this in the main process, with the number of batches that the loop took from the loader since the iteration
+        began. The position is a JSON value of a few hundred bytes, the same in all ranks, and can be loaded with any
+        number of workers and ranks and any batch size. A stream of `asyncrec.Dataset.shuffled` also accepts it. The
+        loader must return batches in order, which is its default.
 
         Raises:
-            ValueError: the iteration has fewer batches; or ``num_repeat`` is not 1.
+            ValueError: the iteration has fewer batches, or ``num_repeat`` is not 1.
         """
         if self._shuffling["num_repeat"] != 1:
             raise ArgumentValueError("stream_state requires num_repeat=1; for more epochs, call set_epoch before each")
@@ -258,13 +257,13 @@ class ShuffledDataset(StreamDataset):
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
 
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration at a position from `stream_state`. Call it before that, in the main process.
+        """Begin the next iteration at a position from `stream_state`. Call this in the main process before it.
 
-        The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before a second iteration
-        `set_epoch` has to choose the next epoch: that iteration would begin in the middle again, and is an error.
+        The state includes its epoch, so a call of `set_epoch` with that epoch changes nothing. A second iteration would
+        begin in the middle again, and is an error unless `set_epoch` has set the next epoch.
 
         Raises:
-            ValueError, TypeError, DatasetError: as `asyncrec.ShuffledStream.load_state_dict`.
+            ValueError, TypeError, DatasetError: the errors of `asyncrec.ShuffledStream.load_state_dict`.
         """
         with ExitStack() as stack:
             self._shuffled(stack).load_state_dict(state)
@@ -272,7 +271,7 @@ class ShuffledDataset(StreamDataset):
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
     def _batches(self, epoch: int | None, *, loaded: bool = False) -> WorkerBatches:
-        """Return the batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
+        """Return the batches of this rank in an epoch. With ``loaded``, continue from the loaded state."""
         rank, ranks = _ranks_here()
         run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
         worker = WorkerOfRank(rank, ranks, ranks=ranks)
@@ -290,13 +289,13 @@ class ShuffledDataset(StreamDataset):
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         epoch, first, at, position, begun = self._place.tolist()
         share, info = _share(self._ranks), get_worker_info()
-        leads = info is None or info.id == 0  # of the workers of an iteration one says that it began
+        leads = info is None or info.id == 0  # one worker records that the iteration began
         if leads and begun != _NONE:
             raise RuntimeError(
                 f"an iteration has already used the loaded state of epoch {at}; call set_epoch for the next epoch, "
                 "or load a state again"
             )
-        # In a run of several epochs batches would change their order where one ends, if workers had unequally many.
+        # In a run of several epochs, unequal numbers of batches per worker would change the order between epochs.
         worker = share if self._shuffling["num_repeat"] == 1 else tuple(share)
         stream = self._shuffled(stack, worker=worker, epoch=None if epoch == _NONE else epoch)
         if first != _NONE:
@@ -309,8 +308,8 @@ class ShuffledDataset(StreamDataset):
 class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
     """A map-style dataset of all records by number, for ``DataLoader(dataset, batch_size=64, shuffle=True)``.
 
-    The records of a batch are read together (``__getitems__``). For whole epochs `ShuffledDataset` reads much larger
-    pieces.
+    The records of a batch are read together (``__getitems__``). For whole epochs, `ShuffledDataset` is faster, because
+    it reads much larger pieces.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
@@ -339,7 +338,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
+        """Return the items of a batch, in the order of ``indices``. PyTorch's loader calls this method if it exists."""
         records = self._records.get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
 

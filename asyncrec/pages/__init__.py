@@ -1,4 +1,4 @@
-"""A crawled page as a record: one schema with WARC's words, made from the responses of any client.
+"""Crawled pages as records, with a schema in WARC's terms, made from the responses of any client.
 
     async with asyncrec.open_sharded_writer("crawl/pages", schema=pages.PAGE, on_duplicate="skip") as writer:
         async with session.get(url) as response:
@@ -6,49 +6,49 @@
                 page = await pages.from_aiohttp(response, max_bytes=16 << 20)
                 await writer.write(page, key=pages.page_key(page))
 
-PAGE              the schema of a page, each feature with what it means
+PAGE              the schema of a page
 page              makes a page from its parts
 from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    make a page from a response
-page_key          the key of a page: its URL, and more if the request had more
-is_temporary      whether to request the page again later and not store it
-payload_digest    as WARC writes it
+page_key          the key of a page: its URL, with the method and body of a request that is not a plain GET
+is_temporary      whether to request the page again later instead of storing it
+payload_digest    the digest of a content, in WARC's form
 conditions        the headers of a request that asks whether a stored page has changed
-is_revisit        whether a page has no body of its own, since it was stored before
-resolve           gives revisits the bodies that they refer to
+is_revisit        whether a page has no body of its own, because the body was stored before
+resolve           returns revisits with the bodies that they refer to
 
-None of these clients is imported: each maker takes the attributes that its client's response has.
+None of these clients is imported: each function reads only the attributes of its client's response.
 
 The features of `PAGE`:
 
     url               the URL that was requested (WARC-Target-URI)
-    date              when, in UTC: 2026-11-22T07:45:00Z (WARC-Date)
+    date              the time of the request in UTC: 2026-11-22T07:45:00Z (WARC-Date)
     status            the HTTP status; 0 if there was no HTTP response
     content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
-    content_type      the header
-    headers           those of the response: "Name: value" in lines, as they were sent
-    method            of the request
-    final_url         the URL that answered, if redirects were followed; else empty
-    digest            sha1:BASE32 of the content as it is stored, of a revisit's too (WARC-Payload-Digest)
-    reason            the words of the status line
-    protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
-    ip                that of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
-    elapsed           seconds until the response had arrived, if the client knows it (aiohttp does not)
-    charset           of a text
-    encoding          the Content-Encoding that the content still has; empty: none
-    truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is
-    depth             links from where the crawl began
-    referrer          the page that links here
-    request_headers   as ``headers``, of the request
+    content_type      the Content-Type of the response
+    headers           the headers of the response: "Name: value" in lines, as they were sent
+    method            the method of the request
+    final_url         the URL that answered, if redirects were followed; otherwise empty
+    digest            sha1:BASE32 of the stored content, or of a revisit's body (WARC-Payload-Digest)
+    reason            the reason phrase of the status line
+    protocol          HTTP/1.1, h2 (WARC-Protocol spells them differently)
+    ip                the IP address of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
+    elapsed           the seconds until the response had arrived, if the client knows them (aiohttp does not)
+    charset           the charset of a text
+    encoding          the Content-Encoding that the content still has; empty if it has none
+    truncated         why the content is incomplete: length, time, disconnect (WARC-Truncated); empty if it is complete
+    depth             the number of links from the start of the crawl
+    referrer          the page that links to this page
+    request_headers   the headers of the request, in the form of ``headers``
     type              WARC-Type: response, resource, revisit
     record_id         WARC-Record-ID
-    warc_headers      the headers of a WARC record for which there is no feature, in lines
+    warc_headers      the headers of a WARC record that have no feature, in lines
     refers_to_url     of a revisit: the URL of the page that has the body (WARC-Refers-To-Target-URI)
-    refers_to_date    its date (WARC-Refers-To-Date)
-    refers_to         its record_id, if it has one (WARC-Refers-To)
-    profile           of a revisit: why it has no body (WARC-Profile): it is identical, or the server said so (304)
+    refers_to_date    of a revisit: the date of that page (WARC-Refers-To-Date)
+    refers_to         of a revisit: the record_id of that page, if it has one (WARC-Refers-To)
+    profile           of a revisit: why it has no body (WARC-Profile): an identical body, or a 304 from the server
 
-Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes. What a
-maker was not told is not in the dict that it returns, and is at its default when the record is read.
+Every feature except ``url`` has a default, so pages with fewer features, from an older crawl or a WARC file, can be
+decoded. A feature that the client does not provide is not in the dict of a new page, and decodes to its default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The headers of a page: ``Name: value`` in lines, and what single ones of them say."""
+"""The headers of a page, in lines of ``Name: value``, and the values of single headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Headers as a page has them: ``Name: value`` in lines that end with a line feed, but for the last."""
+    """Return headers in the form of a page: ``Name: value`` in lines separated by line feeds."""
     if isinstance(headers, str | bytes):
         return b"\n".join(_encoded(headers).strip().splitlines())
     pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
@@ -22,7 +22,7 @@ def header_lines(headers: Headers) -> bytes:
             flat.append((said, value if type(value) is bytes else _encoded(value)))
     lines = b"\n".join([name + b": " + value for name, value in flat])
     if lines.count(b"\n") >= len(flat) or b"\r" in lines:
-        # What held a line of its own would be taken for another header.
+        # A line break in a value would begin another header.
         return b"\n".join([_one_line(name) + b": " + _one_line(value) for name, value in flat])
     return lines
 
@@ -47,7 +47,7 @@ def header_of(lines: bytes, name: bytes) -> str:
 
 
 def charset_of(content_type: str) -> str:
-    """The charset that a Content-Type names, in lower case; empty if it names none."""
+    """Return the charset in a Content-Type, in lower case; empty if it has none."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":

@@ -1,10 +1,10 @@
-"""Pages of the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright; none of them is imported.
+"""Pages from the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright, none of which is imported.
 
-Each client gives the body decoded, so that ``encoding`` is empty, and the headers as they were sent. What a client
-does not tell (aiohttp no time, Crawlee no address) is left at its default, and may be given as a feature by name.
+Each client returns the body decoded, so ``encoding`` is empty, and the headers as they were sent. A feature that a
+client does not provide (the time with aiohttp, the address with Crawlee) keeps its default, and may be passed by name.
 
-A body may be endless: ``max_bytes`` ends the reading where the client has not read it before. Scrapy, Crawlee and
-Playwright have; Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
+A body may be endless. ``max_bytes`` stops reading, unless the client has already read the whole body, as Scrapy,
+Crawlee and Playwright have. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.pages._schema import check_max_bytes, page
 
-# A digest takes about a millisecond for so much.
+# The digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 _CUT = frozenset({"partial", "dataloss"})
 
 
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from an `aiohttp.ClientResponse`; its body is read if it was not.
+    """Make a page from an `aiohttp.ClientResponse`. Read the body if it has not been read.
 
-    ``max_bytes`` and ``features`` are those of `page`, ``before`` among them; this is true for all these functions.
+    ``max_bytes`` and ``features`` are those of `page`, including ``before``. This applies to all these functions.
 
-    With ``max_bytes``, at most one chunk more than that is read, and the connection is closed. Only the page has the
-    content then: ``response.text()`` returns nothing for a body that this function has read.
+    With ``max_bytes``, reading stops at most one chunk beyond the limit, and the connection is closed. Only the page
+    then has the content: ``response.text()`` returns nothing for a body that this function has read.
     """
     check_max_bytes(max_bytes)
-    # The connection goes back to its pool with the last byte of the body, which a small one has before it is asked for;
-    # its protocol stays the response's.
+    # With the last byte of the body, which may already have arrived, the connection returns to its pool. The response
+    # keeps the protocol.
     address = _peer(getattr(getattr(response, "_protocol", None), "transport", None))
     if max_bytes is None or response.content.at_eof():
         body = await response.read()
@@ -62,10 +62,10 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
 
 
 async def from_httpx(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from an `httpx.Response`; its body is read if it was not.
+    """Make a page from an `httpx.Response`. Read the body if it has not been read.
 
-    ``max_bytes`` ends the reading, as for `from_aiohttp`, for a response of ``client.stream``; ``client.get`` reads
-    everything.
+    As in `from_aiohttp`, ``max_bytes`` stops reading a response of ``client.stream``. ``client.get`` has already read
+    the whole body.
     """
     check_max_bytes(max_bytes)
     stream = response.extensions.get("network_stream")
@@ -81,7 +81,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
     request = response.request
     try:
         elapsed = response.elapsed.total_seconds()
-    except RuntimeError:  # it was made without a transport
+    except RuntimeError:  # the response was made without a transport
         elapsed = 0.0
     return await _made(
         str(asked.url),
@@ -105,7 +105,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 
 
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a `scrapy.http.Response`, and from ``response.request`` unless another request is given."""
+    """Make a page from a `scrapy.http.Response` and a request, by default ``response.request``."""
     request = response.request if request is None else request
     meta = request.meta if request is not None else {}
     through = meta.get("redirect_urls") or ()
@@ -135,7 +135,7 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
 
 
 async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a crawling context of Crawlee that has an ``http_response``, or Playwright's ``response``."""
+    """Make a page from a Crawlee crawling context that has an ``http_response``, or Playwright's ``response``."""
     request = context.request
     answer = getattr(context, "http_response", None)
     told = {"depth": int(getattr(request, "crawl_depth", 0) or 0), **features}
@@ -158,7 +158,7 @@ async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features
 
 
 async def from_playwright(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a `playwright.async_api.Response`: what the server sent, not what scripts made of it."""
+    """Make a page from a `playwright.async_api.Response`, with the body as the server sent it, before scripts ran."""
     request = response.request
     asked = request
     while asked.redirected_from is not None:
@@ -188,7 +188,7 @@ async def from_playwright(response: Any, *, max_bytes: int | None = None, **feat
 
 
 async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
-    """What these are together, to the end of the chunk in which they become more than ``max_bytes``."""
+    """Return the joined chunks. Stop after the chunk that exceeds ``max_bytes``."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -198,13 +198,13 @@ async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
-    """What the caller says goes before what the client says."""
+    """Merge the client's and the caller's features. The caller's override the client's."""
     return {"url": url, "content": body, **told, **features}
 
 
 async def _made(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
     parts = _parts(url, body, told, features)
-    if len(parts["content"]) > _LARGE:  # which the caller may have given
+    if len(parts["content"]) > _LARGE:  # may be the caller's own content
         return await in_thread(lambda: page(**parts))
     return page(**parts)
 
@@ -215,10 +215,10 @@ def _peer(transport: Any) -> str:
 
 
 def _scrapy_headers(headers: Any) -> Any:
-    """Scrapy's are a dict of lists, whose own ``items`` asks for each name anew."""
+    """Return the items of Scrapy's dict of lists. Its own ``items`` is slow, because it looks up each name again."""
     return dict.items(headers) if isinstance(headers, dict) else headers
 
 
 def _truncated_by_scrapy(response: Any) -> str:
-    """Scrapy marks a body that ended before its Content-Length said."""
+    """Return "disconnect" if Scrapy has flagged a body as shorter than its Content-Length."""
     return "disconnect" if not _CUT.isdisjoint(getattr(response, "flags", ()) or ()) else ""

@@ -1,9 +1,9 @@
-"""A revisit is a page whose body is stored already, with the page that it refers to. Pure.
+"""Revisits: pages whose body is already stored, with the page that they refer to. This module does no I/O.
 
-A crawl that requests its pages again gets most of them unchanged. A page that is made with ``before=``, the stored
-version, becomes a revisit if the server said that nothing has changed (304), or if the body is the same. It has no
-content, and says where the body is: the URL and the date of the page that has it. A revisit of a revisit refers to that
-page as well, so a body is always one look-up away.
+A crawl that requests its pages again gets most of them unchanged. A page made with ``before=``, the stored version,
+becomes a revisit if the server reports no change (304) or if the body is the same. A revisit has no content, but the
+URL and the date of the page that has the body. A revisit of a revisit also refers to the page that has the body, so
+every body is one look-up away.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.pages._headers import header_of
 
-# WARC-Profile: why a record has no body.
+# The values of WARC-Profile, which states why a record has no body.
 SAME_BODY = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 REFERS_TO = ("refers_to_url", "refers_to_date", "refers_to")
-# What a 304 does not say of the page, and what does not go over to the next response: RFC 9111, 3.2.
+# The features that a 304 does not have, and the headers that are not updated from it: RFC 9111, 3.2.
 _OF_BODY = ("status", "reason", "content_type", "charset", "encoding", "truncated")
 _OF_MESSAGE = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 _VALIDATORS = {"If-None-Match": b"etag", "If-Modified-Since": b"last-modified"}
 
 
 def is_revisit(page: Mapping[str, Any]) -> bool:
-    """Return whether a page is a revisit: its body is that of the page that it refers to, and it has no content."""
+    """Return whether a page is a revisit, which has no content because the page that it refers to has the body."""
     return bool(page.get("type") == "revisit")
 
 
 def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the revisit that a page is of ``before``; if it is not a revisit, the page as it is.
+    """Return the page as a revisit of ``before``. If it is not a revisit, return it unchanged.
 
     Raises:
         TypeError: ``before`` is not a page.
@@ -47,7 +47,7 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
         return page
     if page["status"] == 304:
         if not _answers_for(before) or page["final_url"] != before.get("final_url", ""):
-            return page  # a redirect has led to another resource, and that has not changed
+            return page  # the 304 is for another resource, to which a redirect led
         profile = NOT_MODIFIED
     elif page["content"] and page["digest"] == digest and _has_no_other_body(before, page["content"]):
         profile = SAME_BODY
@@ -58,19 +58,19 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
 
 
 def validators(page: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of a request that asks whether a page has changed: by its ETag, and by its date; perhaps none."""
+    """Return the headers of a request that asks whether a page has changed; empty if it cannot ask that."""
     if not _answers_for(page) or not _is_get(page) or page.get("truncated") in ("time", "disconnect"):
         return {}
     found = {name: header_of(page.get("headers", b""), of) for name, of in _VALIDATORS.items()}
-    # Not every client can send others as they came.
+    # Not every client can send other values unchanged.
     return {name: value for name, value in found.items() if value and value.isascii() and value.isprintable()}
 
 
 def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
-    """The page that a revisit stands for: with the body of the page that it refers to, and what the revisit says.
+    """Return the page that a revisit stands for: the revisit's features with the body of the original.
 
-    Of a response without a body of its own (304, or no response at all), the page has the status and the headers of the
-    original, and of these the newer ones that it sent.
+    If the revisit was a 304, or had no response, the page has the status and the headers of the original, with the
+    newer headers of the revisit.
     """
     page = {
         **revisit,
@@ -85,7 +85,7 @@ def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[st
 
 
 def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """What a revisit of this page refers to: itself, or if it is a revisit, what that refers to."""
+    """Return the target of a revisit of this page: the page itself, or the target of a page that is a revisit."""
     if not is_revisit(page):
         return page["url"], page.get("date", ""), page.get("record_id", "")
     url, date, record = (page.get(name, "") for name in REFERS_TO)
@@ -93,7 +93,7 @@ def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _answers_for(page: Mapping[str, Any]) -> bool:
-    """Whether a server may say of this page that it has not changed."""
+    """Return whether a 304 may refer to this page."""
     return page.get("status") == 200 or (page.get("status") == 304 and is_revisit(page))
 
 
@@ -102,12 +102,12 @@ def _is_get(page: Mapping[str, Any]) -> bool:
 
 
 def _has_no_other_body(page: Mapping[str, Any], content: bytes) -> bool:
-    """Digests are SHA-1, of which two contents may be made alike; where the other one is at hand, it is compared."""
+    """Return whether the stored content, if it is known, equals ``content``: SHA-1 digests can be made to collide."""
     return is_revisit(page) or page.get("content", content) == content
 
 
 def _freshened(stored: bytes, sent: bytes) -> bytes:
-    """The stored headers, and in the place of older ones those that were sent with a 304."""
+    """Return the stored headers, updated with the headers of a 304."""
 
     def name_of(line: bytes) -> bytes:
         return line.partition(b":")[0].strip().lower()

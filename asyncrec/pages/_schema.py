@@ -1,6 +1,6 @@
-"""`PAGE`, the schema of a page, and a page of its parts.
+"""`PAGE`, the schema of a page, and `page`, which makes a page from its parts.
 
-What each feature means stands in the text of `asyncrec.pages`, where ``help`` and the reference show it.
+The docstring of `asyncrec.pages` describes the features, because ``help`` and the reference show it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PAGE = Schema(
         "profile": _text(),
     }
 )
-"""The schema of a page; the text of `asyncrec.pages` says what each feature means."""
+"""The schema of a page. The docstring of `asyncrec.pages` describes each feature."""
 
 _NAMES = PAGE.features.keys()
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
@@ -76,18 +76,18 @@ def page(
     before: Mapping[str, Any] | None = None,
     **features: Any,
 ) -> dict[str, Any]:
-    """Make a page from its parts, as `PAGE` describes it, with the time, the digest and the type of its content.
+    """Make a page from its parts, in the form of `PAGE`, with the date, the digest and the type of its content.
 
     Args:
         headers, request_headers: a mapping, pairs of name and value, or lines.
-        date: the time of the request; now by default.
-        max_bytes: the limit for the content; a longer one is cut, and ``truncated`` is ``"length"``.
-        before: the version of the page that is stored, such as ``(await conditions(dataset, url)).page``. The page
-            becomes a revisit of it, without content, if the status is 304, or if both have the same content.
+        date: the time of the request; by default now.
+        max_bytes: the limit of the content. A longer content is cut, and ``truncated`` is ``"length"``.
+        before: the stored version of the page, such as ``(await conditions(dataset, url)).page``. The new page becomes
+            a revisit of that version, without content, if the status is 304 or both have the same content.
         features: other features of `PAGE`, by name.
 
     Raises:
-        TypeError: there is no such feature, or ``before`` is not a page.
+        TypeError: a feature does not exist, or ``before`` is not a page.
     """
     if unknown := features.keys() - _NAMES:
         raise ArgumentTypeError(f"the feature {min(unknown)!r} is not in PAGE; its features are {', '.join(_NAMES)}")
@@ -116,17 +116,17 @@ def page(
 
 
 def check_max_bytes(max_bytes: int | None) -> None:
-    """See that a limit on a content can be one.
+    """Check the limit of a content.
 
     Raises:
-        ValueError: it is negative.
+        ValueError: the limit is negative.
     """
     if max_bytes is not None and max_bytes < 0:
         raise ArgumentValueError(f"max_bytes={max_bytes}: must be at least 0")
 
 
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
-    """Return the key of a page: its URL, and also the method and the body unless it was a GET without a body."""
+    """Return the key of a page: its URL, with the method and the body's digest unless it was a GET without a body."""
     method = page.get("method", "GET")
     if method == "GET" and not request_body:
         return str(page["url"])
@@ -135,19 +135,16 @@ def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
 
 
 def is_temporary(status: int) -> bool:
-    """Return whether a response with this status should be requested again later: 408, 425, 429, and everything from
-    500 on.
+    """Return whether a response with this status should be requested again later: 408, 425, 429, and 500 to 599.
 
-    A stored page is not fetched again by the next run, so a temporary response is not stored. The crawler recipes, and
-    the plugins for Scrapy and Crawlee, follow this rule.
+    A temporary response should not be stored, because the next run does not fetch stored pages again. The crawler
+    recipes and the plugins for Scrapy and Crawlee follow this rule.
     """
     return status in (408, 425, 429) or 500 <= status < 600
 
 
 def payload_digest(content: bytes | bytearray | memoryview) -> str:
-    """Return the SHA-1 of a content, as WARC writes it: ``sha1:`` and 32 characters. It only serves to recognize equal
-    contents.
-    """
+    """Return the SHA-1 of a content in WARC's form: ``sha1:`` and 32 characters. It only identifies equal contents."""
     return "sha1:" + base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
 
 
@@ -163,5 +160,5 @@ def _date(date: datetime | str | None) -> str:
 
 @lru_cache(maxsize=1)
 def _date_of(second: int) -> str:
-    """Of all pages of a second, made once."""
+    """Return the date of a second, which is formatted once for all pages of that second."""
     return time.strftime(_DATE, time.gmtime(second))

@@ -1,7 +1,7 @@
-"""What a data set has of a page: `conditions` for its next request, and `resolve`, which gives a revisit its body.
+"""The stored versions of a page: `conditions` for its next request, and `resolve`, which finds a revisit's body.
 
-All versions of a page have its key. The newest is the one that was committed last. A revisit's body is that of a record
-with the key it refers to; which one, its digest and its date say.
+All versions of a page have its key. The newest is the one that was committed last. A revisit's body is in a record with
+the key that the revisit refers to; the digest and the date determine which.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from asyncrec.pages._schema import PAGE, page_key
 
 Page: TypeAlias = dict[str, Any]
 
-# A data set may have more features than these, or fewer.
+# A data set may have more or fewer features than PAGE.
 _PAGE = Schema(PAGE.features, allow_extra=True)
-# To decode so much takes about a millisecond.
+# Decoding this many bytes takes about a millisecond.
 _LARGE = 64 << 10
-# Versions of a page that are read at once: a body, and revisits of it, as a rule.
+# The number of versions of a page to read at once; usually one body and its revisits.
 _AT_ONCE = 8
-# Keys that are looked up at once.
+# The number of keys to look up concurrently.
 _TASKS = 16
 
 
 class Conditions(dict[str, str]):
-    """Headers of a request, and the stored page that they are about.
+    """Headers of a request, and the stored page to which they refer.
 
     Attributes:
         page: the newest version; `None` if no version is stored, or if it is a revisit whose body is gone.
@@ -54,7 +54,7 @@ class _Lookup(Protocol):
 
 
 class PageDataset(Protocol):
-    """What is asked of a `Dataset`."""
+    """The part of `Dataset` that this module uses."""
 
     @property
     def keys(self) -> _Keys: ...
@@ -69,18 +69,17 @@ class PageDataset(Protocol):
 
 
 async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
-    """Return the headers with which a request for a page asks whether it has changed: ``If-None-Match`` with the ETag
-    that came with its newest version, and ``If-Modified-Since`` with its date.
+    """Return the headers of a request that asks whether a page has changed since its newest stored version.
 
-    ::
+    These are ``If-None-Match`` with the version's ETag, and ``If-Modified-Since`` with its Last-Modified date::
 
         known = await pages.conditions(dataset, url)
         async with session.get(url, headers=known) as response:
             page = await pages.from_aiohttp(response, before=known.page)
 
-    The attribute ``page`` of what is returned is that version, for ``before=``. There are no headers if the response
-    had none of them, was not a 200, ended early, or belongs to another method than GET; and if the version is a revisit
-    whose body is not in the data set, so that the next response has one.
+    The attribute ``page`` of the returned headers is that version, for ``before=``. The headers are empty if the stored
+    response had neither header, was not a 200, ended early, or had another method than GET. They are also empty if the
+    version is a revisit whose body is not in the data set, so that the next response has a body.
 
     Args:
         dataset: an open `Dataset` whose records are pages with their `page_key`; `None` before the first crawl.
@@ -88,7 +87,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
 
     Raises:
         TypeError: ``dataset`` is not a `Dataset`.
-        Other errors: those of `Dataset.get_by_key`, or the newest version is not a page.
+        Other errors: those of `Dataset.get_by_key`, and those of decoding if the newest version is not a page.
     """
     if dataset is None:
         return Conditions({}, None)
@@ -111,16 +110,16 @@ async def resolve(dataset: PageDataset, page: Sequence[Mapping[str, Any]]) -> li
 async def resolve(
     dataset: PageDataset, page: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return a page with its body: for a revisit the page that it stands for, with the body that it refers to, and for
-    another page the page itself. For a list of pages, return a list.
+    """Return a page with its body, or a list of pages with their bodies.
 
-    The page is what was crawled, as if it had been stored whole. For a 304, which says little, the features that
-    describe the body, the status and the headers come from the original, and newer headers from the 304.
+    A revisit is returned as the page that was crawled, as if it had been stored whole; any other page is returned
+    unchanged. For a 304, the status, the headers and the features of the body come from the original, except for
+    headers that the 304 has updated.
 
     Args:
-        dataset: an open `Dataset` that has the body: the one that the page is of, or several as one, by a pattern.
-        page: a page, or a list of pages, as `PAGE` decodes them. A list is resolved much faster than its pages one by
-            one. All bodies are in memory together, and so are a few other versions of each page.
+        dataset: an open `Dataset` that has the body: the page's own data set, or several opened as one by a pattern.
+        page: a page, or a list of pages, as `PAGE` decodes them. Resolving a list is much faster than resolving its
+            pages one by one, but holds all bodies in memory, and a few other versions of each page.
 
     Raises:
         KeyError: the body is not in the data set.
@@ -154,11 +153,11 @@ async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> 
 
 
 class _Search:
-    """Of the versions of a page, the newest first, the one that has the body of a revisit.
+    """A search among the versions of a page, newest first, for the one that has the body of a revisit.
 
     Attributes:
-        found: that one, once it is found.
-        numbers: those of the records that are left to look at.
+        found: the version, once it has been found.
+        numbers: the numbers of the records not yet examined.
     """
 
     def __init__(self, revisit: Mapping[str, Any], numbers: list[int]) -> None:
@@ -168,7 +167,7 @@ class _Search:
         self._others: list[Page] = []
 
     def look(self, page: Page) -> None:
-        """Look at a version, unless the right one is found."""
+        """Examine a version, unless the body has been found."""
         revisit = self._revisit
         if is_revisit(page) or not self.numbers:
             return
@@ -177,13 +176,13 @@ class _Search:
         if (same_body and same_date) or (page["record_id"] and page["record_id"] == revisit.get("refers_to")):
             self.found, self.numbers = page, []
         elif same_body:
-            self.found = self.found or page  # of another date; that of the right one may come
+            self.found = self.found or page  # another date; one with the right date may follow
         elif same_date and page["record_id"]:
-            # Another tool's web archive: its digest may be of the body as it was sent, compressed.
+            # In another tool's web archive, the digest may be that of the compressed body, as it was sent.
             self._others.append(page)
 
     def end(self) -> Page | None:
-        """What was found in all."""
+        """Return the result of the search."""
         return self.found or (self._others[0] if len(self._others) == 1 else None)
 
 
@@ -197,7 +196,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
     searches = await for_each(search, revisits, tasks=_TASKS)
     while left := [each for each in searches if each.numbers]:
-        # Most revisits are of the last version that had a body.
+        # Most revisits refer to the last version that had a body.
         parts = [each.numbers[-_AT_ONCE:] for each in left]
         found = iter(await _read(dataset, [number for part in parts for number in part]))
         for each, part in zip(left, parts, strict=True):
@@ -208,7 +207,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
 
 async def _versions(dataset: PageDataset, key: str | bytes) -> list[int]:
-    """The numbers of the records with a key, in the order in which they were committed."""
+    """Return the numbers of the records with a key, in the order of commits; empty if the key does not exist."""
     try:
         numbers: list[int] = (await dataset.keys.versions(key)).tolist()
     except RecordKeyError:
@@ -217,7 +216,7 @@ async def _versions(dataset: PageDataset, key: str | bytes) -> list[int]:
 
 
 async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:
-    """These records as pages."""
+    """Read records, and decode them as pages."""
     records = await dataset.get_many(numbers)
 
     def decode() -> list[Page]:

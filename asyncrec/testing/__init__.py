@@ -1,13 +1,13 @@
 """Tests for authors of plugins: the cases that every plugin must pass, and tools that make stores fail.
 
-- `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest; `replaces_case` marks one that
-  the plugin cannot pass.
-- `check_sink`, `check_source`: the same for a single sink or source; no pytest needed.
+- `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest. `replaces_case` marks a
+  replacement for a case that the plugin cannot pass.
+- `check_sink`, `check_source`: the cases for a single sink or source, without pytest.
 - `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
-- `FlakyStorage`, `SlowStorage`: faults and slowness, around any storage.
-- `LaxStorage`: objects in memory, kept as badly as some real stores do.
-- `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
-- `golden`: small TFRecord files as bytes, with the records in them.
+- `FlakyStorage`, `SlowStorage`: add faults or delays to any storage.
+- `LaxStorage`: a storage in memory with the weak guarantees of some real stores.
+- `virtual_backend`: an ``anyio_backend`` whose clock jumps while no task runs, so that tests never sleep.
+- `golden`: small TFRecord files as bytes, with their records.
 
 Names are resolved on first use, so that only the kits import pytest.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from asyncrec.testing._source_checks import check_source as check_source
     from asyncrec.testing._stores import LaxStorage as LaxStorage
 
-# pytest leaves the assertions of an installed module as they are, and a case that fails says nothing. So these modules
-# are registered for rewriting, before one of them is imported.
+# pytest does not rewrite the assertions of installed modules, so failed cases would show no values. Register these
+# modules for rewriting before they are imported.
 if (_pytest := sys.modules.get("pytest")) is not None:
     _pytest.register_assert_rewrite(
         *(

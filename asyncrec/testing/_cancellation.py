@@ -1,7 +1,7 @@
-"""Cancel a function at its first await, its second, and so on, until it gets through.
+"""Cancel a function at its first await, its second, and so on, until it finishes.
 
-What a cancelled call leaves behind is part of its contract, which may break at a single await out of many. This visits
-every await, on asyncio and on trio, without sleeping and without chance::
+The state that a cancelled call leaves behind is part of its contract, which may break at a single await out of many.
+This module visits every await, on asyncio and on trio, deterministically and without sleeping::
 
     async def write():
         async with storage.open_sink("key") as sink:
@@ -11,9 +11,9 @@ every await, on asyncio and on trio, without sleeping and without chance::
 
     await cancel_at_every_checkpoint(write, after=nothing_left)
 
-A coroutine that waits yields to its event loop. Each yield is counted, and at the n-th the cancel scope around the call
-is cancelled. Tasks that the function starts run as usual and are cancelled with it; only the function's own awaits are
-counted.
+A coroutine that waits yields to its event loop. The yields are counted, and at the n-th the cancel scope around the
+call is cancelled. Tasks that the function starts run as usual, and are cancelled with the function; only the function's
+own awaits are counted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import anyio
 
 T = TypeVar("T")
 
-# A function with more awaits than this is taken for one that never ends: it would be run as many times.
+# A function with this many awaits is assumed never to end. It would have to be run as many times.
 MOST_CHECKPOINTS = 10_000
 
 
 async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], n: int) -> bool:
-    """Run ``func``, cancelling it at its ``n``-th await (from 1); return whether it had that many.
+    """Run ``func``, and cancel it at its ``n``-th await, counted from 1. Return whether it had that many awaits.
 
-    The cancellation comes as from a caller: by a scope around it, while it waits. The function may still finish if it
-    waits for something shielded. Its result is dropped; its exceptions are raised, with a note of ``n``.
+    As with a caller's cancellation, a scope around the function is cancelled while the function waits. The function may
+    still finish if its wait is shielded. Its result is discarded. Its exceptions are raised, with a note of ``n``.
     """
     with anyio.CancelScope() as scope:
         try:
@@ -49,14 +49,15 @@ async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], 
 async def cancel_at_every_checkpoint(
     func: Callable[[], Coroutine[Any, Any, object]], *, after: Callable[[], Awaitable[object]] | None = None
 ) -> int:
-    """Run ``func`` again and again, cancelled at its 1st, 2nd, ... await, until it ends by itself.
+    """Run ``func`` repeatedly, each time cancelled one await later, until a run ends before it is cancelled.
 
-    Return how many awaits it had: 0 if it never waits.
+    Return the number of awaits; 0 if ``func`` never waits.
 
-    ``after`` is awaited after each run, including the last, which is not cancelled. It checks what was left behind.
+    ``after`` is awaited after each run, including the last, which is not cancelled. It checks the state that the run
+    left behind.
 
     Raises:
-        AssertionError: ``func`` was still waiting after 10,000 runs.
+        AssertionError: ``func`` has 9,999 awaits or more.
         Exception: the error that ``func`` or ``after`` raised, with a note of the checkpoint.
     """
     for n in range(1, MOST_CHECKPOINTS):
@@ -74,7 +75,7 @@ async def cancel_at_every_checkpoint(
 
 @types.coroutine
 def _counted(coroutine: Coroutine[Any, Any, T], n: int, scope: anyio.CancelScope) -> Generator[Any, Any, T]:
-    """Drive ``coroutine``, handing each of its yields to the event loop; cancel ``scope`` just before the ``n``-th."""
+    """Drive ``coroutine``, and pass its yields on to the event loop. Cancel ``scope`` just before the ``n``-th."""
     checkpoints = 0
     send: Any = None
     error: BaseException | None = None

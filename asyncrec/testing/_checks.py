@@ -1,6 +1,6 @@
-"""Shared by the checks of sinks and of sources: content to write, ways to send and to receive it, comparisons.
+"""Helpers of the checks of sinks and sources, which generate, send, receive and compare content.
 
-They do not need pytest. They raise `AssertionError`, with what was expected.
+They do not need pytest. They raise `AssertionError` with the expected value.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Read = Callable[[str], Awaitable[bytes | None]]
 
 
 def content(size: int, seed: int = 0) -> bytes:
-    """Make ``size`` bytes without repetition, the same for the same ``seed``."""
+    """Return ``size`` pseudorandom bytes, which are the same for the same ``seed``."""
     return random.Random(f"{seed}/{size}").randbytes(size)
 
 
 def pieces(chunk: Buffer) -> list[Buffer]:
-    """Cut ``chunk`` into up to three buffers of unequal length and different types, which a sink must gather."""
+    """Split ``chunk`` into up to three buffers of different lengths and types, which a sink must gather."""
     view = memoryview(chunk)
     cuts = (0, len(view) // 5, len(view) // 2, len(view))
     kinds: Sequence[Callable[[memoryview], Buffer]] = (bytes, bytearray, memoryview)
@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract requires: `chunk_size` bytes at a time, read before each, and the rest last."""
+    """Send ``data`` as the contract requires, in pieces of `chunk_size`, which is read before each call, and a rest."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size
@@ -38,7 +38,7 @@ async def send_all(sink: ByteSink, data: Buffer) -> None:
 
 
 async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
-    """Receive the rest of ``source``; each answer must have 1 to ``max_bytes`` bytes, and the end must stay the end."""
+    """Receive the rest of ``source``. Check that each call returns at most ``max_bytes`` and that the end is final."""
     blocks = []
     while block := await source.receive(max_bytes):
         assert len(block) <= max_bytes, f"receive({max_bytes}) returned {len(block)} bytes"

@@ -1,21 +1,21 @@
-"""A clock that jumps while nothing runs: an hour's timeout passes at once, and tests need not sleep. On both loops.
+"""A clock for asyncio and trio that jumps while no task runs, so that tests need not sleep for an hour's timeout.
 
-In a test module, or its conftest, in place of the project's fixture::
+In a test module or its conftest, in place of the project's fixture::
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(request):
         return virtual_backend(request.param)
 
 or without pytest, ``anyio.run(main, backend=name, backend_options=options)`` with ``name, options =
-virtual_backend("trio")``. Time begins at 0 and passes by jumps alone: once every task waits and no I/O is ready, the
-clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and their like follow it;
-`time.monotonic` does not.
+virtual_backend("trio")``. Time begins at 0 and passes only in jumps: when every task waits and no I/O is ready, the
+clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and the other functions of the
+event loop use this clock; `time.monotonic` does not.
 
-While a worker thread runs (anyio's or an executor's of the loop) the clock stands still, so local files, compression
-and the like need no care. It does not know other processes, or servers in threads of their own: if a test
-waits for those, ``threshold`` is how long everything must have been idle, in real seconds, before the clock may jump.
+The clock does not jump while a worker thread runs (anyio's, or one of the loop's executors), so tests of local files or
+compression need no special care. The clock does not know other processes, or servers in threads of their own. If a test
+waits for those, ``threshold`` is the time in real seconds for which everything must be idle before the clock may jump.
 
-trio's own `MockClock(autojump_threshold=)` does the same for trio, but jumps while a worker thread runs.
+trio's own `MockClock(autojump_threshold=)` does the same for trio, but also jumps while a worker thread runs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from asyncrec.errors import ArgumentValueError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# How long to wait, in real seconds, before asking again whether a worker thread still runs. Its end wakes the loop by
-# itself, so this only bounds the delay after an end that did not.
+# The time in real seconds between checks whether a worker thread still runs. The end of a thread normally wakes the
+# loop, so this only bounds the delay if it did not.
 WHILE_THREADS_RUN = 0.05
 
 
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
     """Return the value of an ``anyio_backend`` fixture: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
-    Each call makes a clock of its own, at 0, which jumps to the next deadline while nothing runs. It stands still while
-    a worker thread runs, but does not know other processes, or servers in threads of their own. If a test waits for
-    those, ``threshold`` is how long everything must have been idle, in real seconds, before the clock may jump.
+    Each call makes a new clock, which begins at 0 and jumps to the next deadline while no task runs. The clock does not
+    jump while a worker thread runs, but does not know other processes, or servers in threads of their own. If a test
+    waits for those, ``threshold`` is the time in real seconds for which everything must be idle before the clock may
+    jump.
 
     Raises:
-        ValueError: ``name`` is not one of these.
+        ValueError: ``name`` is neither of the two.
     """
     if name == "asyncio":
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
@@ -68,7 +69,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout is None or timeout <= 0:
             return super().select(timeout)
         while True:
-            # Asked before looking for I/O: a thread that ends in between has by then woken the loop.
+            # Check threads before I/O, so that a thread that ends in between has already woken the loop.
             busy = self.threads_run()
             events = super().select(WHILE_THREADS_RUN if busy else self.threshold)
             if events:
@@ -97,7 +98,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        # From Python 3.13 on asyncio waits for its threads by a timeout of the loop's own clock.
+        # Since Python 3.13, asyncio waits for its threads with a timeout of the loop's own clock.
         self._in_executors += 1
         try:
             await super().shutdown_default_executor(*args, **kwargs)
@@ -110,7 +111,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def _threads_run(self) -> bool:
         if self._in_executors:
             return True
-        # anyio has no public count of its busy workers; those of a queue without unfinished tasks are idle.
+        # anyio has no public count of its busy workers. A worker whose queue has no unfinished tasks is idle.
         return any(
             getattr(thread, "loop", None) is self and thread.queue.unfinished_tasks
             for thread in threading.enumerate()
@@ -123,7 +124,7 @@ def _trio_options(threshold: float) -> dict[str, Any]:
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
-        """A clock for trio, which asks how long to wait for I/O when no task can run, and then asks for the time."""
+        """A clock for trio. When no task can run, trio asks it how long to wait for I/O, and then for the time."""
 
         def __init__(self) -> None:
             self.now = 0.0
@@ -146,7 +147,7 @@ def _trio_options(threshold: float) -> dict[str, Any]:
             return WHILE_THREADS_RUN if self.busy else threshold
 
         def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-            self.idle = False  # some I/O was ready, or a thread came back: there is work at this hour
+            self.idle = False  # I/O was ready or a thread ended, so there is work at the current time
 
         def after_io_wait(self, timeout: float) -> None:
             if self.idle:

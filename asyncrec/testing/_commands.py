@@ -1,14 +1,14 @@
-"""`CommandConformance`: the cases that a plugin's command passes. For pytest.
+"""`CommandConformance`: the cases that a plugin's command must pass, for pytest.
 
 In a plugin's tests::
 
     class TestSizes(CommandConformance):
-        plugin = "asyncrec_sizes"        # what the entry point names
+        plugin = "asyncrec_sizes"        # the module that the entry point names
         name = "sizes"
-        arguments = ("PATH",)            # how it is called; PATH stands for what it reads
+        arguments = ("PATH",)            # the command's arguments; PATH stands for its input
 
-The command runs in an empty folder, on a data set of 30 records with control characters; override `make_data` to write
-another one.
+The command runs in an empty folder, on a data set of 30 records with control characters. Override `make_data` to write
+a different data set.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command passes. Derive from it, and name the module and the command.
+    """The cases that every command passes. Derive from this class, and name the module and the command.
 
     Attributes:
         name: the name of the command.
-        arguments: arguments with which it ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
-            reads nothing has none.
+        arguments: arguments with which the command exits with code 0. ``"PATH"`` stands for its input; a command
+            without input has no ``"PATH"``.
     """
 
     name: str
     arguments: Sequence[str] = ("PATH",)
 
     async def make_data(self, path: str) -> None:
-        """Write the data set at ``path`` that the command reads."""
+        """Write the data set that the command reads to ``path``."""
         schema = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")})
         async with asyncrec.open_sharded_writer(path, max_shard_records=10, schema=schema) as writer:
             for number in range(30):
@@ -62,7 +62,7 @@ class CommandConformance(PluginKit):
 
     @pytest.fixture(autouse=True)
     def _set_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """Set up this plugin alone, an empty folder, and the capture of its output."""
+        """Install only this plugin, change to an empty folder, and capture output."""
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(INSTALLED, "_plugins", self.plugins())
         monkeypatch.setattr(INSTALLED, "_of_plugins", None)
@@ -76,7 +76,7 @@ class CommandConformance(PluginKit):
         return _Result(code, captured.out, captured.err)
 
     def called(self, path: str) -> list[str]:
-        """Return the arguments, with ``path`` for PATH."""
+        """Return the arguments with ``path`` in place of PATH."""
         return [path if each == "PATH" else each for each in self.arguments]
 
     def function(self) -> Callable[..., int]:
@@ -85,7 +85,7 @@ class CommandConformance(PluginKit):
         return function_of(command)
 
     def test_it_is_taken_in(self) -> None:
-        """Its name is free, its words are a line of text, and its target can be imported."""
+        """The command's name is not taken, its summary fits in a line, and its target can be imported."""
         plugins = self.plugins()
         command = Installed(plugins).all().get(self.name)
         assert plugins.broken == {}
@@ -98,7 +98,7 @@ class CommandConformance(PluginKit):
         assert f"\n  {self.name} " in self._capsys.readouterr().out
 
     def test_it_has_a_help_of_its_own(self) -> None:
-        """The help is the docstring of the function, which begins with a sentence."""
+        """The help is the function's docstring, which begins with a sentence."""
         said = inspect.getdoc(self.function())
         assert said, f"the function of {self.name!r} has no docstring"
         result = self.run("--help")
@@ -111,7 +111,7 @@ class CommandConformance(PluginKit):
         assert "--no-such-flag" in result.err
 
     def test_it_takes_debug(self) -> None:
-        """It takes ``--debug``, as every command does: the traceback of an error is shown."""
+        """The command accepts ``--debug``, which shows the traceback of an error, as every command does."""
         assert "--debug" in self.run("--help").out
 
     def test_it_does_its_work(self) -> None:
@@ -120,7 +120,10 @@ class CommandConformance(PluginKit):
         assert result.code == 0, result
 
     def test_no_control_character_reaches_the_terminal(self) -> None:
-        """Not of a record or a name, nor in a message: `asyncrec.cli.say`, ``table`` and ``print_json`` ensure it."""
+        """Control characters of records, names and messages are escaped.
+
+        `asyncrec.cli.say`, ``table`` and ``print_json`` escape them.
+        """
         self.make()
         for path in ("data/pages", "nothing\x1b[31m/there"):
             result = self.run(*self.called(path))
@@ -128,7 +131,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """Exit code 3 (1 or 2 if the command says so), a message that names the path, and no traceback."""
+        """The exit code is 3, or the command's own 1 or 2; the message names the path, without a traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))
@@ -138,7 +141,7 @@ class CommandConformance(PluginKit):
         assert len(result.err.splitlines()) <= 3
 
     def test_json_is_json(self) -> None:
-        """If it takes ``--json``: each line is one value, in ASCII."""
+        """With ``--json``, if the command accepts it, each line of the output is one JSON value in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
             nothing_to_try("the command has no option --json")
         self.make()
@@ -149,6 +152,6 @@ class CommandConformance(PluginKit):
         assert values
 
     def make(self) -> None:
-        """Write the data that the command reads, at ``data/pages``."""
+        """Write the command's input to ``data/pages``."""
         if "PATH" in self.arguments:
             anyio.run(self.make_data, "data/pages")

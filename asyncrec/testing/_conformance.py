@@ -1,35 +1,36 @@
-"""`StorageConformance` has the cases that every `Storage` passes, built in or not. For pytest; both event loops.
+"""`StorageConformance`: the cases that every `Storage` must pass, built in or not. For pytest, on both event loops.
 
 In a plugin's tests::
 
     class TestMyStorage(StorageConformance):
         def open_storage(self): ...             # a context manager that yields an open, empty Storage
 
-        # Bypass the storage under test, straight to what holds the objects: a bug must not hide itself.
+        # Access the objects without the storage under test, so that a bug cannot hide itself.
         async def raw_put(self, storage, key, data): ...
-        async def raw_get(self, storage, key): ...          # None if nothing is
+        async def raw_get(self, storage, key): ...          # None if the object does not exist
         async def raw_list(self, storage): ...              # the keys of all visible objects, in any order
-        async def raw_unfinished(self, storage): ...        # what was begun and not ended: partial files, uploads
+        async def raw_unfinished(self, storage): ...        # unfinished objects: partial files, uploads
 
-and an ``anyio_backend`` fixture with the loops that the plugin claims. Hooks may use what fixtures have put on
-``self``. Give the storage the smallest chunk it allows: the cases write a few chunks each.
+and an ``anyio_backend`` fixture with the event loops that the plugin supports. Hooks may use attributes that fixtures
+have set on ``self``. Use the smallest chunk size that the storage allows, because each case writes a few chunks.
 
-A case that the store cannot pass is replaced by one that shows what it does instead, with the reason::
+Replace a case that the store cannot pass by a case that shows the store's actual behaviour, and state the reason::
 
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
-Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `losing_an_answer`, `slowed` and
-`answered_by_another`, which a plugin that has a test server of its own fills in; and `by_url`, which returns the URL by
-which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
-read by that URL. A case whose hook is not filled in is skipped, with the reason.
+Six properties are declared instead. `exclusive_parts` and `cancellable_requests` are attributes. A plugin with its own
+test server implements the hooks `losing_an_answer`, `slowed` and `answered_by_another`. The hook `by_url` returns the
+URL by which programs reach the storage; its cases look for the plugin among the installed ones, and write and read
+records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
 
-The cases of journals are tried if the storage offers `asyncrec.storage.LocalFiles`; those of a writer that
-flushes to the storage, if its `flush_level` is ``"buffered"``.
+The cases of journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases of a writer that flushes to
+the storage run if its `flush_level` is ``"buffered"``.
 
-A case may take `case_seconds` (120) of real time; then it is cancelled, and fails.
+A case that takes longer than `case_seconds` (120) of real time is cancelled and fails.
 
-An override without `replaces_case`, or one of a case that does not exist, is a `TypeError` when the class is made.
+An override without `replaces_case`, or an override of a case that does not exist, raises `TypeError` when the class is
+defined.
 """
 
 from __future__ import annotations
@@ -62,4 +63,4 @@ class StorageConformance(
     JournalCases,
     FlushCases,
 ):
-    """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""
+    """The cases that every store passes. Derive from it, and implement `open_storage` and the ``raw_`` hooks."""

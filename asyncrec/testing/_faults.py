@@ -1,7 +1,7 @@
-"""`FlakyStorage` fails on purpose, and `SlowStorage` is slow, around a storage that works.
+"""`FlakyStorage` and `SlowStorage` wrap a storage that works, and add faults or delays to it.
 
 A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
-``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them; to fail each in turn::
+``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them. To make each operation fail in turn::
 
     calm = FlakyStorage(storage)
     await job(calm)
@@ -10,7 +10,8 @@ A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (
         with pytest.raises(TransientStorageError):
             await job(flaky)
 
-Time is anyio's: under `virtual_backend` slowness costs no time, and a call that hangs meets its timeout at once.
+Delays use anyio's clock. Under `virtual_backend` they take no real time, and the timeout of a call that hangs expires
+at once.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ Call = Callable[[], Awaitable[T]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that happens to one operation.
+    """A fault of one operation.
 
     Attributes:
-        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
-            that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
-            operations without parts do as for ``"error"``.
-        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: only the answer is lost. A
-            receive loses no bytes: the next one returns them.
-        error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
-        for_good: every later operation fails in the same way: the store is down.
+        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs a part of the
+            operation: a receive reports the end of the object, and a send or a list does half and then raises
+            `TransientStorageError`. For other operations, ``"short"`` is the same as ``"error"``.
+        when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation, and loses only the
+            answer. A receive loses no bytes, because the next receive returns them.
+        error: the type of the error. A backend raises `TransientStorageError` when it stops retrying.
+        for_good: every later operation fails in the same way, as if the store were down.
     """
 
     kind: Literal["error", "hang", "short"] = "error"
@@ -56,7 +57,7 @@ class Fault:
 
 
 class _Around(Storage):
-    """A storage around another, which passes each operation through `perform`."""
+    """A wrapper of a storage that passes each operation through `perform`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -67,7 +68,7 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Await ``call()``, or ``short()``, which does a part of it, or neither."""
+        """Await ``call()``, or ``short()``, which performs a part of the operation, or neither."""
 
     async def moved(self, size: int) -> None:
         """Wait for the transfer of ``size`` bytes."""
@@ -151,7 +152,7 @@ class _SourceAround(ByteSource):
     def __init__(self, storage: _Around, key: str, inner: ByteSource) -> None:
         self._storage, self._key, self._inner = storage, key, inner
         self.info = inner.info
-        self._kept = b""  # received from within, not yet returned
+        self._kept = b""  # received from the wrapped source, but not yet returned
         self._cut = False
 
     async def receive(self, max_bytes: int) -> bytes:
@@ -173,17 +174,17 @@ class _SourceAround(ByteSource):
 
 
 class FlakyStorage(_Around):
-    """A storage that fails as scripted, or by chance.
+    """A storage whose operations fail by a script or at random.
 
     Args:
-        storage: the storage that does the work; its own errors are passed through.
-        script: the fault of the k-th operation, counted from 0 over all tasks.
-        seed: together with ``rate``: each operation outside the script fails with this probability, by a fault drawn
-            from ``faults``. The same operations in the same order fail in the same way.
+        storage: the storage that does the work. Its own errors are passed through.
+        script: the faults by the index of the operation, counted from 0 over all tasks.
+        seed: the seed of random faults, for which the same operations in the same order fail in the same way.
+        rate: the probability that an operation outside the script fails, with a fault drawn from ``faults``.
 
     Attributes:
-        operations: the operations begun so far, e.g. ``("send", "key")``; a listing's key is its prefix.
-        failed: the positions in ``operations`` of those that failed.
+        operations: the operations begun so far, such as ``("send", "key")``. A listing's key is its prefix.
+        failed: the indices in ``operations`` of those that failed.
     """
 
     def __init__(
@@ -222,18 +223,18 @@ class FlakyStorage(_Around):
         raise fault.error(f"{self.root}: {operation} {key}: operation {k} failed on purpose")
 
     def _drawn(self) -> Fault | None:
-        # One draw each, whether it fails or not, so that a fault does not shift the ones after it.
+        # Draw once for each operation, whether it fails or not, so that a fault does not shift later ones.
         chance, which = self._random.random(), self._random.randrange(len(self._faults))
         return self._faults[which] if chance < self._rate else None
 
 
 class SlowStorage(_Around):
-    """A store behind a slow connection, which all its tasks share.
+    """A storage behind a slow connection, which all tasks share.
 
     Args:
         storage: the storage that does the work.
         bytes_per_second: the speed of sends and receives together.
-        latency: seconds before each operation.
+        latency: the delay before each operation, in seconds.
     """
 
     def __init__(self, storage: Storage, *, bytes_per_second: float = math.inf, latency: float = 0.0) -> None:

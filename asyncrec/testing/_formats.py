@@ -1,15 +1,15 @@
-"""`FormatConformance`: the cases that a plugin's format passes. For pytest; both event loops.
+"""`FormatConformance`: the cases that a plugin's format must pass. For pytest, on both event loops.
 
 In a plugin's tests::
 
     class TestLines(FormatConformance):
-        plugin = "asyncrec_lines"                   # what the entry point names
+        plugin = "asyncrec_lines"                   # the module that the entry point names
         name = "lines"
 
-        def records(self): ...                      # some records, Examples, the first no larger than others
-        def content(self): ...                      # a file that holds exactly these, made without the plugin
+        def records(self): ...                      # some Examples, of which the first is not the largest
+        def content(self): ...                      # a file of exactly these records, made without the plugin
 
-and an ``anyio_backend`` fixture that names the loops. A format that is only written has no `content`.
+and an ``anyio_backend`` fixture that names the loops. For a format that is only written, `content` returns `None`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_READ = "content() returns None, so the format cannot be read"
 
 
 class FormatConformance(PluginKit):
-    """The cases that every format passes. Derive from it, and fill in `records` and `content`.
+    """The cases that every format passes. Derive from this class, and implement `records` and `content`.
 
     Attributes:
         name: the name of the format.
@@ -47,7 +47,7 @@ class FormatConformance(PluginKit):
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Return the content of a file with exactly `records`, made without the plugin; `None` if it is not read."""
+        """Return a file of exactly `records`, made without the plugin; `None` if the format cannot be read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -55,13 +55,13 @@ class FormatConformance(PluginKit):
         self._folder = tmp_path
 
     async def format(self) -> Format:
-        """Return the format, as asyncrec loads it."""
+        """Return the format as asyncrec loads it."""
         formats = Formats(self.plugins())
         await formats.look_for(self.name)
         return formats.get(self.name)
 
     async def test_it_is_taken_in(self) -> None:
-        """Its name and its suffixes are free, it can be read or written, and nothing of the plugin is broken."""
+        """The format's name and suffixes are free, it can be read or written, and the plugin loads without errors."""
         plugins = self.plugins()
         formats = Formats(plugins)
         await formats.look_for(self.name)
@@ -80,7 +80,7 @@ class FormatConformance(PluginKit):
         assert found.bad == []
 
     async def test_it_reads_the_same_however_the_bytes_come(self) -> None:
-        """The bytes come one at a time, as from a slow connection, and all at once, from a disk."""
+        """The bytes arrive one at a time, as from a slow connection, or all at once, as from a disk."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -94,7 +94,7 @@ class FormatConformance(PluginKit):
         assert (await self._read(given, b"")).records == []
 
     async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
-        """Whole records may be returned, damage is reported with its place, and nothing is made up."""
+        """Whole records may be returned, damage is reported with its position, and no record is invented."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -120,7 +120,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
-        """The local copy is removed, however reading ends."""
+        """The local copy is removed, regardless of how reading ends."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -151,7 +151,7 @@ class FormatConformance(PluginKit):
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
-        """Records are written in one list or in many, and with the schema that they have."""
+        """Records are written in one list or in many, with the schema inferred from them."""
         given = await self.format()
         if given.encoder is None:
             nothing_to_try("the format has no encoder, so it cannot be written")
@@ -180,7 +180,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that returns at most ``most`` bytes at a time, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes per call, and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy that is not a generator, so that a copy which is never released is noticed."""
+    """A local copy as a class, because garbage collection would close a generator and hide an unreleased copy."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the decoded records, since an Example has several encodings."""
+    """Return the decoded records, because equal Examples may have different encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

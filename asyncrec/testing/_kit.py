@@ -1,11 +1,12 @@
-"""Shared by the conformance kits: a class of cases for pytest, any of which may be replaced, with the reason.
+"""The base of the conformance kits: a class of cases for pytest, which may be replaced with a reason.
 
-A case that a plugin cannot pass is replaced by one that shows what it does instead::
+Replace a case that a plugin cannot pass by a case that shows the plugin's actual behaviour::
 
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
-An override without `replaces_case`, or one of a case that does not exist, is a `TypeError` when the class is made.
+An override without `replaces_case`, or an override of a case that does not exist, raises `TypeError` when the class is
+defined.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from asyncrec.storage._other_loop import run_soon
 F = TypeVar("F", bound=Callable[..., Any])
 AsyncCase = Callable[..., Coroutine[Any, Any, None]]
 
-# What takes tenths of a second to import, or an event loop with it: none of it is needed to say what a plugin brings.
+# Packages that take tenths of a second to import, or import an event loop. A plugin's hooks need none of them.
 _IMPORT_SECONDS = 60
 _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "trio", "typer")
 
 
 def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method that replaces a case of the kit; ``reason`` says why the plugin cannot pass the original."""
+    """Mark a method that replaces a case of the kit, for the ``reason`` why the plugin cannot pass the case."""
     if not reason or not isinstance(reason, str):
         raise ArgumentTypeError(
             "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"
@@ -50,14 +51,14 @@ def replaces_case(reason: str) -> Callable[[F], F]:
 
 
 def nothing_to_try(reason: str) -> NoReturn:
-    """Skip a case that cannot be tried with this plugin; pytest shows the reason."""
+    """Skip a case that does not apply to this plugin. pytest shows the reason."""
     import pytest
 
     pytest.skip(reason)
 
 
 def check_import(module: str) -> None:
-    """Import the module of a plugin in a new process, and raise `AssertionError` if that imports slow packages."""
+    """Import a plugin's module in a new process. Raise `AssertionError` if it imports slow packages."""
     program = f"import sys, {module}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, timeout=_IMPORT_SECONDS
@@ -67,11 +68,11 @@ def check_import(module: str) -> None:
 
 
 class Kit:
-    """Cases for pytest. A kit derives from it and has the cases; a plugin's tests derive from the kit.
+    """The base class of kits. A kit derives from this class and defines cases; a plugin's tests derive from the kit.
 
     Attributes:
-        case_seconds: how many seconds of real time an async case may take; then it is cancelled, and fails. A distant
-            store, or one that writes a thousand objects slowly, may need more.
+        case_seconds: the real time in seconds after which an async case is cancelled and fails. A distant store, or one
+            that writes a thousand objects slowly, may need more.
     """
 
     case_seconds: float = 120.0
@@ -103,12 +104,12 @@ class Kit:
                 )
 
     def missing(self, hook: str) -> NotImplementedError:
-        """Make the error of a hook that was not filled in."""
+        """Return the error of a hook that is not implemented."""
         return NotImplementedError(f"{type(self).__name__} does not define {hook}; implement this hook of the kit")
 
 
 class PluginKit(Kit):
-    """The cases that every plugin passes, of any kind.
+    """The cases that every kind of plugin must pass.
 
     Attributes:
         plugin: the module that the entry point names.
@@ -117,26 +118,27 @@ class PluginKit(Kit):
     plugin: str
 
     def plugins(self) -> Plugins:
-        """Make a plugin manager that has found only this plugin."""
+        """Return a plugin manager with only this plugin."""
         plugins = Plugins()
-        plugins.loaded = True  # nothing else is looked for
+        plugins.loaded = True  # prevents the search for other plugins
         plugins.register(self.plugin, import_module(self.plugin))
         return plugins
 
     def test_an_entry_point_names_the_module(self) -> None:
-        """It is installed, or its metadata lies on the path."""
+        """The plugin is installed, or its metadata is on the path."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
         assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 
     def test_importing_the_module_costs_little(self) -> None:
-        """``asyncrec --help`` imports it. What takes long is imported where it is used."""
+        """``asyncrec --help`` imports the module, so slow packages must be imported only where they are used."""
         check_import(self.plugin)
 
 
 def _bounded(case: AsyncCase) -> AsyncCase:
-    """Cancel the case when its time is over, and let it fail with its name.
+    """Return a case that is cancelled and fails, with its name, after `Kit.case_seconds`.
 
-    A thread measures the time: under a virtual clock, the loop's would be over as soon as nothing runs.
+    A thread measures the time, because under a virtual clock the loop's own timeout would expire as soon as no task
+    runs.
     """
 
     @wraps(case)
@@ -146,7 +148,7 @@ def _bounded(case: AsyncCase) -> AsyncCase:
         with anyio.CancelScope() as scope:
 
             def give_up() -> None:
-                with suppress(RuntimeError):  # the loop has ended just now
+                with suppress(RuntimeError):  # the loop has just ended
                     soon(scope.cancel)
 
             timer = threading.Timer(self.case_seconds, give_up)

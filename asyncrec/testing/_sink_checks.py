@@ -1,9 +1,8 @@
-"""Checks of a `ByteSink`, without pytest; `StorageConformance` runs the same.
+"""Checks of a `ByteSink`, without pytest. `StorageConformance` runs the same checks.
 
-Each takes a function that opens a sink, and functions that bypass it: ``read`` returns what the store holds under a key
-(`None` for no object), ``unfinished`` what was begun there and not ended. If these went through the sink's own storage,
-a fault there could hide itself. Each raises `AssertionError`, with what was expected, or the error that the sink
-raised.
+Each check takes ``open_sink``, a function that opens a sink, and functions that bypass the sink's storage, where a bug
+could otherwise hide itself. ``read`` returns the stored object of a key, or `None`. ``unfinished`` returns the
+unfinished objects in the store. Each check raises `AssertionError` with the expected result, or the sink's own error.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _CANCELLED_PASSES = 10
 
 
 async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered") -> None:
-    """Check everything that a `ByteSink` promises by itself.
+    """Check the complete contract of a `ByteSink`.
 
-    ``open_sink(key)`` opens one; the keys used begin with ``check-``.
+    ``open_sink(key)`` opens a sink. All keys begin with ``check-``.
     """
     await check_sizes(open_sink, read=read)
     await check_buffers_reused(open_sink, read=read)
@@ -40,7 +39,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Nothing, one byte, and lengths around one and two chunks come out as they went in, and `published` says so."""
+    """Check that empty objects, one byte, and lengths around one and two chunks are stored, and set `published`."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -54,7 +53,7 @@ async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
-    """A buffer may be overwritten as soon as `send` returns, of an object that is one short chunk, too."""
+    """Check that buffers may be overwritten when `send` has returned, even if the object is one short chunk."""
     for key, chunks in (("check-reuse", 3), ("check-reuse-short", 1)):
         expected = bytearray()
         async with open_sink(key) as sink:
@@ -69,11 +68,11 @@ async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
 
 
 class _Stop(Exception):
-    """An error that a body raises, to see it again outside."""
+    """An error that a check raises in a sink's body and expects to be re-raised."""
 
 
 async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """An exception in the body comes out as it is, and leaves no object, no part of one, and an older one untouched."""
+    """Check that a sink re-raises an exception of the body unchanged, stores nothing, and keeps an older object."""
     chunk = await _chunk_size(open_sink)
     await _write(open_sink, "check-abort-over", b"older")
     for key, before in (("check-abort", None), ("check-abort-over", b"older")):
@@ -94,9 +93,9 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
 
 
 async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """Cancelled at any await, a sink leaves the whole object with `published` set, or nothing at all.
+    """Check that a sink cancelled at any await publishes the whole object and sets `published`, or stores nothing.
 
-    Opening, sending or exiting must let a cancellation through somewhere: not every await can be shielded.
+    At least one await of opening, sending or exiting must allow cancellation.
     """
     key, data = "check-cancel", content(await _chunk_size(open_sink) + 1)
     before: bytes | None = None
@@ -126,11 +125,11 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             check_equal(found, data, f"{key}, though published is set")
         left = await unfinished()
         assert not left, f"left behind: {sorted(left)}"
-        if found == data:  # cancelled too late to matter: begin again from an older object of other bytes
+        if found == data:  # cancelled too late, so restore an older object with different bytes
             before = b"older"
             await _write(open_sink, key, before)
 
-    # A storage that works in another thread may have finished before it hears of the cancellation.
+    # A storage that works in another thread may finish before the cancellation reaches it.
     for _ in range(_CANCELLED_PASSES):
         checkpoints = await cancel_at_every_checkpoint(write, after=whole_or_nothing)
         if given_up or not checkpoints:
@@ -139,7 +138,7 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
 
 
 async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """A send that was cancelled, and its cancellation swallowed, is not forgotten: a clean exit publishes nothing."""
+    """Check that a clean exit publishes nothing if a send was cancelled and the body swallowed the cancellation."""
     chunk = content(await _chunk_size(open_sink))
     for n in range(1, 1_000):
         given_up = False
@@ -166,12 +165,12 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
             check_equal(found, chunk, "check-given-up")
             return
         elif found is not None:
-            return  # from here on the send goes through, whatever is cancelled
+            return  # from this checkpoint on, a cancelled send still completes
     raise AssertionError("send is still waiting after 1,000 awaits")
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
-    """Several sinks open at once do not mix; of two for one key, the last to exit stays, whole."""
+    """Check that concurrent sinks do not mix, and that of two sinks for one key the last to exit wins, whole."""
     bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
     started = 0
     all_open = anyio.Event()
@@ -198,9 +197,9 @@ async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_closed_sink(open_sink: OpenSink) -> None:
-    """Outside its context a sink takes nothing: `ClosedResourceError`."""
+    """Check that `send` raises `ClosedResourceError` before the context was entered and after it exited."""
     opening = open_sink("check-closed")
-    if isinstance(opening, ByteSink):  # it is its own context
+    if isinstance(opening, ByteSink):  # the sink is its own context manager
         await _check_refusal(opening, "before the context was entered")
     async with opening as sink:
         await send_all(sink, b"x")
@@ -218,7 +217,7 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
 async def check_flush(
     open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
 ) -> None:
-    """`flush` shows nothing and loses nothing; an exception after it leaves nothing, or a spooled file for recovery."""
+    """Check that `flush` publishes and loses nothing, and that an exception then leaves nothing or a spooled file."""
     chunk = await _chunk_size(open_sink)
     data = content(chunk + chunk // 2 + 1)
     head, tail = data[:chunk], data[chunk:]

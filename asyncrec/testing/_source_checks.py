@@ -1,7 +1,7 @@
-"""Checks of a `ByteSource`, without pytest; `StorageConformance` runs the same.
+"""Checks of a `ByteSource`, without pytest. `StorageConformance` runs the same checks.
 
-Each takes a function that opens a source of one object, and the content of that object. Each raises `AssertionError`,
-with what was expected, or the error that the source raised.
+Each check takes a function that opens a source of one object, and the content of that object. It raises
+`AssertionError` with the expected result, or the source's own error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncrec.testing._checks import check_equal, receive_all
 
 
 class OpenSource(Protocol):
-    """`Storage.open_source` with its key filled in."""
+    """`Storage.open_source` with its key bound."""
 
     def __call__(
         self, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -25,7 +25,7 @@ class OpenSource(Protocol):
 
 
 async def check_source(open_source: OpenSource, expected: bytes) -> None:
-    """Check everything that a `ByteSource` promises by itself. The object holds ``expected``: at least 1,000 bytes."""
+    """Check the complete contract of a `ByteSource`. ``expected``, the object's content, has at least 1,000 bytes."""
     await check_ranges(open_source, expected)
     await check_short_reads(open_source, expected)
     await check_receive_cancelled(open_source, expected)
@@ -33,7 +33,7 @@ async def check_source(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
-    """Every kind of range returns its bytes: inside, to the end, beyond it, empty; in answers as small as asked for."""
+    """Check ranges inside the object, to its end, beyond it, and empty ones, and the limit on each receive."""
     size = len(expected)
     assert size >= 1_000, "check_source needs an object of at least 1,000 bytes"
     ranges: list[tuple[int, int | None]] = [
@@ -57,7 +57,7 @@ async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
-    """Asked for more and for less by turns, a source returns every byte once, and nothing only at the end."""
+    """Check that receives of different sizes return every byte once, and ``b""`` only at the end."""
     size = len(expected)
     for start, sizes in ((0, (1, 64 << 10, 7, 1 << 20, size // 3 + 1)), (size // 2, (size, 3)), (size - 20, (1,))):
         got = bytearray()
@@ -74,7 +74,7 @@ async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:
-    """A cancelled `receive` loses no byte: the same ones can be received again."""
+    """Check that a cancelled `receive` loses no byte, because the next receive returns the same ones."""
     for n in range(1, 1_000):
         async with open_source() as source:
             got = await source.receive(100)
@@ -92,9 +92,9 @@ async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> N
 
 
 async def check_closed_source(open_source: OpenSource) -> None:
-    """Outside its context a source returns nothing: `ClosedResourceError`; leaving it early is clean."""
+    """Check that `receive` raises `ClosedResourceError` outside the context, and that the context may exit early."""
     opening = open_source()
-    if isinstance(opening, ByteSource):  # it is its own context
+    if isinstance(opening, ByteSource):  # the source is its own context manager
         await _check_refusal(opening, "before the context was entered")
     async with opening as source:
         await source.receive(1)

@@ -1,15 +1,16 @@
-"""`LaxStorage` keeps objects in memory, and breaks the contract as some real stores do.
+"""`LaxStorage`: a storage in memory that breaks the contract as some real stores do.
 
-Ceph 16 honours the condition of a put, and ignores that of a multipart completion; some programs that speak S3's
-protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. Code
+Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some servers of S3's protocol ignore
+both. A gateway that dies loses the answer to a request that took effect. Listings of S3 were stale until 2020. Code
 built on `Storage` is correct only if it is correct on these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
     store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
-    store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, and their writers get an error
-    store = LaxStorage(late=30.0, stale=5.0)              # answers come after 30 s; listings are 5 s old
+    store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, but their writers get an error
+    store = LaxStorage(late=30.0, stale=5.0)              # answers arrive after 30 s; listings are 5 s old
 
-Time is anyio's: under `virtual_backend` no real time passes. `FlakyStorage` around it adds faults by number.
+Delays use anyio's clock, so under `virtual_backend` no real time passes. A `FlakyStorage` around a `LaxStorage` adds
+faults to chosen operations.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ from asyncrec.storage._url import check_key, join
 
 
 class LaxStorage(Storage):
-    """A storage in memory that breaks the contract. Writers that should meet share one instance.
+    """A storage in memory that breaks the contract. Writers of the same objects share one instance.
 
     Args:
-        memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.
-        honours: which exclusive publications are refused if an object is there. ``"puts"``: those of a body shorter
-            than a chunk, which go in one request; a longer one looks when its first chunk is full, and replaces what
-            has come since. ``"nothing"``: even a short body only looks when it is opened. ``"all"``: each.
-        late: seconds from the effect of a publication or a deletion to its answer. Its effect outlives a cancellation.
-        lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
-            as by a backend that could not find out.
-        stale: the age, in seconds, of what a listing shows. `head` and reads are never stale, as in all known stores.
-        short: whether a source returns half of what is requested, as a server with small packets may.
+        memory: the storage of the objects; by default a new one. Its ``chunk_size`` is that of the sinks.
+        honours: which exclusive publications are rejected if the object exists. ``"puts"`` rejects bodies shorter than
+            a chunk, which take one request. A longer body is checked only when its first chunk is full, and replaces an
+            object created later. With ``"nothing"``, even a short body is checked only on opening. ``"all"`` rejects
+            every such publication.
+        late: the seconds from the effect of a publication or deletion to its answer. A cancellation in between does not
+            undo the effect.
+        lost: returns whether the answer to the publication of a key is lost. The object is then published, but
+            `TransientStorageError` is raised, as by a backend that does not know the outcome.
+        stale: the age of listings, in seconds. `head` and reads are never stale, as in all known stores.
+        short: whether a source returns half of the requested bytes, as a server with small packets may.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class LaxStorage(Storage):
         self._lost = lost
         self._stale = stale
         self._short = short
-        # What was under a key before each of its last changes, the oldest first, with the time of the change.
+        # The object of a key before each of its recent changes, with the time of the change, oldest first.
         self._before: dict[str, list[tuple[float, ObjectInfo | None]]] = {}
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
@@ -97,7 +100,7 @@ class LaxStorage(Storage):
         self._changed(key, before)
         await self._answer()
 
-    # For its sinks -----------------------------------------------------------------------------------------------
+    # For the sinks -----------------------------------------------------------------------------------------------
 
     async def look(self, key: str) -> ObjectInfo | None:
         try:
@@ -112,7 +115,7 @@ class LaxStorage(Storage):
             )
 
     async def publish(self, sink: _LaxSink, key: str, data: bytes, *, exclusive: bool) -> None:
-        """Make the object, tell the sink, and answer, or not."""
+        """Publish the object and set the sink's ``published``. Raise TransientStorageError if the answer is lost."""
         whole = self.memory.chunk_size > len(data)
         honoured = exclusive and (self._honours == "all" or (self._honours == "puts" and whole))
         before = await self.look(key)

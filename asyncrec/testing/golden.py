@@ -1,7 +1,7 @@
-"""Small TFRecord files as bytes, written by TensorFlow 2.21.0 (`tf.io.TFRecordWriter`), with the records in them.
+"""Small TFRecord files as bytes, written by TensorFlow 2.21.0 (`tf.io.TFRecordWriter`), with their records.
 
-`PLAIN` has one form only: writing `RECORDS` uncompressed must produce exactly these bytes. `GZIP` and `ZLIB` are one
-form of many, depending on the compressor and its level: decode them, do not compare with them.
+`PLAIN` is unique: writing `RECORDS` uncompressed must produce exactly these bytes. The bytes of `GZIP` and `ZLIB`
+depend on the compressor and its level, so decode them rather than comparing bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TFRecorder's files read back: `get_tfrecord_filepaths`, `generate_dataset`. The names are those of its factory."""
+"""`get_tfrecord_filepaths` and `generate_dataset`, which read TFRecorder's files. The names are its factory's."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, local_path, redact, scheme_of
 
 T = TypeVar("T")
-_HEAD = 12  # bytes that tell how a file is compressed
+_HEAD = 12  # bytes that show how a file is compressed
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
-    """The folder does not exist. TFRecorder raised ValueError."""
+    """The folder does not exist. This is also a ValueError, because TFRecorder raises a ValueError."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """List the TFRecord files in a folder, including TFRecorder's (``*.tfr``), in order, whatever ``sort`` says.
+    """Return the paths of the TFRecord files in a folder, or of TFRecorder's (``*.tfr``). Always sorted.
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
@@ -49,17 +49,17 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
 
 
 def get_examples_list_filepaths(dirpath: Path) -> str:
-    """Find the CSV file that lists the examples in the folder's files.
+    """Return the path of the CSV file that lists the examples in the folder's files.
 
     Raises:
-        NoDirectoryError: as `get_tfrecord_filepaths`.
+        NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
     """
     _names_in(dirpath, EXAMPLES_CSV)
     return join(fspath(dirpath), EXAMPLES_CSV)
 
 
 def _names_in(dirpath: Path, suffix: str) -> list[str]:
-    """List the files of a folder whose names have one of these endings."""
+    """List the names of the folder's files that end with ``suffix``."""
 
     keys = 0
 
@@ -93,19 +93,20 @@ def generate_dataset(
 ) -> Any:
     """Read the examples as tuples of their fields, in the order of declaration.
 
-    If TensorFlow is installed, return a ``tf.data.Dataset`` of TFRecorder's operations, otherwise an iterator. Arrays
+    Return a ``tf.data.Dataset`` of TFRecorder's operations if TensorFlow is installed, otherwise an iterator. Arrays
     are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without ``example_class``,
-    the manifest of the folder defines the fields. A field that a record does not have is 0,
-    "" or no value; without TensorFlow and ``example_class`` it is an error.
+    the manifest of the folder defines the fields. A field that is missing in a record is 0, "" or an empty array;
+    without TensorFlow and ``example_class``, it is an error.
 
     Args:
-        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples; with TensorFlow
-            ``tf.random.set_seed`` repeats the order.
-        dataset_fetching_num_threads: calls of ``parse_from_string`` at once, with TensorFlow.
-        num_workers, worker_index: only every ``num_workers``-th example, from the ``worker_index``-th on.
+        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples. With TensorFlow,
+            ``tf.random.set_seed`` makes the order repeatable.
+        dataset_fetching_num_threads: the number of concurrent calls of ``parse_from_string``, with TensorFlow.
+        num_workers, worker_index: return only every ``num_workers``-th example, beginning with the ``worker_index``-th.
 
-    Raises: as `asyncrec.datasets.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``. While
-        iterating, with TensorFlow: tf.errors.DataLossError, if a file is damaged that TensorFlow reads itself.
+    Raises: the errors of `asyncrec.datasets.generate_dataset`, or ValueError for ``num_workers`` without
+        ``worker_index``. While iterating with TensorFlow, tf.errors.DataLossError if a file that TensorFlow itself
+        reads is damaged.
     """
     if num_workers and worker_index is None:
         raise ArgumentValueError("num_workers requires worker_index; pass both")
@@ -128,12 +129,12 @@ def generate_dataset(
 
 
 def _records(tensorflow: Any, paths: list[str]) -> Any:
-    """Make a ``tf.data.Dataset`` of the records of files, one after the other."""
+    """Return a ``tf.data.Dataset`` of the records of the files, one file after the other."""
     filenames = tensorflow.constant(paths, tensorflow.string)
     if not all(is_read_by(tensorflow, path) for path in paths):
         return tensorflow.data.Dataset.from_tensor_slices(filenames).flat_map(partial(read_here, tensorflow, _batches))
     compression = ""
-    if paths and tensorflow.io.gfile.exists(paths[0]):  # a missing file raises when it is read, as in the original
+    if paths and tensorflow.io.gfile.exists(paths[0]):  # as in the original, a missing file raises on reading
         with tensorflow.io.gfile.GFile(paths[0], "rb") as file:
             compression = detect_compression(file.read(_HEAD))
     return tensorflow.data.TFRecordDataset(filenames, compression)
@@ -148,7 +149,7 @@ def _tuples(
     paths: list[str], example_class: type[DeclaredExample] | None, buffer_size: int | None, workers: int, worker: int
 ) -> Iterator[tuple[Any, ...]]:
     if not paths and example_class is not None:
-        return  # of an empty split
+        return  # an empty split
     with blocking.generate_dataset(paths, example_class) as reader:
         for values in _shuffled(islice(reader, worker, None, workers), buffer_size):
             yield tuple(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values)

@@ -1,4 +1,4 @@
-"""``tfrecord_files_config.txt``: the arguments of a run of TFRecorder's factory, as `configparser` reads them."""
+"""``tfrecord_files_config.txt``: the arguments of a run of TFRecorder's factory, in the format of `configparser`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config_of(
     counts: Mapping[str, int],
     kwargs: Mapping[str, Any],
 ) -> str:
-    """Make the text of the file: the keyword arguments for the examples first, paths made absolute, lists as JSON."""
+    """Return the text of the file. The examples' keyword arguments come first; paths are absolute, lists are JSON."""
     values = {name.replace("examples_", ""): _shown(name, value) for name, value in kwargs.items()}
     values |= {
         "class_name": example_class.__name__,
@@ -37,7 +37,7 @@ def config_of(
     }
     values |= {f"{name}_count": str(count) for name, count in counts.items()}
     config = ConfigParser()
-    # A percent sign begins an interpolation; two are one.
+    # A percent sign begins an interpolation, and "%%" stands for one percent sign.
     config.read_dict({"examples": {name: value.replace("%", "%%") for name, value in values.items()}})
     text = io.StringIO()
     config.write(text)
@@ -48,7 +48,7 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, list):
         try:
             value = json.dumps(value)
-        except TypeError:  # of what JSON does not have
+        except TypeError:  # a value that JSON cannot represent
             value = str(value)
     return _absolute(fspath(value)) if "path" in name and isinstance(value, str | PathLike) else str(value)
 

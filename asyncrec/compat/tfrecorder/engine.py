@@ -1,8 +1,8 @@
-"""TFRecorder's engine: examples are loaded, split and written in the caller's thread, one after the other.
+"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after the other.
 
 So ``load`` and the other methods may use an object that belongs to a thread, such as a connection of sqlite3. Only the
-shards are written elsewhere, on the loop of `asyncrec.blocking`. With ``concurrency`` above 1, the methods of several
-examples are called in threads, and the examples are still written in order.
+shards are written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the
+methods of several examples are called in threads, but the examples are still written in order.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from asyncrec.storage._url import redact
 
 __all__ = ["logger", "write_examples"]
 
-logger = logging.getLogger("TFRecorder")  # its own name, so that what a script says to that logger holds
+logger = logging.getLogger("TFRecorder")  # TFRecorder's name, so that scripts that configure its logger still work
 
 _SHOWN_ROW = 200
-# TFRecorder handed its own argument on to `load` and `split`, and failed if they did not take it.
+# TFRecorder passes this argument of its own to `load` and `split`, and fails if they do not accept it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
-_BATCH_EXAMPLES = 256  # taking one costs the loop some microseconds
-_Made = tuple[list[bytes], str]  # records, and the line of CSV
+_BATCH_EXAMPLES = 256  # an example costs the loop some microseconds
+_Made = tuple[list[bytes], str]  # the records, and the line of CSV
 
 
 def write_examples(
@@ -55,8 +55,8 @@ def write_examples(
 ) -> None:
     """Write examples to folders of these names below ``path``; ``""`` is ``path`` itself.
 
-    All of them appear at the end, and replace the previous ones; after an exception nothing has changed. Progress goes
-    to the logger ``TFRecorder``, and to stdout unless the program has configured logging.
+    All folders are published together at the end, and replace the previous ones. After an exception, nothing has
+    changed. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured logging.
 
     Raises:
         Exception: the error of an example's method, with a note that names the method and the example.
@@ -96,7 +96,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method accepts an argument of this name; false if that is unknown."""
+    """Return whether a method accepts an argument of this name; False if its signature is unknown."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 def _made(
     example: DeclaredExample, where: str, csv: bool, for_load: Mapping[str, Any], for_split: Mapping[str, Any]
 ) -> _Made:
-    """Do what TFRecorder did for an example, in its order: load, the row of CSV, split, serialise, release."""
+    """Process an example in TFRecorder's order: load, the row of CSV, split, serialize, release."""
     doing = "load"
     line = ""
     try:
@@ -132,7 +132,7 @@ def _made(
 
 
 def _row_of(example: DeclaredExample) -> str:
-    """Describe an example for an error, by its row of `examples.csv` if possible."""
+    """Return the example's row of `examples.csv` for an error message, or "" if that fails."""
     with suppress(Exception):
         return f", row {repr(_settled(example.to_csv_row()))[:_SHOWN_ROW]}"
     return ""
@@ -144,7 +144,7 @@ def _record(part: Any) -> bytes:
 
 
 def _settled(value: Any) -> Any:
-    """Await the result of an async method."""
+    """Return the value; if it is awaitable, await it and return its result."""
     if not inspect.isawaitable(value):
         return value
 
@@ -155,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield the result of each job, in order; several run at a time in threads, and no more results are in memory."""
+    """Yield the result of each job, in order. Run up to ``concurrency`` jobs in threads; hold as many results."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -175,7 +175,7 @@ def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator
 
 
 def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
-    """Collect records into batches for the loop: a hop to it takes as long as a hundred small records."""
+    """Collect results into batches, because a hop to the loop takes as long as a hundred small records."""
     batch: list[_Made] = []
     size = 0
     for each in made:
@@ -189,7 +189,7 @@ def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
 
 
 def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
-    """Log the progress, ten times or after each ten examples, as TFRecorder did."""
+    """Log the progress after each tenth of the examples, but at most every ten examples, as TFRecorder does."""
     began, every = time.monotonic(), max(10, total // 10)
     for done, each in enumerate(made, 1):
         yield each
@@ -200,7 +200,7 @@ def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
 
 
 class _ToStdout(logging.Handler):
-    """Prints what is logged, if the program has not configured logging, so that a long run shows its progress."""
+    """A handler that prints the log, so that a long run shows progress if the program has not configured logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -232,7 +232,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Make the plan. Examples of several classes have no schema in common: the reader has to know their classes."""
+    """Return the plan. Examples of several classes have no common schema, so the reader must know their classes."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,
@@ -248,5 +248,5 @@ def _base_name(path: Path) -> str:
 
 
 def _data_set_name(folder: str) -> str:
-    """Return a name for the data set, since a folder's may be invalid for one: hidden, or with wildcards."""
+    """Return a name for the data set. The folder's own name may be invalid: hidden, or with wildcards."""
     return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

@@ -1,6 +1,6 @@
-"""TFRecorder's factory: from examples, or the CSV files that list them, to splits.
+"""TFRecorder's factory, which writes splits of examples, or of the CSV files that list examples.
 
-Keyword arguments that a function does not know are for ``load``, ``split`` and ``from_csv_row`` of the example class.
+Additional keyword arguments are passed to ``load``, ``split`` and ``from_csv_row`` of the example class.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def generate_and_save_train_eval_test_tfrecords_files(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Make train, eval and test splits of the rows of a CSV file, local or at a URL, and ``tfrecord_files_config.txt``.
+    """Write train, eval and test splits of the rows of a CSV file or URL, and ``tfrecord_files_config.txt``.
 
-    ``examples_class`` and ``examples_filepath`` are the names of two parameters in later versions. For the rest see
+    ``examples_class`` and ``examples_filepath`` are later versions' names of two parameters. For the others see
     `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
@@ -99,19 +99,19 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples, perhaps empty, to folders of these names, such as folds. They may share examples.
+    """Write lists of examples to folders of these names, such as folds. Lists may be empty, and may share examples.
 
     Args:
         examples_log_in_csv_file: write ``examples.csv`` next to the records, with a row for each example.
-        examples_concurrency: for how many examples the methods are called at a time, in threads; with 1, in the
-            caller's thread.
+        examples_concurrency: the number of examples whose methods are called concurrently, in threads; 1 calls them in
+            the caller's thread.
 
     Returns:
-        the number of examples given for each.
+        the number of examples in each list.
 
     Raises:
         Exception: the error of an example's method, with a note that names the method and the example. Nothing has
-            changed then.
+            changed.
         StorageError: a store failed. Nothing has changed, unless a note says otherwise.
     """
     write_examples(
@@ -136,11 +136,11 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     examples_shuffle_seed: int | None = None,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
+    """Split examples as `split_examples_list` does, and write the splits as `..._for_examples_dict` does.
 
-    A list of examples is shuffled in place, as in TFRecorder: by ``random.shuffle``, which ``random.seed`` makes
-    repeatable, or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a
-    warning in the log.
+    As in TFRecorder, a list of examples is shuffled in place by ``random.shuffle``; ``random.seed`` or
+    ``examples_shuffle_seed`` makes the order repeatable. If these ratios write no test split, one of an earlier run is
+    kept, and a warning is logged.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:
@@ -158,13 +158,13 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 def split_examples_list(
     examples: Sequence[E], examples_train_eval_test_ratio: Ratio
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
-    """Split examples: the first are train, the next eval, the rest test, which is `None` if no example is left for it.
+    """Split examples in order into train, eval and test. Test is `None` if it is empty.
 
-    One ratio is that of train, and the rest is eval; two are those of train and eval; three of train, eval and test.
-    Numbers are rounded down, and the last split gets the rest.
+    One ratio is that of train, and the rest is eval. Two ratios are those of train and eval, three those of train, eval
+    and test. The sizes are rounded down, and the last split gets the rest.
 
     Raises:
-        ValueError: there are more than three ratios, or they do not sum to 1, except for rounding.
+        ValueError: there are more than three ratios, or they do not sum to 1 within rounding.
     """
     given = examples_train_eval_test_ratio
     ratios = list(given) if isinstance(given, Sequence) else [given]
@@ -187,7 +187,7 @@ def generate_and_save_tfrecords_files_for_examples_files_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write the examples of one CSV file each to folders of these names: `..._for_examples_dict`."""
+    """Write the examples of each CSV file to the folder of its name, as `..._for_examples_dict` does."""
     return generate_and_save_tfrecords_files_for_examples_dict(
         save_directory_path,
         {name: _examples_of(example_class, path, kwargs) for name, path in examples_filepaths_dict.items()},
@@ -208,7 +208,7 @@ def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
     examples_log_in_csv_file: bool = True,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Do the same as `generate_and_save_train_eval_test_tfrecords_files`, from a CSV file for each split."""
+    """Write train, eval and test splits from a CSV file for each split."""
     given = zip(_SPLITS, (train_examples_filepath, eval_examples_filepath, test_examples_filepath), strict=True)
     return generate_and_save_tfrecords_files_for_examples_files_dict(
         save_directory_path,
@@ -230,7 +230,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> int:
-    """Write the examples of one CSV file to one folder, without splitting them; return their number."""
+    """Write the examples of one CSV file to one folder, without a split. Return the number of examples."""
     examples = _examples_of(example_class, examples_filepath, kwargs)
     write_examples(
         save_directory_path,
@@ -244,7 +244,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
 
 
 def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
-    """Read examples by their class's own ``from_csv_file``, which may be overridden."""
+    """Read examples with their class's own ``from_csv_file``, which may be overridden."""
     if issubclass(kind, Example):
         return kind.from_csv_file(path, **kwargs)
     return read_examples(kind, path, **kwargs)

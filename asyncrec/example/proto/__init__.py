@@ -1,1 +1,1 @@
-"""The messages of tf.train.Example under a package name of our own; generated, see example.proto."""
+"""The messages of tf.train.Example under asyncrec's own package name. Generated; see example.proto."""

@@ -1,1 +1,1 @@
-"""The cases of `StorageConformance`, by subject; each subject is a class that the kit inherits."""
+"""The cases of `StorageConformance` by subject. Each subject is a class from which the kit inherits."""

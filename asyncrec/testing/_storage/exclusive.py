@@ -1,4 +1,4 @@
-"""Cases about which of several writers wins, and whether it learns that it has."""
+"""Cases of competing writers: which writer wins, and whether each writer learns the result."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from asyncrec.tools._probes import race
 
 
 class ExclusiveCases(StorageHooks):
-    """The cases of objects that must be new, and of answers that are lost."""
+    """The cases of exclusive creation and of lost answers."""
 
     exclusive_parts: bool = True
-    """Whether of two exclusive writers of objects longer than a chunk one wins. `False`, with a comment why, is for a
-    store that ignores the condition when it puts parts together, as Ceph 16 does. Short objects know no exception."""
+    """Whether only one of two exclusive writers wins if the object is longer than a chunk. Set this to `False`, with a
+    comment why, for a store that ignores the condition when it completes an upload in parts, as Ceph 16 does. For short
+    objects one writer must always win."""
 
     async def test_exclusive_creation(self) -> None:
-        """With ``exclusive`` a new object is made, one that is there is kept, and the error says so."""
+        """With ``exclusive``, a new object is created, but an existing one stays and `ObjectExistsError` is raised."""
         async with self.open_storage() as storage:
             await storage.put("x/one", b"mine", exclusive=True)
             with pytest.raises(ObjectExistsError, match="x/one"):
@@ -44,26 +45,26 @@ class ExclusiveCases(StorageHooks):
             assert await self.raw_get(storage, "x/aborted") == b"free again"
 
     async def test_exclusive_race(self) -> None:
-        """Of two writers that both find nothing there exactly one wins; the other gets `ObjectExistsError`.
+        """If two writers create the same object, exactly one wins, and the other gets `ObjectExistsError`.
 
-        A claim, a segment of a manifest and every other short object that decides between writers relies on it.
+        Claims, segments of manifests and all other short objects that decide between writers rely on this.
         """
         async with self.open_storage() as storage:
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """The same holds for objects longer than a chunk; if `exclusive_parts` is `False` the last one may win, too.
+        """The same holds for objects longer than a chunk. If `exclusive_parts` is `False`, both writers may succeed.
 
-        Without it two writers of one shard both learn that it is theirs, and one of them has lost it.
+        Otherwise two writers of a shard could both learn that they published it, although one of them has lost it.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             await self._race(storage, [content(size, seed) for seed in (1, 2)], all_kept=self.exclusive_parts)
 
     async def test_exclusive_creation_over_several_parts(self) -> None:
-        """An object of several parts that is there is kept, whether a short one or as long a one is to be created.
+        """An existing object of several parts is kept, whether the new object would be short or as long.
 
-        Stores publish the two by different requests, of which one may be right and the other wrong.
+        Stores publish short and long objects by different requests, and only one of these may be correct.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
@@ -76,10 +77,10 @@ class ExclusiveCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_lost_answer(self) -> None:
-        """The object is published and the answer is lost: it is there once, whole, and its writer learns that it is.
+        """If an object is published but the answer is lost, the object is whole, and its writer learns that it exists.
 
-        A writer that takes the loss for a failure sends the same records again, and an exclusive one takes its own
-        object for another's. If a store's tests cannot lose an answer, `losing_an_answer` says so: nothing is tried.
+        A writer that mistakes the lost answer for a failure would send the same records again, and an exclusive writer
+        would mistake its own object for another writer's. Skipped if `losing_an_answer` returns `None`.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1

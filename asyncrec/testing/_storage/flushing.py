@@ -1,4 +1,4 @@
-"""Cases about a rolling writer that flushes to its storage: what a flush acknowledged survives the process."""
+"""Cases of a rolling writer that flushes to its storage. Records that a flush acknowledged survive the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# Longer than a store takes for one object.
+# Longer than a store takes to write one object, in seconds.
 _WAITS = 3.0
 
 
@@ -31,9 +31,9 @@ class FlushCases(StorageHooks):
     """The cases for a storage without local files."""
 
     async def test_what_was_flushed_to_the_store_survives_its_writer(self) -> None:
-        """The process of a writer dies between two flushes: `asyncrec.recover` commits each flushed record once.
+        """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record once.
 
-        Then nothing that the writer had flushed is left in the storage.
+        It then leaves none of the writer's flush entries in the storage.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -55,9 +55,9 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
-        """A process that ends a writer takes the number of its next flush, by exclusive creation; that flush waits.
+        """If a process that ends a writer has created the object with the number of its next flush, that flush waits.
 
-        If it did not, the writer would acknowledge records that are never read. (It waits for the end of its log.)
+        Otherwise the writer would acknowledge records that are never read. (The flush waits for the end of its log.)
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -77,13 +77,13 @@ class FlushCases(StorageHooks):
 
 
 class _Process(FlakyStorage):
-    """A storage used by a process that may die: from then on none of its requests takes effect."""
+    """The storage of a process that may die. After its death, none of its requests has an effect."""
 
     dead = False
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         if self.dead:
-            raise StoragePermissionError("the process is dead")  # no request that fails so is repeated
+            raise StoragePermissionError("the process is dead")  # this error is not retried
         return await call()
 
 

@@ -1,4 +1,4 @@
-"""`StorageHooks` are the hooks that a plugin's tests fill in, for all cases."""
+"""`StorageHooks`: the hooks that a plugin's tests implement for all cases."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from asyncrec.testing._kit import Kit
 
 
 class StorageHooks(Kit):
-    """The base of the classes of cases: hooks to open a storage, and to look into it."""
+    """The base of the classes of cases, with hooks that open a storage and inspect it."""
 
     pytestmark = pytest.mark.anyio
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        """Open a new, empty storage, for as long as the context lasts."""
+        """Return a context manager that opens a new, empty storage."""
         raise self.missing("open_storage")
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
-        """Make an object without using ``storage``'s methods."""
+        """Create an object without the methods of ``storage``."""
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
@@ -35,41 +35,41 @@ class StorageHooks(Kit):
         raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Name whatever was begun, and neither published nor removed. Empty for a store without unfinished objects."""
+        """Return the names of unfinished objects. Empty for a store that has none."""
         raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
-        """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
+        """Return a context manager in which the answer to one request that publishes an object is lost.
 
-        Return `None` if the tests of this store cannot do that.
+        The request itself takes effect. Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
-        """Let the store answer each request of this storage ``seconds`` late, while the context is entered.
+        """Return a context manager in which the store answers each request of this storage ``seconds`` late.
 
-        The store itself waits, or its stand-in behind the plugin's calls: a call that would block the event loop must
-        block it here, too. Return `None` if the tests of this store cannot do that.
+        The store, or its stand-in behind the plugin's calls, must wait, so that a call that would block the event loop
+        also blocks it in the test. Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
-        """Let something else answer the ``number``-th request (from 1) made while the context is entered, if it comes.
+        """Return a context manager in which another server answers the ``number``-th request, counted from 1.
 
-        It answers as a proxy does with its sign-in page: the request never reaches the store, the status is 200, and
-        the body is ``body``. Return `None` if the tests of this store cannot do that.
+        This server behaves like a proxy with a sign-in page: the request never reaches the store, the status is 200,
+        and the body is ``body``. Return `None` if the tests of this store cannot do that.
         """
         return None
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
-        """Return a URL that leads to the objects of this open storage, and the options to open it with.
+        """Return a URL of the objects of this open storage, and the options to open it with.
 
-        Return `None` if the storage is not a plugin's, and has no URL; cases that need one are then skipped.
+        Return `None` if the storage is not a plugin's and has no URL. Cases that need a URL are then skipped.
         """
         return None
 
     async def raw_put_many(self, storage: Storage, keys: Collection[str]) -> None:
-        """Make an object of one byte for each key. Override it if there is a faster way than one by one."""
+        """Create an object of one byte for each key. Override this if creating them one by one is slow."""
         for key in keys:
             await self.raw_put(storage, key, b"x")
 
@@ -80,7 +80,7 @@ class StorageHooks(Kit):
 
 
 def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
-    """Compare the keys that came, in their order, with the expected ones; raise `AssertionError` that names both."""
+    """Compare a listing's keys and their order with the expected keys. Raise `AssertionError` that names both."""
     right = by_bytes(expected)
     if list(got) == right:
         return
@@ -95,7 +95,7 @@ def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None
 
 
 def _some(keys: Collection[str]) -> str:
-    """Return keys as text, only the first if there are very many."""
+    """Return keys as text; only the first thirty if there are more."""
     first = list(keys)[:30]
     return f"{first}" if len(first) == len(keys) else f"{first} and {len(keys) - len(first):,} more"
 
@@ -109,14 +109,14 @@ async def chunk_of(storage: Storage) -> int:
 
 
 async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
-    """Return the keys of a listing, in their order."""
+    """Return the keys of a listing, in the listing's order."""
     keys: list[str] = []
     listing = storage.list_objects(prefix, start_after=start_after)
     try:
         async for info in listing:
             keys.append(info.key)
             if len(keys) % 100 == 0:
-                await anyio.lowlevel.checkpoint()  # one that never ends, and never waits, can then be cancelled
+                await anyio.lowlevel.checkpoint()  # allows cancellation of a listing that never ends and never waits
     finally:
         if hasattr(listing, "aclose"):
             with anyio.CancelScope(shield=True):
@@ -125,5 +125,5 @@ async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") 
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:
-    """Sort keys into the order that a listing has."""
+    """Return keys in the order of a listing."""
     return sorted(keys, key=str.encode)

@@ -1,4 +1,4 @@
-"""Cases about journals, which writers keep if objects are the files of a folder: flushed records survive."""
+"""Cases of journals, which writers keep if objects are the files of a folder. Flushed records survive the writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that offers `LocalFiles`."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """The file of a key has its bytes; a file that is linked to a key is its object; a partial file is not."""
+        """A key's file has the object's bytes. A file linked under a key is its object; a partial file is no object."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")
@@ -38,7 +38,7 @@ class JournalCases(StorageHooks):
             assert await keys_of(storage, "journals/") == ["journals/linked", "journals/written"]
 
     async def test_what_was_flushed_survives_its_writer(self) -> None:
-        """A rolling writer that fails leaves what it flushed in journals, and `asyncrec.recover` commits it."""
+        """If a rolling writer fails, its flushed records stay in journals, and `asyncrec.recover` commits them."""
         async with self.open_storage() as storage:
             _folder_of(storage)
             try:

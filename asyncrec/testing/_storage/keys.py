@@ -1,4 +1,4 @@
-"""Cases about what a key may be, and how keys are listed."""
+"""Cases of valid and invalid keys, and of listings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeyCases(StorageHooks):
     """The cases of keys and of listings."""
 
     async def test_odd_keys(self) -> None:
-        """Keys of any characters name just themselves: written, read, listed and deleted."""
+        """Keys of any characters are written, read, listed and deleted without affecting other keys."""
         async with self.open_storage() as storage:
             for n, key in enumerate(ODD_KEYS):
                 data = b"%d of them" % n
@@ -42,7 +42,7 @@ class KeyCases(StorageHooks):
             check_keys(await self.raw_list(storage), [], "raw_list after all objects were deleted")
 
     async def test_key_that_is_also_a_folder(self) -> None:
-        """One key may be another's folder: they are two objects, whichever was first."""
+        """A key may be the folder of another key. They are two objects, regardless of which was created first."""
         async with self.open_storage() as storage:
             for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
                 for key in keys:
@@ -56,7 +56,7 @@ class KeyCases(StorageHooks):
             check_keys(await keys_of(storage, "m/1", start_after="m/1"), ["m/1/x"], "listing 'm/1' after 'm/1'")
 
     async def test_refused_keys(self) -> None:
-        """A key that is empty, absolute or leads out of the root is a `ValueError`, whatever is done with it."""
+        """A key that is empty, absolute or outside the root raises `ValueError` in every operation."""
         async with self.open_storage() as storage:
             for key in REFUSED_KEYS:
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
@@ -65,7 +65,7 @@ class KeyCases(StorageHooks):
             check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
     async def test_listing_order(self) -> None:
-        """Keys come ascending by their UTF-8 bytes, across folders, whatever was written first."""
+        """Keys are listed in the order of their UTF-8 bytes, across folders, regardless of the order of writing."""
         keys = [
             "c/2", "c/10", "c/1", "c-1", "c.d", "c0", "cc/1", "C/1", "b/z/z", "b/z-1", "b/z/a", "b/z.d",
             "\uff5e", "\U0001f600", "z", "\u00e9", "e", "e\u0301", "_x/1", ".x",
@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """``start_after`` leaves out keys up to and with itself, whether it is there or not, within any prefix."""
+        """``start_after`` skips keys up to and including itself, with any prefix, whether or not it exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)
@@ -91,9 +91,10 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early.
+        """More keys than fit in a page (1,000 on S3 and GCS) are all listed once, and a listing may be closed early.
 
-        Also while other keys come and go: a search for unlisted objects must not miss one, nor count it twice.
+        This also holds while other keys are created and deleted, because a search for unlisted objects must neither
+        miss an object nor count it twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:
@@ -122,7 +123,7 @@ class KeyCases(StorageHooks):
             )
 
     async def test_listing_sees_no_unpublished_object(self) -> None:
-        """While a sink is open, and after it failed, its object is not listed, and has no head."""
+        """While a sink is open, and after it has failed, its object is not listed, and `head` does not find it."""
         async with self.open_storage() as storage:
             with suppress(ZeroDivisionError):
                 async with storage.open_sink("u/1") as sink:
@@ -134,7 +135,7 @@ class KeyCases(StorageHooks):
             check_keys(await keys_of(storage), [], "listing when the only sink has failed")
 
     async def test_listing_stays_inside(self) -> None:
-        """A prefix that leads out of the root finds nothing, or is refused."""
+        """A prefix outside the root lists nothing, or raises `ValueError`."""
         async with self.open_storage() as storage:
             await storage.put("inside", b"x")
             for prefix in ("../", "..", "/", "a/../../"):

@@ -1,4 +1,4 @@
-"""Cases about what a storage says of one object, by each method; including objects of no bytes."""
+"""Cases of the information that each method returns about an object, including empty objects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases of whole objects: one answer everywhere."""
+    """The cases of whole objects, about which all methods must agree."""
 
     async def test_empty_object_written(self) -> None:
-        """An object of no bytes is made like any other: by `put` and by a sink that is sent nothing, exclusively too.
+        """An empty object is created like any other, by `put` or by a sink without sends, also with ``exclusive``.
 
-        Stores that leave out what is zero describe it in other words, and may publish it by another request.
+        Stores may omit a size of zero from their answers, and may publish an empty object by a different request.
         """
         async with self.open_storage() as storage:
             for key, exclusive in (("e/1", False), ("e/2", True)):
@@ -42,7 +42,7 @@ class ObjectCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_empty_object(self) -> None:
-        """An object of no bytes is there: found, listed, and read as nothing, from any start."""
+        """An empty object is found, listed, and read as ``b""`` from any start."""
         async with self.open_storage() as storage:
             await self.raw_put(storage, "empty", b"")
             check_info(await storage.head("empty"), "empty", b"")
@@ -54,7 +54,7 @@ class ObjectCases(StorageHooks):
                     assert await receive_all(source) == b""
 
     async def test_one_info(self) -> None:
-        """`head`, the listing, an open source and `published` say the same of one object, etag and all."""
+        """`head`, the listing, an open source and `published` return the same information, including the etag."""
         async with self.open_storage() as storage:
             for key, size in (("i/0", 0), ("i/1", 70_000)):
                 data = content(size)
@@ -66,12 +66,12 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
-                    # Stores round it, and count from the beginning or the end of an upload.
+                    # Stores round the time, which may be that of the beginning or the end of an upload.
                     apart = abs(info.modified - head.modified)
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
     async def test_delete(self) -> None:
-        """A deleted object is gone; deleting it once more is not an error; its neighbours stay."""
+        """A deleted object is gone, deleting it again is not an error, and its neighbours stay."""
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, ["d/1", "d/11"])
             for _ in range(2):
@@ -87,7 +87,7 @@ class ObjectCases(StorageHooks):
             assert await self.raw_get(storage, "d/1") == b"again"
 
     async def test_get_and_put(self) -> None:
-        """`put` and `get` move whole objects; `get` refuses one larger than ``max_bytes``."""
+        """`put` and `get` write and read whole objects. `get` raises if an object is larger than ``max_bytes``."""
         async with self.open_storage() as storage:
             data = content(100_000)
             check_info(await storage.put("g", memoryview(data)), "g", data)
@@ -98,7 +98,7 @@ class ObjectCases(StorageHooks):
                 await storage.get("g", max_bytes=99_999)
 
     async def test_root(self) -> None:
-        """The storage says where it is, and what its `flush` reaches."""
+        """The storage has a root and a valid flush level."""
         async with self.open_storage() as storage:
             assert storage.root
             assert storage.flush_level in ("buffered", "spooled")

@@ -1,4 +1,4 @@
-"""Cases about what a source returns: ranges, one version, no byte twice."""
+"""Cases of sources: their ranges, their versions, and each byte once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadingCases(StorageHooks):
     """The cases of sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges return their bytes: inside, to the end, past it, empty."""
+        """Ranges inside the object, to its end, past its end, and empty ranges return their bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
@@ -30,20 +30,21 @@ class ReadingCases(StorageHooks):
             await source_checks.check_receive_cancelled(open_source, expected)
 
     async def test_source_used_after_exit(self) -> None:
-        """A source can be left early; then it is closed, as it was before it was entered."""
+        """A source's context may exit early. The source is closed before the context is entered and after it exits."""
         async with self._source() as (open_source, _):
             await source_checks.check_closed_source(open_source)
 
     async def test_short_reads(self) -> None:
-        """A source may return fewer bytes than asked for, and never none before the end: each byte comes once.
+        """A source may return fewer bytes than requested, but ``b""`` only at the end. Each byte is returned once.
 
-        What takes a short answer for the end, or counts what it asked for and not what came, loses records.
+        A backend that mistakes a short answer for the end, or counts requested rather than received bytes, loses
+        records.
         """
         async with self._source() as (open_source, expected):
             await source_checks.check_short_reads(open_source, expected)
 
     async def test_missing_object(self) -> None:
-        """What is not there is an `ObjectNotFoundError` that names the key, on every way of reading."""
+        """Every way to read a missing object raises an `ObjectNotFoundError` that names the key."""
         async with self.open_storage() as storage:
             await storage.put("there/x", b"x")
             for key in ("missing", "there/y", "there/x/y", "not/there"):
@@ -58,7 +59,7 @@ class ReadingCases(StorageHooks):
                 await storage.head("there")
 
     async def test_changed_object(self) -> None:
-        """Under a pinned etag another version is an `ObjectChangedError`; a source already open never mixes two."""
+        """Opening a replaced version by its etag raises `ObjectChangedError`. An open source never mixes versions."""
         old, new = content(3 << 20, seed=1), content(3 << 20, seed=2)
         async with self.open_storage() as storage:
             before = await storage.put("v", old)
@@ -86,9 +87,9 @@ class ReadingCases(StorageHooks):
                     await receive_all(source)
 
     async def test_known_version(self) -> None:
-        """What `head`, a listing, `put` and a source say of an object opens that version of it, at any range.
+        """The info from `head`, a listing, `put` or a source opens that version of the object, at any range.
 
-        A backend need not ask for it again; if it does, it finds the same.
+        A backend need not request the info again. If it does, it gets the same.
         """
         data = content(70_000)
         async with self.open_storage() as storage:
@@ -106,7 +107,7 @@ class ReadingCases(StorageHooks):
                             assert source.info.etag == info.etag, "a source of a known version has another etag"
 
     async def test_many_sources(self) -> None:
-        """Any number of sources may be open and idle at once, on one object or many."""
+        """Any number of sources may be open and idle at the same time."""
         async with self.open_storage() as storage:
             data = content(5_000)
             await self.raw_put(storage, "s", data)

@@ -1,4 +1,4 @@
-"""Cases about answers that are not the store's."""
+"""Cases of answers that do not come from the store."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-# A page of HTML, no body at all, and the answers of services of other kinds, with nothing in them.
+# A page of HTML, an empty body, and empty answers of other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
-# The number of requests of one operation that have such an answer, one at a time. No operation here makes more.
+# The number of requests of an operation to answer this way, one at a time. No operation here makes more requests.
 _MOST_REQUESTS = 6
 
 
 class StrangerCases(StorageHooks):
-    """The cases of a proxy that answers in place of the store, and says that all is well."""
+    """The cases of a proxy that answers with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """An answer that is not a list is not taken for an empty folder: the list is asked for again, or raises.
+        """An answer that is not a listing is not mistaken for an empty folder. The listing is retried, or raises.
 
-        A data set that seems to be empty is written a second time.
+        Otherwise a data set that seems to be empty would be written a second time.
         """
         async with self.open_storage() as storage:
             keys = [f"s/{n}" for n in range(3)]
@@ -35,7 +35,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """An object that is there is described and read as it is, or there is an error; none says that it is gone."""
+        """An existing object is described and read correctly, or an error is raised, but not `ObjectNotFoundError`."""
         async with self.open_storage() as storage:
             data = content(70_000)
             await self.raw_put(storage, "s/read", data)
@@ -52,7 +52,7 @@ class StrangerCases(StorageHooks):
                     await self._answered(storage, number, body, read, "s/read")
 
     async def test_delete_answered_by_another(self) -> None:
-        """What is said to be deleted is."""
+        """If `delete` returns, the object is deleted."""
         async with self.open_storage() as storage:
 
             async def deleted(key: str) -> None:
@@ -64,7 +64,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, deleted, f"s/{n}")
 
     async def test_write_answered_by_another(self) -> None:
-        """What is said to be published is, even if a proxy answered a request of its upload."""
+        """If `put` returns, the object is published, even if a proxy answered a request of the upload."""
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             for data in (b"short", content(size)):

@@ -1,4 +1,4 @@
-"""Cases that do as a program does: from a URL by the plugin's entry point to its storage, and to records in it."""
+"""Cases that open a storage as programs do, from a URL through the plugin's entry point, and read and write records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RECORDS = [b"one", b"", content(5_000)]
 
 
 class SchemeCases(StorageHooks):
-    """The cases for every plugin, including those that only read."""
+    """The cases for every plugin, including read-only ones."""
 
     def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
         """Return the result of `by_url`; skip the case for a storage without a URL."""
@@ -36,7 +36,7 @@ class SchemeCases(StorageHooks):
         return given
 
     async def test_found_by_its_scheme(self) -> None:
-        """An entry point of what is installed brings the scheme of the URL, and one plugin alone does."""
+        """Exactly one installed plugin provides the URL's scheme, through an entry point."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
         assert registered_for(url) is None, (
@@ -51,7 +51,7 @@ class SchemeCases(StorageHooks):
             )
 
     async def test_importing_the_plugin_costs_little(self) -> None:
-        """The module of the entry point is imported for any path that a plugin opens; what is heavy, only by `open`."""
+        """The entry point's module imports no slow packages, because it is imported for every path of any plugin."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
         plugins = Plugins()
@@ -59,11 +59,11 @@ class SchemeCases(StorageHooks):
         found = plugins.gather("asyncrec_storage_factories", lambda name, each: (name, each))
         owners = {name for _, (name, each) in found if each.name == factory.name}
         for entry in importlib.metadata.entry_points(group="asyncrec"):
-            if entry.name in owners:  # what is built in has none
+            if entry.name in owners:  # built-in backends have no entry point
                 await in_thread(check_import, entry.module)
 
     async def test_records_read_by_url(self) -> None:
-        """`asyncrec.read_records` finds by the URL what is in the storage, and lists it there."""
+        """`asyncrec.read_records` reads an object of the storage by its URL."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await self.raw_put(storage, _READ, _encoded())
@@ -71,10 +71,10 @@ class SchemeCases(StorageHooks):
 
 
 class UrlCases(SchemeCases):
-    """The cases for plugins that write, too."""
+    """The cases for plugins that also write."""
 
     async def test_records_written_by_url(self) -> None:
-        """`asyncrec.write_records` puts by the URL, if the storage has it, what is then listed and read there."""
+        """`asyncrec.write_records` writes to the URL, and the object is then in the storage, listed and readable."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
@@ -85,7 +85,7 @@ class UrlCases(SchemeCases):
             assert not await self.raw_unfinished(storage)
 
     async def test_what_follows_the_root_is_a_prefix(self) -> None:
-        """`asyncrec.open_storage` with a folder behind the URL gives the keys below it, and only these."""
+        """`asyncrec.open_storage` of the URL with a folder appended opens only the keys below that folder."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             folders = ["by-url/one", "by-url/two"]

@@ -1,4 +1,4 @@
-"""Cases about an operation that waits for the store: other tasks go on, and it can be cancelled."""
+"""Cases of an operation that waits for the store: other tasks must run, and the operation can be cancelled."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from asyncrec.testing._checks import content, pieces
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
-# How late each answer is: long enough that a busy machine, which holds up every task now and then, does so less often.
+# The delay of each answer in seconds. A busy machine rarely blocks a task for so long.
 _SLOW_SECONDS = 0.2
-# The loop counts as held, and a cancellation as held up, if it was each time. A busy machine does not do so each time.
+# The loop counts as blocked, or a cancellation as delayed, only if every attempt shows it. A busy machine does not
+# delay every attempt.
 _ATTEMPTS = 5
 
 
 class WaitingCases(StorageHooks):
-    """The case of a store that takes its time."""
+    """The case of a slow store."""
 
     async def test_the_loop_is_not_held(self) -> None:
-        """While an answer of the store is awaited, other tasks run: what blocks is called in a thread.
+        """While an operation awaits the store's answer, other tasks run, because blocking calls run in a thread.
 
-        Of stores whose tests cannot make the store slow, `slowed` says so, and nothing is tried.
+        Skipped if `slowed` returns `None`.
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
@@ -76,11 +77,12 @@ class WaitingCases(StorageHooks):
         return longest
 
 
-# How late each answer is, when it is cancelled, and how much later it may then end: a shielded request ends later yet.
+# The delay of each answer, the time until the cancellation, and the longest time until the operation then ends, which a
+# shielded request exceeds. In seconds.
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# How late it is if no request can be given up: each is awaited, and nothing is asked of the time that takes.
+# The delay of each answer if requests cannot be cancelled. Then the time until the operation ends is not checked.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -88,15 +90,16 @@ SCOPE, TASK = "a cancel scope", "asyncio's task.cancel()"
 
 
 class CancellingCases(StorageHooks):
-    """The case of a caller that does not wait any longer."""
+    """The case of a caller that stops waiting."""
 
     cancellable_requests: bool = True
-    """Whether a request that was sent can be given up. `False`, with a comment why, is for what runs in threads."""
+    """Whether a sent request can be abandoned. Set this to `False`, with a comment why, if requests run in threads."""
 
     async def test_what_waits_can_be_cancelled(self) -> None:
-        """While an answer is awaited a cancellation comes through, as itself: a scope's, and on asyncio a task's, too.
+        """A cancellation takes effect while an answer is awaited: a scope's, and on asyncio also a task's.
 
-        What publishes may put it off to the next await (`asyncrec.storage.sheltered`). It needs the hook `slowed`.
+        An operation that publishes may defer the cancellation to the next await (`asyncrec.storage.sheltered`). Skipped
+        if `slowed` returns `None`.
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
@@ -107,7 +110,7 @@ class CancellingCases(StorageHooks):
             async def send(part: _Part) -> None:
                 with suppress(_Stop):
                     async with storage.open_sink("c/sent") as sink:
-                        await sink.send(pieces(chunk))  # which may begin the upload: the next is nothing but a part
+                        await sink.send(pieces(chunk))  # may begin the upload, so that the next send is only a part
                         await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
                         raise _Stop
 
@@ -158,20 +161,20 @@ class _Stop(Exception):
 
 
 class _Part:
-    """The part of an operation that is cancelled, and its reaction."""
+    """The part of an operation that is cancelled, and the observed reaction."""
 
     def __init__(self, slow: AbstractContextManager[object]) -> None:
         self.went_on = False
-        """Its caller was not cancelled, neither in it nor behind it."""
+        """Whether the caller continued: neither the call nor the await after it raised the cancellation."""
         self.late = 0.0
-        """Seconds from the cancellation to its end."""
+        """The seconds from the cancellation to the end of the call."""
         self._slow = slow
         self._begun = anyio.Event()
         self._ended = False
         self._asked_at: float | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Make the call while the store is slow, then wait once more, so that a deferred cancellation can arrive."""
+        """Await the call while the store is slow, then wait once more, where a deferred cancellation is raised."""
         self._begun.set()
         try:
             with self._slow:
@@ -194,7 +197,7 @@ class _Part:
                     try:
                         await asyncio.wait([task])
                     finally:
-                        task.cancel()  # where the case is at its end
+                        task.cancel()  # if the case itself is cancelled
                     if not task.cancelled():
                         task.result()
                 else:

@@ -1,4 +1,4 @@
-"""Cases about what a sink does with its bytes, and what it leaves when it is abandoned."""
+"""Cases of sinks: the bytes that they store, and the state that an abandoned sink leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class WritingCases(StorageHooks):
     """The cases of sinks, one at a time."""
 
     async def test_sizes(self) -> None:
-        """Objects of no byte, one, and lengths at, below and above the chunk's come out as they went in."""
+        """Objects of no bytes, one byte, and lengths at, below and above the chunk size are stored unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_sizes(open_sink, read=partial(self.raw_get, storage))
 
@@ -23,7 +23,7 @@ class WritingCases(StorageHooks):
             await sink_checks.check_buffers_reused(open_sink, read=partial(self.raw_get, storage))
 
     async def test_abort_on_error(self) -> None:
-        """An exception in the body leaves nothing visible, nothing dangling, and an older object untouched."""
+        """An exception in the body leaves no object and no unfinished upload, and an older object is unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_abort(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
@@ -31,7 +31,7 @@ class WritingCases(StorageHooks):
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-abort-over"}
 
     async def test_abort_on_cancellation(self) -> None:
-        """Cancelled at any await of opening, sending and exiting, a sink leaves the whole object or nothing."""
+        """If opening, sending or exiting is cancelled at any await, the sink leaves the whole object or nothing."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_cancellation(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
@@ -39,14 +39,14 @@ class WritingCases(StorageHooks):
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-cancel"}
 
     async def test_send_given_up(self) -> None:
-        """A send that was cancelled leaves the object to be abandoned, though the body goes on as if nothing were."""
+        """After a cancelled send, the object is not published, even if the body continues normally."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_send_given_up(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
             )
 
     async def test_concurrent_sinks(self) -> None:
-        """Sinks open at the same time do not mix."""
+        """Sinks that are open at the same time do not mix."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_concurrent_sinks(open_sink, read=partial(self.raw_get, storage))
 
@@ -61,12 +61,12 @@ class WritingCases(StorageHooks):
             )
 
     async def test_sink_used_after_exit(self) -> None:
-        """A sink whose context has exited is closed, as it was before it was entered."""
+        """A sink is closed before its context is entered and after it exits."""
         async with self._sinks() as (_, open_sink):
             await sink_checks.check_closed_sink(open_sink)
 
     async def test_overwrite(self) -> None:
-        """Without ``exclusive`` an object is replaced, at once and whole, by a longer one and by a shorter one."""
+        """Without ``exclusive``, a longer or shorter object replaces an existing object atomically."""
         async with self.open_storage() as storage:
             etags = set()
             for data in (b"first, of some length", b"short", b"third, the longest of all of them", b""):

@@ -1,7 +1,7 @@
-"""Local files are a storage of asyncrec here, through aiofiles: ``file+aiofiles:///data/crawl``.
+"""A storage backend of asyncrec for local files, through aiofiles: ``file+aiofiles:///data/crawl``.
 
-The smallest complete plugin; "Write a storage plugin" in asyncrec's documentation walks through it. This module is
-what the entry point names: it says which schemes the plugin answers to, and imports nothing else until one is opened.
+This is the smallest complete plugin; "Write a storage plugin" in asyncrec's documentation explains it. The entry point
+names this module, which returns the plugin's schemes, and imports other modules only when a storage is opened.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ __all__ = ["asyncrec_storage_factories", "open_files"]
 
 @asynccontextmanager
 async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -> AsyncIterator[Storage]:
-    """Open the folder that ``url`` names, as a storage; asyncio only.
+    """Open the folder of ``url`` as a storage. Only asyncio is supported.
 
     Args:
-        url: ``file+aiofiles:///absolute/folder``, percent-encoded as every file URL. It need not exist yet.
-        threads: of the pool that is this storage's own. 4 keep a disk busy; more help network file systems.
-        chunk_size: bytes per write. 1 MiB makes the hop to a thread, 60 us, small against the write.
+        url: ``file+aiofiles:///absolute/folder``, percent-encoded like every file URL. The folder need not exist yet.
+        threads: the number of threads in the storage's own pool. Four keep a disk busy; more help with network file
+            systems.
+        chunk_size: the number of bytes per write. With 1 MiB, a write takes much longer than the 60 us of a thread hop.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -36,7 +37,7 @@ async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -
     try:
         yield FileStorage(url, executor=executor, chunk_size=chunk_size)
     finally:
-        # Without waiting, which would hold the loop: every call was awaited to its end, so the threads are idle.
+        # Waiting would block the loop, and is not needed: every call was awaited, so the threads are idle.
         executor.shutdown(wait=False)
 
 

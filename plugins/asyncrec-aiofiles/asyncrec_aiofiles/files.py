@@ -1,4 +1,4 @@
-"""`Files` is a folder reached through aiofiles; what is done in its threads is below."""
+"""`Files`: a folder that is accessed through aiofiles, followed by the functions that run in its threads."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ T = TypeVar("T")
 
 
 async def settled(call: Awaitable[T]) -> T:
-    """Give the result of ``call``, which is never cancelled. Its caller's cancellation comes at the next checkpoint.
+    """Return the result of ``call``, which is never cancelled. A cancellation is raised at the next checkpoint.
 
     aiofiles runs each call in a thread, and a thread cannot be cancelled: the `await` would return at once, while the
-    write goes on. A caller that then closes or unlinks the file pulls it from under that write, and one that reuses the
-    buffers spoils what is being written.
+    write continues. A caller that then closes or unlinks the file would do so during that write, and a caller that
+    reuses the buffers would corrupt the written data.
 
-    Where the call fails, it comes at once. What a caller wants cancelled before it begins has a checkpoint before it.
+    If the call fails, the cancellation is raised at once. Place a checkpoint before a call that may be cancelled before
+    it begins.
     """
     return await sheltered(call, limit=math.inf)
 
 
 class Files:
-    """A folder that a URL names, reached through the threads of ``executor``."""
+    """The folder of a URL, accessed through the threads of ``executor``."""
 
     def __init__(self, url: str, executor: Executor) -> None:
         self.root = url
@@ -48,10 +49,10 @@ class Files:
         self._executor = executor
 
     def path_of(self, key: str) -> str:
-        """Give the path of the file that holds ``key``.
+        """Return the path of the file of ``key``.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the key cannot be a file name.
         """
         check_key(key)
         parts = key.split("/")
@@ -63,17 +64,17 @@ class Files:
         return os.path.join(self.folder, *parts)
 
     async def call(self, function: Any, *args: Any) -> Any:
-        """Call ``function(*args)`` in a thread of the executor, to its end, unless cancelled before it began."""
+        """Call ``function(*args)`` in a thread of the executor. The call can be cancelled only before it begins."""
         await anyio.lowlevel.checkpoint()
         return await settled(aiofiles.os.wrap(function)(*args, executor=self._executor))
 
     async def open(self, path: str, mode: str, **options: Any) -> Any:
-        """Open a file of aiofiles. Whoever calls this has had a checkpoint before."""
+        """Open an aiofiles file. The caller must have passed a checkpoint before."""
         return await settled(aiofiles.open(path, mode, executor=self._executor, **options))  # type: ignore[call-overload]
 
     @contextmanager
     def mapped(self, operation: str, key: str) -> Iterator[None]:
-        """Make the system's errors those of asyncrec."""
+        """Raise the system's errors in the block as asyncrec's errors."""
         try:
             yield
         except StorageError:
@@ -81,7 +82,7 @@ class Files:
         except OSError as error:
             absent: tuple[type[OSError], ...] = (FileNotFoundError,)
             if operation in ("open", "look at"):
-                absent += (NotADirectoryError, IsADirectoryError)  # a file where a folder should be, or a folder
+                absent += (NotADirectoryError, IsADirectoryError)  # a file in place of a folder, or a folder
             kind: type[StorageError] = StorageError
             if isinstance(error, FileExistsError):
                 kind = ObjectExistsError
@@ -96,7 +97,7 @@ class Files:
 
 
 def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str, ObjectInfo | None]]:
-    """List what matters in one folder, in the order of the whole keys: a folder sorts as its name with the slash."""
+    """List the matching entries of one folder, in the order of whole keys: a folder sorts as its name with a slash."""
     found: list[tuple[str, ObjectInfo | None]] = []
     first = os.fsencode(start_after)
     try:
@@ -112,7 +113,7 @@ def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str,
                     try:
                         found.append((key, info_of(key, entry.stat())))
                     except FileNotFoundError:
-                        continue  # deleted since, or neither file nor folder
+                        continue  # deleted since the scan, or neither a file nor a folder
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=lambda item: os.fsencode(item[0]))
@@ -130,12 +131,12 @@ def is_partial(name: str) -> bool:
 
 
 def unlink(path: str) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):  # there is no such object
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):  # the object does not exist
         os.unlink(path)
 
 
 def make_folder(path: str) -> None:
-    """Make a folder, each parent durable in its own: a file is no safer than the names that lead to it."""
+    """Create a folder and its parents, and sync the parent of each: a file is only as durable as its path's names."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_folder(parent)
@@ -145,7 +146,7 @@ def make_folder(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # a folder, and nothing else
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # only a folder can be opened
     try:
         os.fsync(fd)
     finally:

@@ -1,12 +1,12 @@
-"""Crawlee's datasets as asyncrec data sets: a request is marked handled once its results are on the disk.
+"""Crawlee's datasets as asyncrec data sets. A request is marked as handled only after its results are on the disk.
 
     async with AsyncrecStorageClient("crawl", schemas={"default": pages.PAGE}) as storage:
         crawler = HttpCrawler(storage_client=storage)
         ...
 
-_client     the storage client, which holds the writers open
-_dataset    one dataset: what is pushed to it, and what is read back
-_items      what becomes of an item that has no schema, and back
+_client     the storage client, which keeps the writers open
+_dataset    a dataset, to which items are pushed and from which they are read
+_items      the conversion of items without a schema to features, and back
 """
 
 from ._client import AsyncrecStorageClient

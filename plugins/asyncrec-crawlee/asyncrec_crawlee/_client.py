@@ -1,7 +1,7 @@
-"""`AsyncrecStorageClient`: datasets are asyncrec data sets; queues and key-value stores are another client's.
+"""`AsyncrecStorageClient`: a client whose datasets are asyncrec data sets. Another client provides the other storages.
 
-A context has to be left by the task that entered it, and Crawlee opens datasets from many: so a task of its own holds
-each writer open until the client's context ends.
+The task that enters a context must also exit it, but Crawlee opens datasets from many tasks. So each writer has a task
+of its own, which keeps it open until the client's context exits.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from asyncrec.pages import PAGE, page_key
 from ._dataset import AsyncrecDatasetClient, Key
 
 _SHARD_BYTES = 64 << 20
-# The dataset that has no name; also in what is given by name.
+# The name of Crawlee's unnamed dataset, also in ``schemas`` and ``keys``.
 _DEFAULT = "default"
-# What opens a path, to write or to read.
+# The options for opening a path, to write or to read.
 _OPENING = ("storage", "storage_options")
 
 
 class AsyncrecStorageClient(StorageClient):
-    """A storage client whose datasets are asyncrec data sets in one folder. A context around ``crawler.run()``.
+    """A storage client whose datasets are asyncrec data sets in one folder. Enter its context around ``crawler.run()``.
+
+    Opening a dataset recovers the records of killed processes.
 
     Args:
-        folder: of the data sets, local or a URL; the dataset without a name is ``default`` in it.
-        schemas: of datasets, by their names; `asyncrec.pages.PAGE` for pages. Without one an item may hold anything.
-        keys: by the same names: the field that names an item, or a function of it. An item whose key was stored before,
-            in this run or an earlier one, is dropped. A page has its `page_key` unless another is given.
-        others: the client of request queues and key-value stores; Crawlee's own in files.
-        options: of `asyncrec.open_sharded_writer`, such as ``compression``, or ``spool`` if ``folder`` is in a store.
-
-    What a process that was killed left is recovered when a dataset is opened.
+        folder: the folder of the data sets, a local path or a URL. The dataset without a name is ``default``.
+        schemas: the schemas of datasets by name; `asyncrec.pages.PAGE` for pages. Without a schema, items may have any
+            fields.
+        keys: by the same names, the field that identifies an item, or a function that returns its key. An item whose
+            key was stored before, in this run or an earlier one, is discarded. By default the key of a page is its
+            `page_key`.
+        others: the client of request queues and key-value stores; by default Crawlee's file-based client.
+        options: options of `asyncrec.open_sharded_writer`, such as ``compression``, or ``spool`` if ``folder`` is in a
+            store.
     """
 
     def __init__(
@@ -58,9 +61,9 @@ class AsyncrecStorageClient(StorageClient):
         self._others = others if others is not None else FileSystemStorageClient()
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **options}
         self._open: dict[str, _OpenWriter] = {}
-        self._opening = asyncio.Lock()  # two that ask for one dataset get the same
+        self._opening = asyncio.Lock()  # concurrent calls for a dataset get the same client
         self._entered = False
-        self._identity = object()  # no other client's writer is ever taken for this one's
+        self._identity = object()  # distinguishes this client's writers from those of other clients
 
     async def __aenter__(self) -> AsyncrecStorageClient:
         self._entered = True
@@ -69,7 +72,7 @@ class AsyncrecStorageClient(StorageClient):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit all datasets. What is on the disk and could not be committed is there for `asyncrec.recover`."""
+        """Commit all datasets. Records on the disk that could not be committed are left for `asyncrec.recover`."""
         self._entered = False
         opened = list(self._open.values())
         for each in opened:
@@ -94,7 +97,7 @@ class AsyncrecStorageClient(StorageClient):
             raise raised
 
     def get_storage_client_cache_key(self, configuration: Configuration) -> Hashable:
-        """Tell Crawlee's cache that a dataset belongs to this very client."""
+        """Return a key for Crawlee's cache that is unique to this client."""
         return super().get_storage_client_cache_key(configuration), self._folder, self._identity
 
     async def create_dataset_client(
@@ -105,11 +108,11 @@ class AsyncrecStorageClient(StorageClient):
         alias: str | None = None,
         configuration: Configuration | None = None,
     ) -> AsyncrecDatasetClient:
-        """Open a data set, which is never purged: it only grows.
+        """Open a data set. It is never purged.
 
         Raises:
-            RuntimeError: the client's context is not entered.
-            ValueError: nothing under the folder would survive this process: a store, with ``flush_seconds=None``.
+            RuntimeError: the client's context has not been entered.
+            ValueError: flushed records would not survive this process, as in a store with ``flush_seconds=None``.
         """
         dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
         async with self._opening:
@@ -167,10 +170,10 @@ class AsyncrecStorageClient(StorageClient):
 
 
 class _OpenWriter:
-    """A writer, and the task that entered its context and leaves it.
+    """A writer, and the task that enters and exits its context.
 
     Attributes:
-        client: what it was opened for.
+        client: the dataset client that uses the writer.
     """
 
     client: AsyncrecDatasetClient
@@ -181,7 +184,7 @@ class _OpenWriter:
         self._ending = asyncio.Event()
 
     async def begin(self) -> tuple[asyncrec.ShardedWriter, int]:
-        """Open it; also gives how many records there were."""
+        """Open the writer. Return it, and the number of records already in the data set."""
         opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]] = asyncio.get_running_loop().create_future()
         self._task = asyncio.get_running_loop().create_task(self._own(opened))
 
@@ -198,18 +201,18 @@ class _OpenWriter:
             raise
 
     def end(self) -> None:
-        """Let it commit everything, and end."""
+        """Tell the task to commit all records and end."""
         self._ending.set()
 
     def cancel(self) -> None:
         self._task.cancel()
 
     async def wait(self) -> None:
-        """Wait until it has ended, however it did."""
+        """Wait until the task has ended, successfully or not."""
         await asyncio.wait({self._task})
 
     def failure(self) -> Exception | None:
-        """Give what failed, once it has ended."""
+        """Return the error of the ended task; `None` if it succeeded."""
         failure = self._task.exception()
         if failure is not None and not isinstance(failure, Exception):
             raise failure
@@ -223,12 +226,12 @@ class _OpenWriter:
         except asyncrec.ObjectNotFoundError:
             before = 0
         async with asyncrec.open_sharded_writer(self._path, **self._options) as writer:
-            await writer.flush(require="spooled")  # a refusal says what is missing
-            if not opened.done():  # else whoever asked was cancelled
+            await writer.flush(require="spooled")  # raises if flushed records would not survive
+            if not opened.done():  # otherwise the caller was cancelled
                 opened.set_result((writer, before))
             await self._ending.wait()
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException:
-    """What a task ended with before it had opened anything."""
+    """Return the error of a task that ended before it had opened its writer."""
     return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("the context ended early")

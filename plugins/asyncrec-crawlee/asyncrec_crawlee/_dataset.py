@@ -1,4 +1,4 @@
-"""`AsyncrecDatasetClient`: one dataset of Crawlee's, which is a data set of asyncrec's."""
+"""`AsyncrecDatasetClient`: a Crawlee dataset that is an asyncrec data set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _log = logging.getLogger("asyncrec.crawlee")
 
 Key: TypeAlias = "str | Callable[[Mapping[str, Any]], str | bytes | None]"
 
-# Read together; a page of 100 KB each is 10 MB.
+# The number of items read together; with pages of 100 KB, these are 10 MB.
 _TOGETHER = 100
 
 
 class AsyncrecDatasetClient(DatasetClient):
-    """A dataset that is written through one writer, made by `AsyncrecStorageClient`."""
+    """A dataset with a single writer, created by `AsyncrecStorageClient`."""
 
     def __init__(
         self,
@@ -37,7 +37,10 @@ class AsyncrecDatasetClient(DatasetClient):
         before: int,
         opening: Mapping[str, Any],
     ) -> None:
-        """``before`` is how many items there were, ``opening`` what the path is opened with to be read."""
+        """Initialize the client.
+
+        ``before`` is the number of items already stored. ``opening`` are the options for opening the path to read.
+        """
         self._writer = writer
         self._pages = writer.schema == PAGE
         self._dataset = dataset
@@ -48,7 +51,7 @@ class AsyncrecDatasetClient(DatasetClient):
         self._created = self._modified = datetime.now(UTC)
 
     async def get_metadata(self) -> DatasetMetadata:
-        """Describe it; items that another process writes meanwhile are not counted."""
+        """Return the dataset's metadata. Items that another process has written since are not counted."""
         return DatasetMetadata(
             id=self._dataset,
             name=self._name,
@@ -59,14 +62,14 @@ class AsyncrecDatasetClient(DatasetClient):
         )
 
     async def push_data(self, data: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
-        """Store items; they are on the disk when it returns. Many requests that push at once share one flush.
+        """Store items. Return when they are on the disk. Concurrent calls share one flush.
 
-        With a key, an item whose key was stored before is dropped; and in a dataset of pages one whose status may pass
-        (`asyncrec.pages.is_temporary`), which a later crawl fetches again.
+        With a key, an item whose key was stored before is discarded. In a dataset of pages, a page with a temporary
+        status (`asyncrec.pages.is_temporary`) is also discarded, so that a later crawl fetches it again.
 
         Raises:
-            SchemaError: an item does not match the dataset's schema; the items before it are stored.
-            OSError: the disk, or the store.
+            SchemaError: an item does not match the dataset's schema. The items before it are stored.
+            OSError: the disk or the store failed.
         """
         items = data if isinstance(data, Sequence) else [data]
         ticket = 0
@@ -97,7 +100,7 @@ class AsyncrecDatasetClient(DatasetClient):
         flatten: list[str] | None = None,
         view: str | None = None,
     ) -> DatasetItemsListPage:
-        """Read items. What is open is committed first, so that a shard ends here."""
+        """Commit the open shard, which ends it, and read items."""
         _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden, flatten=flatten, view=view)
         async with self._open() as dataset:
             total = len(dataset) if dataset is not None else 0
@@ -119,18 +122,18 @@ class AsyncrecDatasetClient(DatasetClient):
         skip_empty: bool = False,
         skip_hidden: bool = False,
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Iterate over items, some at a time in memory. What is open is committed first."""
+        """Commit the open shard, and iterate over items, of which a hundred are in memory at a time."""
         _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden)
         async with self._open() as dataset:
             async for item in _items(dataset, offset, limit, desc=desc, skip_empty=skip_empty):
                 yield item
 
     async def drop(self) -> None:
-        """Refuse: a data set is not deleted by the crawler that wrote it."""
+        """Raise NotImplementedError, because a crawler must not delete the data set that it wrote."""
         raise NotImplementedError(f"{self._writer.path}: asyncrec does not delete data sets; delete the files by hand")
 
     async def purge(self) -> None:
-        """Refuse, as `drop` does."""
+        """Raise NotImplementedError, as `drop` does."""
         await self.drop()
 
     def _key_of(self, item: Mapping[str, Any]) -> str | bytes | None:

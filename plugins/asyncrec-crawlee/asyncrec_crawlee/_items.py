@@ -1,15 +1,15 @@
-"""`features_of` makes an Example's features of any item, and `item_of` gives the item back as it was.
+"""`features_of` converts any item to an Example's features, and `item_of` restores the item from the record.
 
-a value                                 becomes
+value                                   stored as
 text, bytes, an int64                   itself
-a float                                 a float32, and JSON where it is not exactly that
-a bool                                  0 or 1, and JSON
-two or more texts, bytes or numbers     a feature of many values; of floats as above
-anything else that JSON holds           JSON: None, what is nested, mixed, empty or too large
-what JSON does not hold                 its text, within the JSON
+a float                                 a float32, and also JSON unless float32 is exact
+a bool                                  0 or 1, and also JSON
+two or more texts, bytes or numbers     a feature of many values; floats as above
+any other JSON value                    JSON: None, and nested, mixed, empty or too large values
+a value that JSON cannot represent      its text, within the JSON
 
-The JSON of all fields that need it is one feature, ``_json``. So training reads plain features, and Crawlee what was
-pushed.
+The JSON of all these fields is one feature, ``_json``. So training reads plain features, and Crawlee reads the items as
+they were pushed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def features_of(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the features of an item."""
+    """Return the features of an item."""
     features: dict[str, Any] = {}
     values: dict[str, Any] = {}
     binary: list[str] = []
@@ -47,7 +47,7 @@ def features_of(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def item_of(record: bytes) -> dict[str, Any]:
-    """Give back the item of a record that was made of `features_of`, or of any other Example."""
+    """Return the item of a record made from `features_of`, or of any other Example."""
     features = asyncrec.decode_example(record)
     told = features.pop(_JSON, None)
     rest = json.loads(told[0]) if told is not None else {"values": {}, "bytes": []}
@@ -60,7 +60,7 @@ def item_of(record: bytes) -> dict[str, Any]:
 
 
 def _feature(value: Any) -> tuple[Any, bool]:
-    """The feature of a value, `None` where it has none; and whether the value can be told from it alone."""
+    """Return the feature of a value, or `None` if it has none, and whether the feature alone restores the value."""
     if isinstance(value, bool):
         return int(value), False
     if isinstance(value, str):
@@ -87,7 +87,7 @@ def _feature(value: Any) -> tuple[Any, bool]:
 def _float(value: float) -> tuple[float | None, bool]:
     try:
         rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:  # beyond float32
+    except OverflowError:  # outside the range of float32
         return None, False
     return value, bool(rounded == value)
 

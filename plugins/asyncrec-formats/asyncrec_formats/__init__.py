@@ -1,6 +1,6 @@
-"""This plugin brings Parquet and WARC, as formats of `asyncrec.tools.convert`.
+"""A plugin with the formats Parquet and WARC for `asyncrec.tools.convert`.
 
-plugin.py         the hook: the formats, and what each is opened with
-parquet.py        Parquet, by pyarrow; parquet_rows.py: its rows, as many at once as memory has room for
-warc.py           WARC, by warcio; http_body.py: the body of a response, without its encodings
+plugin.py         the hook, which returns the formats and the functions that open them
+parquet.py        Parquet, with pyarrow; parquet_rows.py: its rows, as many at a time as fit in memory
+warc.py           WARC, with warcio; http_body.py: the decoded body of a response
 """

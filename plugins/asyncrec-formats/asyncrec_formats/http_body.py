@@ -1,10 +1,10 @@
-"""The body of an HTTP message in a web archive is decoded here, and never more of it than was asked for. Pure.
+"""Decoding of the bodies of HTTP messages in a web archive, up to a limit of bytes. This module does no I/O.
 
-warcio removes the encodings of a whole chunk at once, and a chunk of some megabytes may hold gigabytes. So it is asked
-for the bytes as they came, without their chunks; what they decode to is counted as it comes.
+warcio decodes a whole chunk at once, and a chunk of a few megabytes may decode to gigabytes. So warcio is only asked
+for the raw bytes without the chunked encoding, and the decoded bytes are counted while the body is decoded.
 
-As in warcio, a body that is not in the encoding its header says is taken as it is; what was decoded before damage is
-kept.
+As in warcio, a body that does not have the encoding in its header is returned unchanged. If a body is damaged, the
+bytes decoded before the damage are returned.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from asyncrec.errors import ExampleError
 
 _STEP = 256 << 10
-# zlib copies what it has not taken of its input, at each step.
+# zlib copies its unconsumed input at each step.
 _SLICE = 64 << 10
-# What brotli makes of so few bytes is bounded by its format, to some hundred megabytes: it cannot be told to stop.
+# brotli's output cannot be limited, but its format bounds the output of this many bytes to some hundred megabytes.
 _BROTLI_STEP = 64
 
 
 class TooLargeError(ExampleError):
-    """A body decodes to more than it may."""
+    """A body decodes to more bytes than the limit."""
 
 
 def body_of(record: Any, most: int) -> bytes:
-    """The decoded body of a record as warcio gives it.
+    """Return the decoded body of a warcio record.
 
     Raises:
-        TooLargeError: it has more than ``most`` bytes.
+        TooLargeError: the body has more than ``most`` bytes.
     """
     from warcio.bufferedreaders import ChunkedDataReader
 
@@ -51,7 +51,7 @@ def body_of(record: Any, most: int) -> bytes:
 
 
 def _decoded(raw: bytes, decoder: Callable[[bytes], Iterator[bytes]], most: int) -> bytes | None:
-    """`None` where it is not in that encoding."""
+    """Return the decoded body; `None` if the body does not have this encoding, or its library is not installed."""
     pieces = []
     size = 0
     try:
@@ -84,7 +84,7 @@ def _inflated(raw: bytes, bits: int) -> Iterator[bytes]:
 
 
 def _brotli(raw: bytes) -> Iterator[bytes]:
-    import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # where warcio's users have it
+    import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # optional, as in warcio
 
     decompressor = brotli.Decompressor()
     with memoryview(raw) as view:

@@ -1,11 +1,12 @@
-"""Parquet is read and written with pyarrow: a row is a record, a column a feature.
+"""Parquet, which is read and written with pyarrow. A row is a record, and a column is a feature.
 
-Reading: booleans and integers become int64, floats float32 (doubles are rounded), text and binary bytes; a list becomes
-a feature of many values, a struct features named ``column/field``, null a feature that is absent. Times, dates and
-decimals become their text. A row that holds anything else is bad; so is a file of which two columns make one feature.
+Reading: booleans and integers become int64, floats become float32 (doubles are rounded), and text and binary become
+bytes. A list becomes a feature of many values, a struct becomes features named ``column/field``, and null an absent
+feature. Times, dates and decimals become their text. A row with other values is bad; so is a file with two columns for
+the same feature.
 
-Writing: int64, float32 and binary columns (text where the schema says so); a list column where the schema says that
-there may be other than one value; null for a feature that is absent.
+Writing: columns are int64, float32 and binary (text if the schema says so). A feature that may have other than one
+value becomes a list column. An absent feature becomes null.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .parquet_rows import rows_of
 
 @asynccontextmanager
 async def open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """The records of one file. It is read at random, and so from a disk."""
+    """Open the records of a file, through a local copy because Parquet needs random access."""
     async with file.local_copy() as name:
         yield _Parquet(rows_of(name, file.path, file.max_record_bytes))
 
@@ -44,13 +45,13 @@ class _Parquet:
 
 
 class ParquetEncoder:
-    """Records to the bytes of a file, row group by row group. Blocks.
+    """An encoder of records to the bytes of a file, row group by row group. Its methods block.
 
     Args:
-        schema: of the records, as `Schema.to_json` gives it.
+        schema: the schema of the records, as returned by `Schema.to_json`.
 
     Raises:
-        SchemaError: it has feature lists or sparse features, for which there are no columns.
+        SchemaError: the schema has feature lists or sparse features, which have no column type.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -69,7 +70,7 @@ class ParquetEncoder:
         self._writer = parquet.ParquetWriter(_Into(self), self._schema)
 
     def encode(self, records: Sequence[bytes]) -> bytes:
-        """Raises SchemaError, DecodeError: a record does not hold what the schema says."""
+        """Return the bytes of a row group. Raises SchemaError or DecodeError if a record does not match the schema."""
         rows = [decode_example(record) for record in records]
         for row in rows:
             if unknown := row.keys() - self._columns.keys():
@@ -103,7 +104,7 @@ class ParquetEncoder:
 
 
 class _Into:
-    """As much of a file as pyarrow asks for."""
+    """The part of a file object that pyarrow requires."""
 
     closed = False
 
@@ -128,7 +129,7 @@ class _Into:
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> tuple[str, bool]:
-    """The arrow type of a feature, and whether it is a list."""
+    """Return the Arrow type of a feature, and whether its column is a list."""
     kind, dtype = entry.get("kind"), str(entry.get("dtype"))
     if kind == "Tensor" or entry.get("raw"):
         return "binary", False

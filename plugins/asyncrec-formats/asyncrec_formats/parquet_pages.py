@@ -1,7 +1,7 @@
-"""What the pages of a Parquet file say of themselves is read before pyarrow inflates one. Blocks.
+"""The headers of a Parquet file's pages, which are read before pyarrow inflates a page. Functions block.
 
-A page is inflated whole. The file's metadata says how large a column is, and may lie; pyarrow believes the header of
-each page, and so does this.
+A page is inflated as a whole. The sizes of columns in the file's metadata may be wrong, but pyarrow relies on the
+header of each page, and so does this module.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 _DICTIONARY = 2
-# By the number of a kind of page: the fields of its own header, and of the encoding in that.
+# For each kind of data page, by number: the field of its own header, and the field of the encoding in that header.
 _DATA = {0: (5, 2), 3: (8, 4)}
 _DELTA_BYTE_ARRAY = 7
-# A header, which may hold the smallest and the largest value of its page; pyarrow's limit.
+# The sizes of headers to read: one without statistics, and pyarrow's limit. A header may contain the smallest and the
+# largest value of its page.
 _FIRST_BYTES = 1 << 8
 _MOST_BYTES = 8 << 20
 _MOST_DEPTH = 8
@@ -21,14 +22,15 @@ _MOST_DEPTH = 8
 
 @dataclass
 class Pages:
-    """The pages of one column of a row group.
+    """The pages of one column of a row group. Sizes are in inflated bytes.
 
     Attributes:
-        inflated: bytes of all of them.
-        largest: bytes of the largest one.
-        densest: bytes of a value, on average, in the page that has most of them for each.
-        dictionary: bytes of the dictionary, which no value in it exceeds.
-        prefixed: whether a value may begin as the one before it, and so take more than its bytes in the page.
+        inflated: the size of all pages.
+        largest: the size of the largest page.
+        densest: the largest average size of a value in a page.
+        dictionary: the size of the dictionary, which no value in it exceeds.
+        prefixed: whether a value may share a prefix with the previous value, and so be larger than its bytes in the
+            page.
     """
 
     inflated: int = 0
@@ -42,14 +44,14 @@ def pages_of(content: Any, chunk: Any) -> Pages:
     """Read the headers of a column's pages in an open file.
 
     Raises:
-        ValueError: they are not what headers are.
+        ValueError: a header is malformed.
     """
     found, values = Pages(), 0
     at = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
     end = at + chunk.total_compressed_size
     if at < 0:
         raise ValueError("a column has a negative offset")
-    while at < end and values < chunk.num_values:  # where pyarrow ends, too
+    while at < end and values < chunk.num_values:  # where pyarrow also stops
         header, length = _header(content, at, end)
         kind, inflated, stored = (_size(header, field) for field in (1, 2, 3))
         at += length + stored
@@ -74,7 +76,7 @@ def _size(fields: Any, field: int) -> int:
 
 
 def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """A page's header, and its length."""
+    """Return a page's header and its length."""
     size = _FIRST_BYTES
     while size <= _MOST_BYTES:
         content.seek(at)
@@ -89,7 +91,7 @@ def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """A struct in Thrift's compact form: the whole numbers and structs in it by field, and where it ends."""
+    """Parse a struct in Thrift's compact form. Return its integers and structs by field, and the end of the struct."""
     fields: dict[int, Any] = {}
     field = 0
     while head := data[at]:
@@ -103,7 +105,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """A value of a field, or `None` if no caller needs it; raises IndexError if it goes on behind the data."""
+    """Return the value of a field, or `None` for unused types, and its end. Raise IndexError if it is incomplete."""
     if kind in (1, 2):  # true and false
         return None, at
     if kind in (4, 5, 6):

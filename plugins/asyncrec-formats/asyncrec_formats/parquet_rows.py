@@ -1,11 +1,11 @@
-"""The rows of a Parquet file become records, as many at once as memory has room for, or each by itself. Blocks.
+"""Conversion of a Parquet file's rows to records, as many at a time as fit in memory, or one by one. Functions block.
 
-A file of some hundred bytes may hold gigabytes: a value that stands in a dictionary once is the value of any number of
-rows, and a page of zeros takes a ten thousandth of what it inflates to. So text and bytes are left in their
-dictionaries where those are small, what is read at once is limited by what the pages say of themselves, and what is
-taken out of it at once by what the rows were found to hold. Pages that inflate to more than there is room for are bad.
+A file of a few hundred bytes may contain gigabytes: a value that is in a dictionary once may be the value of any number
+of rows, and a page of zeros may inflate to ten thousand times its size. So text and bytes stay in their dictionaries if
+these are small. The headers of pages limit the number of rows to read at a time, and the measured sizes of rows limit
+the number to convert at a time. Pages that inflate to more than the limit are bad.
 
-A row that Python or a record cannot hold is bad, and no other is.
+Only rows that Python or a record cannot represent are bad.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from asyncrec.plugins import BadMember, Converted
 from .parquet_pages import pages_of
 
 _ROWS = 1024
-# Bytes of values as pyarrow has them, beside the page that each column has open.
+# The size of values in pyarrow's memory, in addition to the open page of each column.
 _READ_BYTES = 64 << 20
-# Beyond what a record may have, the pages that are open at once may inflate to this many times the row group's bytes.
+# The pages that are open at the same time may inflate to the limit of a record, or to this many times the row group's
+# stored bytes.
 _EXPANSION = 16
-# Of values as Python has them, and of the records made of them.
+# The size of values as Python objects, and of their records.
 _TAKEN_BYTES = 16 << 20
-# Of a row group's column: what is read as a dictionary takes some four times that, since pyarrow gives the dictionary
-# all values that are in none.
+# The maximum size of a row group's column to read as a dictionary. Reading takes about four times that, because pyarrow
+# adds all values outside the dictionary to it.
 _DICTIONARY_BYTES = 16 << 20
 
 
 def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
-    """Every row of the file, which ``path`` names in what is bad; one that makes a larger record is."""
+    """Yield every row of the file as a record, or as bad if its record is too large. ``path`` is for error messages."""
     from pyarrow import parquet
 
-    number = 0  # of rows read
+    number = 0  # the number of rows read
     try:
         with parquet.ParquetFile(file) as opened:
             if twice := _twice(opened.schema_arrow):
@@ -63,17 +64,17 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
                     for start, stop in _pieces(_row_bytes(batch.to_struct_array())):
                         yield _converted(batch.slice(start, stop - start), path, number + start, max_record_bytes)
                     number += batch.num_rows
-    except Exception as error:  # pyarrow raises what it meets; the rows that were read are good
+    except Exception as error:  # pyarrow raises errors of many types; rows read earlier are good
         yield Converted(bad=[BadMember(path, f"row {number + 1}", f"the rest cannot be read: {error}")])
 
 
-# -- what may be read at once -----------------------------------------------------------------------------------------
+# -- limits on reading ------------------------------------------------------------------------------------------------
 
 
 def _groups(file: str, opened: Any) -> list[_Group]:
     described = [opened.metadata.row_group(each) for each in range(opened.num_row_groups)]
     stored = [[each.column(n).total_compressed_size for n in range(each.num_columns)] for each in described]
-    # Each may be looked through, since no two lie in one place.
+    # If the columns fit in the file, none overlap, so scanning all of their pages takes a bounded time.
     if any(size < 0 for sizes in stored for size in sizes) or sum(map(sum, stored)) > os.path.getsize(file):
         raise ValueError("the columns would take more bytes than the file has")
     with open(file, "rb") as content:
@@ -81,11 +82,11 @@ def _groups(file: str, opened: Any) -> list[_Group]:
 
 
 class _Group:
-    """A row group, as its pages describe it.
+    """A row group, as described by its pages.
 
     Attributes:
-        rows: how many it has.
-        least: bytes of a row, on average.
+        rows: the number of rows.
+        least: the minimum average size of a row in bytes.
         small: for each column, whether it may be read as a dictionary.
     """
 
@@ -94,8 +95,8 @@ class _Group:
         rows = max(1, self.rows)
         self.small: list[bool] = []
         self._stored = self._open = self.least = 0
-        self._plain = 0  # a row's values, as many bytes each as in the densest page
-        self._repeated: list[int] = []  # the largest value that each row may hold, from elsewhere
+        self._plain = 0  # the size of a row whose values are as large as in the densest pages
+        self._repeated: list[int] = []  # per column, the size of values from a dictionary or prefix
         for column in range(described.num_columns):
             chunk, leaf = described.column(column), opened.schema.column(column)
             pages = pages_of(content, chunk)
@@ -110,7 +111,7 @@ class _Group:
             self._stored += chunk.total_compressed_size
 
     def too_large(self, most: int) -> str:
-        """Why its rows cannot be read if a row may have ``most`` bytes; ``""`` if they can."""
+        """Return why the rows cannot be read with a limit of ``most`` bytes per row; ``""`` if they can."""
         if self.least > most:
             return f"a row has {self.least:,} bytes on average, more than the limit of {most:,}"
         if self._open > max(most, _EXPANSION * self._stored):
@@ -122,13 +123,13 @@ class _Group:
         return ""
 
     def at_once(self, as_dictionaries: Collection[int], most: int) -> int:
-        """Rows whose values, even if all are the largest there are, take little room."""
+        """Return the number of rows that fit in memory, even if all their values are as large as possible."""
         repeated = sum(size for column, size in enumerate(self._repeated) if column not in as_dictionaries)
         return max(1, min(_ROWS, min(most, _READ_BYTES) // max(1, self._plain + repeated)))
 
 
 def _row_bytes(array: Any) -> Any:
-    """What each value of an array takes, about, with all that is in it: int64 (n,)."""
+    """Return the approximate size of each value of an array in bytes, including nested values: int64 (n,)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -158,7 +159,7 @@ def _row_bytes(array: Any) -> Any:
 
 
 def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Rows to be taken at once: from where to where. One that is larger than that is alone."""
+    """Yield the ranges of rows to convert together. A row that exceeds the limit is alone in its range."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -172,11 +173,11 @@ def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
-    """The records of some rows, the first of which is number ``before`` + 1."""
+    """Return the records of some rows, of which the first has the number ``before`` + 1."""
     result = Converted()
     try:
         found: Iterator[Any] = iter(rows.to_pylist())
-    except Exception:  # there is a value that Python cannot hold: which, is found row by row
+    except Exception:  # Python cannot represent a value; find it row by row
         found = (rows.slice(each, 1) for each in range(rows.num_rows))
     for number, row in enumerate(found, before + 1):
         try:
@@ -191,7 +192,7 @@ def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
 
 
 def _of_one(row: Any) -> dict[str, Any]:
-    """A row of its own, whose times may be of more digits than Python's have."""
+    """Convert a single row, whose times may have more digits than Python's."""
     values = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
@@ -219,7 +220,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _micro(kind: Any) -> Any:
-    """The type of times that Python has, for one of nanoseconds."""
+    """Return the type in microseconds, which Python supports, for a type in nanoseconds."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -255,7 +256,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The text of a time, a date or a decimal: the same whether pandas is there, whose types pyarrow then gives."""
+    """Return the text of a time, a date or a decimal. It is the same for the pandas types that pyarrow may return."""
     if more := getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         return _with_nanoseconds(value.floor("us"), more)
     if hasattr(value, "to_pytimedelta"):
@@ -264,7 +265,7 @@ def _text(value: Any) -> str:
 
 
 def _twice(schema: Any) -> str | None:
-    """A feature that two columns make."""
+    """Return a feature that two columns would become, or `None`."""
     return next((name for name, count in Counter(_features(schema, "")).items() if count > 1), None)
 
 

@@ -1,5 +1,5 @@
-"""The hook says which formats there are, and what opens them. pyarrow and warcio are imported when a file is read or
-written.
+"""The hook, which returns the formats and the functions that open them. pyarrow and warcio are imported only when a
+file is read or written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def _open_warc(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]
 
 
 async def _loaded(name: str) -> Any:
-    """A module of this package. With its library it takes tenths of a second: in a thread."""
+    """Import a module of this package in a thread, because importing its library takes tenths of a second."""
     from asyncrec.storage import in_thread
 
     return await in_thread(import_module, f"{__package__}.{name}")

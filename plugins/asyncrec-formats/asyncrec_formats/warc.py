@@ -1,15 +1,16 @@
-"""WARC files, plain and GZIP, are web archives: each response, resource and revisit becomes a page (`asyncrec.pages`).
+"""WARC files (web archives), plain or GZIP. Each response, resource and revisit becomes a page (`asyncrec.pages`).
 
-warcio parses the records. The content of a page is the body without its transfer and content encodings, that of a
-revisit is empty: it stands elsewhere, under its digest. A request that stands beside its response adds its method and
-headers to the page. Its key is that of `asyncrec.pages.page_key`: its URL, unless it was asked for by another method
-than GET.
+warcio parses the records. The content of a page is the body without its transfer and content encodings. The content of
+a revisit is empty, because the body is in another record with the same digest. A request record next to its response
+adds its method and headers to the page. The key is `asyncrec.pages.page_key`: the URL, unless the request's method was
+not GET.
 
-A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
-larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
-one that begins as one should. Records of other types (request, metadata, warcinfo) are passed over.
+A body may decode to a thousand times its size, so only as many records are made at a time as fit in memory, and a
+record that exceeds the limit is bad. A damaged GZIP member or record is bad and is skipped: reading continues with the
+next valid beginning. Records of other types (request, metadata, warcinfo) are passed over.
 
-Nothing is looked through again: the next record is looked for behind what was searched for a bad one's header.
+No byte is searched twice: the search for the next record begins after the part that was searched for a bad record's
+header.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .warc_pages import Page, Request, encoded, parsed
 
 _BLOCK = 256 << 10
 _HEADER_BYTES = 1 << 20
-# Of records handed on at once; what is bad counts as so much.
+# The size of the records returned together, and the size that a bad record counts as.
 _AT_ONCE = 16 << 20
 _SMALL = 1 << 10
 _HEADER_END = b"\r\n\r\n"
@@ -40,7 +41,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNOR
 
 @asynccontextmanager
 async def open_warc(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """The records of one file."""
+    """Open the records of a file."""
     yield _Warc(file)
 
 
@@ -74,7 +75,7 @@ class Made(NamedTuple):
 
 
 class _Parser:
-    """Blocks in, converted records out. Blocks."""
+    """A parser of blocks to converted records. Its methods block."""
 
     def __init__(self, path: str, max_record_bytes: int) -> None:
         self._path = path
@@ -82,13 +83,13 @@ class _Parser:
         self._members: Members | None = None
         self._records = _Records(max_record_bytes)
         self._begun = False
-        self._first = b""  # until it is known how the file is compressed
+        self._first = b""  # the first bytes, until the compression is known
         self._where = ""
-        self._page: Page | None = None  # the last one, for a request that may follow it
-        self._request: Request | None = None  # the last one, for a response that may follow it
+        self._page: Page | None = None  # the last page, for a request that may follow it
+        self._request: Request | None = None  # the last request, for a response that may follow it
 
     def feed(self, block: bytes) -> Iterator[Converted]:
-        """What a block completes, in pieces; it has to be gone through. ``b""`` is the end."""
+        """Yield the records that a block completes, in pieces. The caller must exhaust it. ``b""`` is the end."""
         result, size = Converted(), 0
         for converted in self._each(block):
             if isinstance(converted, Made):
@@ -107,7 +108,7 @@ class _Parser:
             yield result
 
     def _each(self, block: bytes) -> Iterator[Made | BadMember | None]:
-        """A record, what is bad, or `None` for what is of a type that is not wanted."""
+        """Yield records, bad members, and `None` for records of other types."""
         if not self._begun:
             self._first += block
             if block and len(self._first) < len(GZIP):
@@ -135,7 +136,7 @@ class _Parser:
 
     def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[Made | BadMember | None]:
         for offset, record in found:
-            # Where members are compressed the offset counts in what they decompress to.
+            # If members are compressed, the offset counts decompressed bytes.
             where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
             if isinstance(record, str):
                 yield from self._hand_on()
@@ -147,7 +148,7 @@ class _Parser:
                 yield from self._hand_on()
                 yield BadMember(self._path, where, str(error))
                 continue
-            except Exception as error:  # warcio raises what it meets: ValueError, KeyError, its own
+            except Exception as error:  # warcio raises ValueError, KeyError and errors of its own
                 yield from self._hand_on()
                 yield BadMember(self._path, where, f"{type(error).__name__}: {error}")
                 continue
@@ -165,7 +166,7 @@ class _Parser:
         yield None
 
     def _hand_on(self) -> Iterator[Made | BadMember]:
-        """The page that waited for its request."""
+        """Yield the page that waited for its request."""
         if self._page is None:
             return
         page, self._page = self._page, None
@@ -178,16 +179,16 @@ class _Parser:
 
 
 class _Records:
-    """Plain WARC: bytes in; ``(offset, record)`` out, with its header, or ``(offset, reason)`` for what is none."""
+    """A parser of plain WARC, which yields ``(offset, record)`` with the header, or ``(offset, reason)`` for damage."""
 
     def __init__(self, max_record_bytes: int) -> None:
         self._most = max_record_bytes
         self._held = bytearray()
         self._base = 0
         self._skip = 0
-        self._lost = False  # the next record is looked for; the damage was reported
-        self._searched = 0  # bytes held in which no header ends, or no header begins
-        self._size = 0  # the size of the record that is held; 0 until its header is read
+        self._lost = False  # searching for the next record; the damage was reported
+        self._searched = 0  # held bytes in which no header ends, or no record begins
+        self._size = 0  # the size of the held record; 0 until its header has been read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block
@@ -242,7 +243,7 @@ class _Records:
         self.drop()
 
     def drop(self) -> None:
-        """What was begun has no end."""
+        """Discard an incomplete record."""
         self._drop(len(self._held))
         self._skip = 0
         self._lost = False
@@ -253,7 +254,7 @@ class _Records:
 
     def _to_next(self) -> bool:
         match = _NEXT.search(self._held, self._searched)
-        # The beginning of one may have come.
+        # The last bytes may be the beginning of a record.
         self._drop(max(self._searched, len(self._held) - _NEXT_BYTES + 1) if match is None else match.start())
         return match is not None
 

@@ -1,7 +1,7 @@
-"""`Members`: a GZIP file is inflated member by member, also where some are damaged. Pure.
+"""`Members`: inflates a GZIP file member by member, even if some members are damaged. This module does no I/O.
 
-The next member may begin within a damaged one, which is inflated anew from each place that looks like a beginning. That
-has a budget in proportion to what was read; without one, reading goes on behind the damage.
+The next member may begin within a damaged one, so inflating is retried from each position that looks like a beginning.
+The retries have a budget in proportion to the bytes read. Without budget, reading continues after the damage.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any
 
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
-# A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is reported afterwards.
+# Up to this size, a member's output is held back until its checksum is verified. The output of a larger member is
+# yielded early, and damage is reported afterwards.
 _HELD_BYTES = 64 << 20
-# Compressed bytes inflated at once: zlib copies what is left of them behind a member's end, so the first are few.
+# The numbers of compressed bytes to inflate at a time. zlib copies the bytes after a member's end, so the first number
+# is small.
 _FIRST_SLICE = 1 << 10
 _SLICE = 64 << 10
-# Bytes that may be inflated in vain for each byte read, and at the beginning; what is charged at least for a try. Of
-# output, sixteen bytes take as long as one of input. A file in which every member is damaged takes one for each byte.
+# The budget of bytes to inflate in vain: for each byte read, and initially; and the minimum charge for a retry. Sixteen
+# bytes of output take as long as one byte of input. A file in which all members are damaged needs one byte per byte.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
 _AGAIN_EACH = 1 << 10
@@ -26,22 +28,22 @@ _OUTPUT_FOR_INPUT = 16
 
 
 class Members:
-    """GZIP: blocks in; ``(offset, output)`` of members out, or ``(offset, reason)`` for one that is damaged."""
+    """An inflater of GZIP blocks, which yields ``(offset, output)`` of members, or ``(offset, reason)`` for damage."""
 
     def __init__(self) -> None:
-        self._held = bytearray()  # compressed, from the beginning of the member
-        self._base = 0  # the byte of the file at which it begins
+        self._held = bytearray()  # compressed bytes, from the beginning of the member
+        self._base = 0  # the offset of `_held` in the file
         self._inflater: Any = None
-        self._fed = 0  # bytes of what is held
+        self._fed = 0  # the number of held bytes that were inflated
         self._slice = _FIRST_SLICE
         self._output: list[bytes] = []
         self._size = 0
         self._flowing = False
-        self._searching = False  # for the next member; the damage was reported
+        self._searching = False  # searching for the next member; the damage was reported
         self._budget = _AGAIN_AT_LEAST
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
-        """``b""`` is the end."""
+        """Yield the output of the members in a block. ``b""`` is the end."""
         self._held += block
         self._budget += _AGAIN_FACTOR * len(block)
         while self._fed < len(self._held):
@@ -52,7 +54,7 @@ class Members:
                     self._output, self._size, self._flowing, self._searching = [], 0, False, False
                     self._slice = _FIRST_SLICE
                 elif block and GZIP.startswith(head):
-                    return  # the rest of it is to come
+                    return  # the rest of the header is in the next block
                 elif not any(self._held):  # padding
                     self._drop(len(self._held))
                     continue
@@ -71,7 +73,7 @@ class Members:
             self._inflater = None
 
     def _inflate(self) -> Iterator[tuple[int, bytes | str]]:
-        """Inflate a slice of what is held."""
+        """Inflate a slice of the held bytes."""
         data = bytes(self._held[self._fed : self._fed + self._slice])
         self._fed += len(data)
         self._slice = min(2 * self._slice, _SLICE)
@@ -93,11 +95,11 @@ class Members:
                 return
             if not data and not output:
                 break
-        if self._flowing:  # it is not looked through again
+        if self._flowing:  # no retry after yielded output
             self._drop(self._fed)
 
     def _may_go_back(self) -> bool:
-        """Whether the next member may be looked for in the damaged one; what inflating that took is charged."""
+        """Charge the cost of the damaged member. Return whether the next member may be searched for within it."""
         self._budget -= max(_AGAIN_EACH, self._fed, self._size // _OUTPUT_FOR_INPUT)
         return not self._flowing and self._budget >= 0
 
@@ -105,7 +107,7 @@ class Members:
         self._inflater = None
         self._searching = True
         found = self._held.find(GZIP, start)
-        # The last two bytes may be the beginning of it.
+        # The last two bytes may be the beginning of a member.
         self._drop(found if found >= 0 else max(start, len(self._held) - len(GZIP) + 1))
 
     def _drop(self, count: int) -> None:

@@ -1,7 +1,7 @@
-"""A WARC record as a page (`asyncrec.pages`), and a request as what it adds to one. Pure.
+"""Conversion of WARC records to pages (`asyncrec.pages`), and of requests to additions to pages. It does no I/O.
 
-What a page has no feature for stays in ``warc_headers``; what WARC has no header for is written by `warc_writing` under
-names of its own (``X-Asyncrec-``), and found here.
+WARC headers without a feature are kept in ``warc_headers``. `warc_writing` writes features without a WARC header under
+names of its own (``X-Asyncrec-``), which are read here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec import pages
 
 from .http_body import TooLargeError, body_of
 
-# Features that WARC has no header for, and what holds them.
+# The features without a header in WARC, and the headers that store them.
 EXTRA = {
     "final_url": "X-Asyncrec-Final-Url",
     "elapsed": "X-Asyncrec-Elapsed",
@@ -23,21 +23,21 @@ EXTRA = {
     "depth": "X-Asyncrec-Depth",
     "referrer": "X-Asyncrec-Referrer",
 }
-# What a revisit says of the record that has the body.
+# The features of a revisit that refer to the record with the body.
 REFERENCE = {
     "refers_to_url": "WARC-Refers-To-Target-URI",
     "refers_to_date": "WARC-Refers-To-Date",
     "refers_to": "WARC-Refers-To",
     "profile": "WARC-Profile",
 }
-# WARC-Protocol's spelling of what no status line says.
+# The spelling in WARC-Protocol of protocols that have no status line.
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
 _HEAD_BYTES = 1 << 20
 _WITH_HEAD = re.compile(rb"\nwarc-type:[ \t]*(?:response|request|revisit)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\n\r?\n")
 _WANTED = ("response", "resource", "revisit")
-# Those for which a page has a feature, or that are made anew; in lower case. None of them is in ``warc_headers``.
+# The headers, in lower case, that have a feature or are computed again. They are not in ``warc_headers``.
 OWN_HEADERS = {
     "warc-type",
     "warc-record-id",
@@ -55,7 +55,7 @@ OWN_HEADERS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a request record adds to the page of its response."""
+    """The features that a request record adds to the page of its response."""
 
     url: str
     record_id: str
@@ -66,14 +66,14 @@ class Request:
 
 @dataclass
 class Page:
-    """A page, and the request that its record names."""
+    """A page, and the id of the request that its record names."""
 
     features: dict[str, Any]
     concurrent_to: str
     has_request: bool = False
 
     def take(self, request: Request) -> bool:
-        """Add what the request says, if it is this page's; a page has one request."""
+        """Add a request's features if it is this page's first request. Return whether it is."""
         if self.has_request:
             return False
         if self.concurrent_to or request.concurrent_to:
@@ -89,11 +89,11 @@ class Page:
 
 
 def parsed(data: bytes, most: int) -> Page | Request | None:
-    """What one WARC record is, with a body of so many bytes at most; `None` where it is of a type that is not wanted.
+    """Parse a WARC record with a body of at most ``most`` bytes. Return `None` for records of other types.
 
     Raises:
-        TooLargeError: its body decodes to more, or its HTTP headers have more than a MiB.
-        Exception: whatever warcio raises.
+        TooLargeError: the body decodes to more bytes, or the HTTP headers have more than 1 MiB.
+        Exception: an error of warcio.
     """
     from warcio.archiveiterator import ArchiveIterator
 
@@ -142,7 +142,7 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
     body = body_of(record, most)
     given = _text(headers.get_header("WARC-Payload-Digest"))
     if record.rec_type == "revisit":
-        features["digest"] = given  # of the content that is elsewhere
+        features["digest"] = given  # the digest of the body, which is in another record
     page = pages.page(
         _text(headers.get_header("WARC-Target-URI")),
         body,
@@ -156,10 +156,10 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
 
 
 def encoded(page: Page, most: int) -> bytes:
-    """Its record.
+    """Return the record of a page.
 
     Raises:
-        TooLargeError: it has more than ``most`` bytes.
+        TooLargeError: the record has more than ``most`` bytes.
     """
     record = pages.PAGE.encode(page.features)
     if len(record) > most:
@@ -168,7 +168,7 @@ def encoded(page: Page, most: int) -> bytes:
 
 
 def _check_head(data: bytes) -> None:
-    """Before warcio reads headers to their end, wherever that is: a line of five bytes takes two hundred."""
+    """Check the size of the HTTP headers, which warcio reads without a limit: a line of 5 bytes takes 200 in memory."""
     begin = data.find(b"\r\n\r\n") + 4
     if (
         len(data) - begin > _HEAD_BYTES
@@ -179,7 +179,7 @@ def _check_head(data: bytes) -> None:
 
 
 def _text(value: Any) -> str:
-    """As text that UTF-8 can hold: what was none in the file is replaced."""
+    """Return a value as valid UTF-8 text. Bytes of the file that are not UTF-8 are replaced."""
     return str(value or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

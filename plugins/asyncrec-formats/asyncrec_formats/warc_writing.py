@@ -1,8 +1,8 @@
-"""Pages to WARC, plain or a GZIP member for each record: what `asyncrec.pages` stores becomes response records.
+"""Conversion of pages to WARC, plain or with a GZIP member for each record. A page becomes a response record.
 
-A page with request headers, or of another method than GET, gets a request record behind it. Where the content was
-stored without its encodings, the headers that name them go, and Content-Length says what is there; otherwise the
-headers are written as they were. A page without status and headers is a resource.
+A page with request headers, or with another method than GET, also gets a request record after it. If the content was
+stored without its encodings, the headers of these encodings are removed, and Content-Length is the stored size;
+otherwise the headers are written unchanged. A page without status and headers becomes a resource.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.errors import ExampleError, SchemaError
 
 from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS, REFERENCE
 
-# Text is taken as the bytes it is stored as: what an older asyncrec converted may be no UTF-8.
+# Text is read as bytes, because pages that an older asyncrec converted may not be UTF-8.
 _STORED = Schema(
     {
         name: FixedLen((), "bytes", default=None if entry.default is None else entry.default.encode())
@@ -34,16 +34,16 @@ _STORED = Schema(
 _OWN_HEADERS = {name.encode() for name in OWN_HEADERS}
 _SPOKEN = {name: short for short, name in PROTOCOLS.items()}
 _BREAKS = re.compile(rb"[\r\n]+[ \t]*")
-# Path and query of a URL.
+# The path and the query of a URL.
 _TARGET = re.compile(rb"://[^/?#]*([^#]*)")
-# What a record of WARC 1.0 may not have: a date with a fraction of a second, and a profile of 1.1.
+# Features that a record of WARC 1.0 may not have: a date with a fraction of a second, and a profile of 1.1.
 _FRACTION = b"."
 _PROFILE_1_1 = b"/warc/1.1/"
 _EMPTY = (b"", b"0", b"0.0")
 
 
 class WarcEncoder:
-    """Makes a file of pages."""
+    """An encoder of pages to a WARC file."""
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None) -> None:
         self._compressed = name.lower().endswith(".gz")
@@ -52,10 +52,10 @@ class WarcEncoder:
         self._begun = False
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """The next bytes of the file.
+        """Return the next bytes of the file.
 
         Raises:
-            SchemaError, DecodeError: a record is no page.
+            SchemaError, DecodeError: a record is not a page.
         """
         parts = [] if self._begun else [self._member(self._info())]
         self._begun = True
@@ -150,7 +150,7 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     given = _pairs(page["headers"])
     removed = _removed(page, given)
     if removed and page["type"] == b"revisit":
-        removed.add(b"content-length")  # that of the body as it was sent
+        removed.add(b"content-length")  # the length of the body as it was sent
         return b"\r\n".join([status, *(b"%s: %s" % pair for pair in given if pair[0].lower() not in removed), b"", b""])
     size = b"%d" % len(page["content"])
     kept = [pair for pair in given if pair[0].lower() not in removed]
@@ -164,10 +164,10 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
 
 
 def _removed(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """Headers of encodings that the content no longer has, or that of a revisit, which is stored as all are."""
+    """Return the names of headers of encodings that the content, or a revisit's body, no longer has."""
     there = {name.lower(): value.lower() for name, value in headers}
     removed = {b"transfer-encoding"} & there.keys()
-    # With a coding that nobody removed, the content is as it came.
+    # If the coding was not removed, the content is as it was sent.
     coding = there.get(b"content-encoding")
     if coding is not None and coding != page["encoding"].lower():
         removed.add(b"content-encoding")

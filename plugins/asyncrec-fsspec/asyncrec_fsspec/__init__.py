@@ -1,6 +1,6 @@
-"""What fsspec reaches as a storage backend of asyncrec, to read from.
+"""A read-only storage backend of asyncrec for the filesystems of fsspec.
 
-Installed, it answers to ``hf://``, ``sftp://``, ``hdfs://`` and other schemes that have no plugin of their own, to
-those of installed filesystems, and to ``NAME+fsspec://`` for every filesystem of fsspec's. fsspec is imported when the
-first such path is opened.
+The plugin serves ``hf://``, ``sftp://``, ``hdfs://`` and other schemes without a plugin of their own, the schemes of
+installed filesystems, and ``NAME+fsspec://`` for every filesystem of fsspec. fsspec is imported when the first such
+path is opened.
 """

@@ -1,4 +1,4 @@
-"""The hook: which schemes, and how to open one. Importing it costs nothing; fsspec comes on opening."""
+"""The hook, which returns the schemes and the function that opens them. fsspec is imported only on opening."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec.storage import StorageFactory
 if TYPE_CHECKING:
     from asyncrec.storage import Storage
 
-# Of fsspec's own list: those that a plugin of asyncrec answers to, or asyncrec itself, and only with "+fsspec".
+# The filesystems in fsspec's own list that asyncrec or another plugin serves; here only with "+fsspec".
 _OTHERS = ("abfs", "abfss", "az", "file", "gcs", "gs", "http", "https", "local", "memory", "s3", "s3a")
 _OWN = (
     "adl", "arrow_hdfs", "box", "dbfs", "dropbox", "dvc", "ftp", "gdrive", "gist", "git", "github", "hdfs", "hf",
@@ -24,12 +24,12 @@ _OWN = (
 
 @asynccontextmanager
 async def open_filesystem(url: str, **options: Any) -> AsyncIterator[Storage]:
-    """Open the folder that a URL of fsspec's names; the options are those of the filesystem.
+    """Open the folder of an fsspec URL, with the options of the filesystem.
 
     Raises:
-        ValueError: the URL is none.
-        PluginError: what the filesystem needs is not installed.
-        StorageError: it cannot be opened.
+        ValueError: the URL is not valid.
+        PluginError: a package that the filesystem needs is not installed.
+        StorageError: the filesystem cannot be opened.
     """
     from asyncrec.storage import in_thread
 
@@ -44,6 +44,6 @@ def asyncrec_storage_factories() -> Iterable[StorageFactory]:
     installed = {entry.name for entry in entry_points(group="fsspec.specs")} - {*_OTHERS, *_OWN}
     usable = sorted(name for name in installed if len(name) > 1 and name == name.lower() and name.isalnum())
     own = [name.replace("_", "-") for name in _OWN if "_" not in name] + usable
-    # "file+something" is for drivers of local files, whose paths are decoded.
+    # "file+NAME" is reserved for drivers of local files, whose paths are percent-decoded.
     named = [f"{name}+fsspec" for name in (*_OTHERS, *own) if name != "file"]
     return [StorageFactory(name="fsspec", schemes=(*own, *named), open=open_filesystem)]

@@ -1,7 +1,7 @@
-"""`FsspecStorage`: a filesystem of fsspec's as a `Storage` that only reads. Its calls run in worker threads.
+"""`FsspecStorage`: an fsspec filesystem as a read-only `Storage`, whose calls run in worker threads.
 
-An asynchronous filesystem is used by its synchronous side, which has a loop of its own in a thread of its own: it works
-under trio as under asyncio.
+The synchronous API of an asynchronous filesystem is used, which runs an event loop in its own thread. So it works under
+both trio and asyncio.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from asyncrec.storage.http import RangedSource
 
 T = TypeVar("T")
 
-# Calls of one storage at a time: a filesystem that blocks must not take all threads of a program.
+# The number of concurrent calls of a storage. A filesystem that blocks must not use all threads of a program.
 _THREADS = 8
-# Of what a filesystem says of a file: what changes when the content does, the better ones first.
+# The fields of a file's info that change with its content, the most reliable first; and the fields of its times.
 _VERSIONS = ("ETag", "etag", "blob_id", "oid", "sha", "md5Hash", "md5", "checksum", "generation", "version_id")
 _DATES = ("LastModified", "last_modified", "modified", "mtime", "updated", "created")
 
-# By name: they come from libraries that may not be installed.
+# Errors by name, because their libraries may not be installed.
 _PERMISSION = ("AuthenticationException", "ClientAuthenticationError", "GatedRepoError", "NoCredentialsError")
 _ABSENT = ("EntryNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError")
 _TRANSIENT = (
@@ -57,10 +57,10 @@ _TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
 
 
 class FsspecStorage(ReadOnlyStorage):
-    """A folder of a filesystem."""
+    """A folder of an fsspec filesystem, for reading only."""
 
     read_ahead = 2 * RangedSource.window
-    lists_by_pages = False  # a listing finds all that is below a folder, before its first
+    lists_by_pages = False  # a listing finds all files below a folder before it yields the first
     why = (
         "asyncrec only reads through fsspec, because closing an fsspec file after an error publishes it, and "
         "many filesystems cannot create a file exclusively; to write, use the plugins for s3://, gs:// and "
@@ -75,9 +75,9 @@ class FsspecStorage(ReadOnlyStorage):
 
     @classmethod
     async def of(cls, url: str, options: Mapping[str, Any]) -> FsspecStorage:
-        """Open the folder that ``url`` names. A filesystem may connect, or import, when it is made: in a thread.
+        """Open the folder of ``url``, in a thread because creating a filesystem may connect or import modules.
 
-        Raises: as `asyncrec_fsspec.plugin.open_filesystem`.
+        Raises: the errors of `asyncrec_fsspec.plugin.open_filesystem`.
         """
         scheme = scheme_of(url)
         if not url.startswith("://", len(scheme)):
@@ -117,7 +117,7 @@ class FsspecStorage(ReadOnlyStorage):
         return self._info(key, found, what)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List what is below the prefix. Filesystems list folders: all of the prefix's is listed, and then sorted."""
+        """List the objects with the prefix. All files of the prefix's folder are listed, and then sorted."""
         what = f"{self.shown(prefix)}*: listing"
         folder = prefix.rpartition("/")[0]
         path = self.path_of(folder) if folder else self._folder
@@ -139,7 +139,7 @@ class FsspecStorage(ReadOnlyStorage):
                     infos.append(self._info(key, entry, what))
             return sorted(infos, key=lambda info: info.key.encode())
 
-        # No filesystem lists by pages: a folder of a million files comes at once.
+        # fsspec does not list by pages, so a folder of a million files is returned at once.
         for info in await in_thread(chosen):
             yield info
 
@@ -150,16 +150,16 @@ class FsspecStorage(ReadOnlyStorage):
         return redact(join(self.root, key))
 
     async def read(self, key: str, start: int, end: int) -> bytes:
-        """Read the bytes ``[start, end)``, in one call."""
+        """Read the bytes ``[start, end)`` in one call."""
         what = f"{self.shown(key)}: reading bytes {start:,} to {end:,}"
         block: bytes = await self.call(self._filesystem.cat_file, self.path_of(key), start, end, what=what)
         return bytes(block)
 
     async def call(self, function: Callable[..., T], *args: Any, what: str) -> T:
-        """Call the filesystem, in a thread.
+        """Call the filesystem in a thread.
 
         Raises:
-            StorageError: of the kind that its error means, which it is not chained to: that may hold credentials.
+            StorageError: the translated error. The original is not chained, because it may contain credentials.
         """
         try:
             return await in_thread(function, *args, limiter=self._limiter)
@@ -175,7 +175,7 @@ class FsspecStorage(ReadOnlyStorage):
             raise StorageError(f"{what}: the filesystem does not report the size of {key}, so it cannot be read")
         dates = [found[name] for name in _DATES if found.get(name) is not None]
         version = next((str(found[name]) for name in _VERSIONS if found.get(name)), None)
-        # Where there is no version, all that may change with the content has to do.
+        # Without a version, use the size and the times, which may change with the content.
         etag = version or hashlib.sha256(repr((size, [str(date) for date in dates])).encode()).hexdigest()[:32]
         return ObjectInfo(key, size, etag, None, _date(dates))
 
@@ -193,7 +193,7 @@ class _FsspecSource(RangedSource):
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
         block = await self._storage.read(self._key, start, end)
-        # A filesystem is asked for bytes, and not for a version of them: so it is asked again what it has.
+        # A filesystem cannot be asked for the bytes of a version, so check the version again.
         if (await self.look()).etag != self.info.etag:
             raise ObjectChangedError(
                 f"{self._storage.shown(self._key)}: the file was replaced since it was opened; open it again"
@@ -206,15 +206,15 @@ def _date(values: list[Any]) -> datetime:
         if isinstance(value, datetime):
             return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         if isinstance(value, (int, float)):
-            with suppress(ValueError, OverflowError, OSError):  # not a number, or of no year that there is
+            with suppress(ValueError, OverflowError, OSError):  # NaN, or a year out of range
                 return datetime.fromtimestamp(value, UTC)
-    return datetime.fromtimestamp(0, UTC)  # it says as much
+    return datetime.fromtimestamp(0, UTC)  # the time is unknown
 
 
 def translate(error: Exception, what: str) -> StorageError:
-    """Make the error that one of a filesystem's means, for the operation ``what`` (``"hf://x: reading"``).
+    """Return the StorageError for a filesystem's error in the operation ``what`` (``"hf://x: reading"``).
 
-    Its text may hold signed addresses: secrets are struck out.
+    Secrets, such as signed URLs, are removed from the text.
     """
     text = f"{what}: {type(error).__name__}: {redact(str(error))[:300]}"
     names = {each.__name__ for each in type(error).__mro__}

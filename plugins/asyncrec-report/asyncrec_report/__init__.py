@@ -1,11 +1,11 @@
-"""`report` makes an HTML page about a data set; so does the command ``asyncrec report``.
+"""`report` and the command ``asyncrec report``, which make an HTML page about a data set.
 
     plugin.py      the hook
     command.py     ``asyncrec report``
-    making.py      `report`: what to read (gather.py), reading (reading.py; reading_ahead.py: several shards at once),
-                   counting (profile.py, numbers.py, strings.py), showing (page.py)
+    making.py      `report`: selection of records (gather.py), reading (reading.py; several shards at a time:
+                   reading_ahead.py), statistics (profile.py, numbers.py, strings.py), rendering (page.py)
 
-`report` and `PageReport` are imported when they are first used.
+`report` and `PageReport` are imported on first use.
 """
 
 from __future__ import annotations

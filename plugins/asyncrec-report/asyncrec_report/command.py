@@ -27,7 +27,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from .making import PageReport
 
-# All of them are on the page, and in --json.
+# The maximum number of faults printed. The page and --json have all.
 _MOST_SHOWN = 20
 
 

@@ -1,4 +1,4 @@
-"""These parts of the page show what the records are: sizes, classes, features, and records of other kinds. Pure."""
+"""The parts of the page about the records: sizes, classes, features, and other records. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .humans import count, number, share, size
 from .humans import record as named
 from .texts import preview
 
-# Beyond these nobody looks at them one by one: cards that are open, classes with a bar each.
+# The numbers of open cards, of classes with a bar each, and of columns. Readers do not look at more one by one.
 _CARDS = 24
 _CLASSES = 10
 _COLUMNS = 96
@@ -72,7 +72,7 @@ def classes_card(findings: Findings) -> Element | None:
 
 
 def _all_classes(classes: list[tuple[str, int]]) -> Element:
-    """A column for each class, or for some that follow each other, from the largest to the smallest."""
+    """Return a chart with a column for each class, or for each group of classes, from the largest to the smallest."""
     groups = -(-len(classes) // _COLUMNS)
     bars = []
     for first in range(0, len(classes), groups):

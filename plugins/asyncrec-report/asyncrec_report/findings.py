@@ -1,4 +1,4 @@
-"""`Findings` are what a report shows: of the whole, of each shard, and what is wrong. Pure."""
+"""`Findings`: the contents of a report, for the whole data set and for each shard. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from asyncrec.tools import SelectedShard, Selection
 
 from .profile import Profile
 
-# What a record takes beside its data: length, checksum of the length, checksum of the data.
+# The bytes of a frame besides its data: length, checksum of the length, checksum of the data.
 _FRAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong with a shard."""
+    """A fault in a shard."""
 
     path: str
     message: str
@@ -22,15 +22,15 @@ class Fault:
 
 @dataclass(slots=True)
 class ShardFindings:
-    """What is known of one shard.
+    """The findings about one shard.
 
     Attributes:
-        records: as the manifest says, or as counted; `None` where neither is known.
-        compression: as the manifest says, or as found; `None` where it was not looked at.
-        read: records read.
-        payload: bytes of the records read.
-        missing: it is not there.
-        faults: what was found wrong.
+        records: the number of records, from the manifest or counted; `None` if unknown.
+        compression: the compression, from the manifest or detected; `None` if unknown.
+        read: the number of records read.
+        payload: the size in bytes of the records read.
+        missing: whether the shard does not exist.
+        faults: the faults found.
     """
 
     shard: SelectedShard
@@ -52,11 +52,11 @@ class ShardFindings:
 
 @dataclass(slots=True)
 class Findings:
-    """What a report shows.
+    """The contents of a report.
 
     Attributes:
-        sampled: not all records were read.
-        evenly: those that were come from everywhere; else they are the first ones of each shard.
+        sampled: whether only some of the records were read.
+        evenly: whether these were drawn evenly from all shards; otherwise they are the first records of shards.
     """
 
     path: str
@@ -69,13 +69,13 @@ class Findings:
 
     @property
     def records(self) -> int | None:
-        """In all; `None` where some shard was neither counted nor is in a manifest."""
+        """The number of records in all shards; `None` if it is unknown for a shard."""
         counts = [shard.records for shard in self.shards if shard.records is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
 
     @property
     def bytes(self) -> int:
-        """As stored."""
+        """The stored size of all shards."""
         return sum(shard.bytes for shard in self.shards)
 
     @property
@@ -84,7 +84,7 @@ class Findings:
 
     @property
     def unpacked(self) -> float | None:
-        """Bytes of all records with their frames, decompressed: counted, or by the mean of those read."""
+        """The decompressed size of all records with their frames, from the mean of those read; `None` if unknown."""
         if self.records is None or not self.profile.records:
             return None
         mean = sum(shard.payload for shard in self.shards) / self.profile.records

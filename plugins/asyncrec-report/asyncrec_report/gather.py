@@ -1,7 +1,7 @@
-"""`gather` reads for a report: what the manifests say, and the records, all of them or some at many places.
+"""`gather` collects the findings of a report from the manifests and from all records or a sample.
 
-`plan` chooses those: places are drawn one in each of as many equal pieces of the whole, so that every part of it is
-seen, and records that follow each other are read together, so that it costs few reads.
+`plan` chooses the sample: it divides the data set into equal pieces and draws one stretch of neighbouring records from
+each piece, so that every part is represented and few reads are needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from .profile import Profile
 from .reading import MOST_FAULTS, Block, Part, PartRead
 from .reading_ahead import read_parts
 
-# Of records, in a sample: what is read and counted in some seconds.
+# The maximum size of a sample, which is read and counted in a few seconds.
 SAMPLE_BYTES = 256 << 20
-# Shards whose beginnings are read where nobody says how many records there are: each is a request or two.
+# The maximum number of shards whose beginnings are read if the number of records is unknown. Each takes a request or
+# two.
 _BEGINNINGS = 1000
 
 Progress = Callable[[int, "int | None"], None]
@@ -37,13 +38,15 @@ async def gather(
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Findings:
-    """Read, and count. What is wrong with a shard is in the findings, and the others are read all the same.
+    """Read records, and return the findings. They include faults of shards; the other shards are still read.
 
-    ``sample``: records at most, and `SAMPLE_BYTES` of them; `None` for all. ``jobs``: shards that are read at once, on
-    which the findings do not depend; `None` for as many as there are processors, or more of a store that is far away.
+    Args:
+        sample: the maximum number of records, which have at most `SAMPLE_BYTES`; `None` reads all.
+        jobs: the number of shards to read concurrently, which does not affect the findings; `None` uses the number of
+            processors, or more for a distant store.
 
     Raises:
-        StorageError: a store failed. A shard that is not there is a finding.
+        StorageError: a store failed. A missing shard is a finding instead.
     """
     schema, notes = _schema(selection)
     findings = Findings(
@@ -69,7 +72,7 @@ async def gather(
 
 
 def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[Part]:
-    """What to read."""
+    """Return the parts of shards to read."""
     shards = findings.selection.shards
     stretches = _plan(findings, sample)
     if stretches is not None:
@@ -79,7 +82,7 @@ def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[
     if findings.records is not None or sample is None:
         counting.total = findings.selection.records
         return [Part(place, shard) for place, shard in enumerate(shards)]
-    # How many there are is not known: the first ones of each shard, or of some shards that lie evenly among all.
+    # The number of records is unknown, so read the first records of each shard, or of evenly spaced shards.
     step = -(-len(shards) // _BEGINNINGS)
     places = range(0, len(shards), max(1, step))
     findings.sampled, findings.evenly = len(places) < len(shards), False
@@ -88,7 +91,7 @@ def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[
 
 
 def _stretched(findings: Findings, stretches: list[Stretch], total: int) -> list[Part]:
-    """A part for each shard that has some. Where it has no index, its first records are as many as its share."""
+    """Return a part for each shard with stretches. Without an index, the shard's share is read from its beginning."""
     room = SAMPLE_BYTES // len(stretches)
     parts = []
     for place, of_shard in groupby(stretches, lambda stretch: stretch.shard):
@@ -115,14 +118,14 @@ def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
 
 
 def _labels(selection: Selection) -> list[str]:
-    """The names of the classes, as `from_folder` and `from_csv` leave them; none where data sets disagree."""
+    """Return the names of the classes that `from_folder` and `from_csv` store; none if data sets disagree."""
     found = [dataset.manifest.metadata.get("labels") for dataset in selection.datasets]
     labels = found[0] if found and all(each == found[0] for each in found) else None
     return [str(label) for label in labels] if isinstance(labels, list) else []
 
 
 def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
-    """What to read; `None` for every shard from its beginning."""
+    """Return the stretches to read; `None` to read every shard from its beginning."""
     records = findings.records
     if sample is None or not records:
         return None
@@ -131,17 +134,17 @@ def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
 
 
 class _Counting:
-    """Counts records in worker threads, and notes what is said of their shards: in order, one block after the other.
+    """A counter of records, in worker threads, which also updates the findings of shards. Blocks arrive in order.
 
     Attributes:
-        total: how many records it will be, where that is known.
+        total: the number of records to read; `None` if unknown.
     """
 
     def __init__(self, findings: Findings, progress: Progress) -> None:
         self.total: int | None = None
         self._findings = findings
         self._progress = progress
-        self._start: tuple[int, int | None] = (-1, None)  # the place of the shard at hand, and records before it
+        self._start: tuple[int, int | None] = (-1, None)  # the index of the current shard, and the records before it
 
     async def take(self, part: Part, block: Block) -> None:
         profile = self._findings.profile
@@ -150,7 +153,7 @@ class _Counting:
         self._progress(profile.records, self.total)
 
     def end(self, part: Part, read: PartRead) -> bool:
-        """Note it. Whether more is to be read: of beginnings no more than fit, where each gives a record at least."""
+        """Update the shard's findings. Return whether to read more: beginnings are read only up to the size limit."""
         findings = self._findings
         shard = findings.shards[part.place]
         shard.read, shard.payload = read.read, read.payload
@@ -165,9 +168,9 @@ class _Counting:
         return part.room is None or part.stretches is not None or findings.profile.sizes.total <= SAMPLE_BYTES
 
     def _number(self, place: int, first: int | None, count: int) -> int:
-        """The number, among all records, of a shard's record; below 0, and no other's, where that is not known.
+        """Return the number of a shard's record among all records; a unique negative number if it is unknown.
 
-        Behind damage nobody knows how many were lost.
+        It is unknown after damage, which may have lost any number of records.
         """
         if self._start[0] != place:
             counts = [each.records for each in self._findings.shards[:place]]
@@ -186,7 +189,7 @@ def _note_count(shard: ShardFindings) -> None:
         shard.faults.append(Fault(shard.shard.display_path, message))
 
 
-# Places. Each is a request to a store, and of a GZIP shard what stands before it in its member is read too.
+# The number of stretches. Each is a request to a store, and in a GZIP shard the member is read from its beginning.
 _PLACES = 200
 
 
@@ -200,9 +203,9 @@ class Stretch:
 
 
 def plan(counts: Sequence[int], most: int) -> list[Stretch] | None:
-    """The stretches to be read of shards with ``counts`` records, ascending; `None` if all records are to be read.
+    """Return the stretches to read from shards with ``counts`` records, ascending; `None` to read all records.
 
-    No record is read twice.
+    Stretches do not overlap.
     """
     total = sum(counts)
     if total <= most:
@@ -217,7 +220,7 @@ def plan(counts: Sequence[int], most: int) -> list[Stretch] | None:
         low, high = total * place // places, total * (place + 1) // places
         first = low + random.randrange(max(1, high - low - length + 1))
         left = min(length, high - first)
-        while left:  # over the end of a shard into the next
+        while left:  # a stretch may continue in the next shard
             while starts[shard + 1] <= first:
                 shard += 1
             taken = min(left, starts[shard + 1] - first)

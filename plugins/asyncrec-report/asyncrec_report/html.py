@@ -1,10 +1,9 @@
-"""HTML is made of a tree of elements here, written by the standard library's serialiser, so that nothing can be
-injected.
+"""HTML as a tree of elements, written by the standard library's serializer, so that nothing can be injected.
 
-Text is text wherever it comes from: `el` takes elements and strings, and a string becomes escaped text or an escaped
-attribute, never markup. What could run or fetch has no way in at all: an element or an attribute that is not on the
-lists below is refused, as is an address that is neither a place on the page nor an image in a ``data:`` URI. There is
-no ``style`` attribute, so that the page's policy can forbid all styles but its own sheet.
+Text is always text: `el` accepts elements and strings, and a string becomes escaped text or an escaped attribute, never
+markup. Nothing that could run or fetch is possible: elements and attributes that are not in the lists below raise an
+error, and so do addresses other than places on the page and images in ``data:`` URIs. There is no ``style`` attribute,
+so the page's policy can forbid all styles except its own sheet.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ _ATTRIBUTES = frozenset({
 # fmt: on
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 
-# What a browser cannot show, or what turns the direction of the text around it: C0 but for tab and line feed, DEL, C1;
-# separators and marks of direction; halves of surrogate pairs, which UTF-8 cannot hold; what XML calls no character.
+# Characters that a browser cannot show, or that change the direction of surrounding text: C0 except tab and line feed,
+# DEL, C1; separators and direction marks; halves of surrogate pairs, which UTF-8 cannot encode; non-characters of XML.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def clean(text: str) -> str:
-    """``text`` with what cannot be shown written as an escape."""
+    """Return ``text`` with characters that cannot be shown written as escapes."""
     return _UNSAFE.sub(
         lambda match: f"\\x{ord(match[0]):02x}" if match[0] < "\x80" else f"\\u{ord(match[0]):04x}", text
     )
 
 
 def el(tag: str, /, *children: Child, **attributes: str | int | float | None) -> Element:
-    """An element. Attributes are named ``class_`` for ``class``, ``aria_label`` for ``aria-label``; `None` is left out.
+    """Return an element. ``class_`` is the attribute ``class``, ``aria_label`` is ``aria-label``; `None` is omitted.
 
     Raises:
-        ValueError: the element, an attribute or an address is none that a report may have: a mistake of ours.
+        ValueError: the element, an attribute or an address is not allowed in a report, which is a bug in this plugin.
     """
     if tag not in _ELEMENTS:
         raise ValueError(f"<{tag}> is not allowed in a report")
@@ -70,9 +69,9 @@ def el(tag: str, /, *children: Child, **attributes: str | int | float | None) ->
 
 
 def document(*, title: str, description: str, stylesheet: str, body: Iterable[Child]) -> str:
-    """The page. Its policy lets it run nothing, load nothing, and be styled by ``stylesheet`` alone, by its hash.
+    """Return the page. Its policy forbids scripts, loading, and all styles except ``stylesheet``, by its hash.
 
-    ``stylesheet`` is ours, not data: it is written as it is.
+    ``stylesheet`` must be trusted, because it is written without escapes.
     """
     if "<" in stylesheet:
         raise ValueError("a style sheet must not contain '<', which could end its element")
@@ -90,7 +89,7 @@ def document(*, title: str, description: str, stylesheet: str, body: Iterable[Ch
     SubElement(head, "meta", {"name": "referrer", "content": "no-referrer"})
     SubElement(head, "meta", {"name": "description", "content": clean(description)})
     SubElement(head, "title").text = clean(title)
-    SubElement(head, "link", {"rel": "icon", "href": "data:,"})  # or a browser asks the server for one
+    SubElement(head, "link", {"rel": "icon", "href": "data:,"})  # prevents a browser's request for an icon
     SubElement(head, "style").text = stylesheet
     _append(SubElement(root, "body"), body)
     return "<!doctype html>\n" + tostring(root, encoding="unicode", method="html") + "\n"

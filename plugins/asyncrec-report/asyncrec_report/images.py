@@ -1,7 +1,8 @@
-"""An image's kind and size are told by the bytes it begins with, never by what somebody says of it.
+"""Detection of an image's kind and size from its first bytes, without trust in any description.
 
-Only what browsers show and what cannot hold a script: PNG, JPEG, GIF and WebP; not SVG. The width and the height are
-read from the header, since a small file can be an image of 50,000 by 50,000 pixels, which no page should show. Pure.
+Only formats that browsers show and that cannot contain a script are detected: PNG, JPEG, GIF and WebP, but not SVG. The
+width and the height are read from the header, because a small file may be an image of 50,000 by 50,000 pixels, which no
+page should show. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-_MOST_SEGMENTS = 200  # of a JPEG before its size; there are some ten
+_MOST_SEGMENTS = 200  # of a JPEG before its size; usually about ten
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``kind`` is the subtype of its MIME type: "png", "jpeg", "gif" or "webp"; width and height in pixels."""
+    """An image. ``kind`` is its MIME subtype: "png", "jpeg", "gif" or "webp". Width and height are in pixels."""
 
     kind: str
     width: int
@@ -22,7 +23,7 @@ class Image:
 
 
 def image_of(data: bytes) -> Image | None:
-    """The image that ``data`` begins as; `None` for any other, and for one whose header is cut short or impossible."""
+    """Return the image that begins with ``data``; `None` for other data, or if the header is truncated or invalid."""
     try:
         found = _png(data) or _jpeg(data) or _gif(data) or _webp(data)
     except (struct.error, IndexError):

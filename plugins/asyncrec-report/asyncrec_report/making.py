@@ -1,4 +1,4 @@
-"""`report` makes one page about a data set, to be looked at."""
+"""`report` makes an HTML page about a data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .findings import Fault, Findings
 from .gather import gather
 from .page import render
 
-# Histograms and shares of so many are right to a percent, and a second or two is what they take.
+# With this many records, histograms and shares are accurate to a percent, and take a second or two.
 SAMPLE = 20_000
 
 Progress = Callable[[int, "int | None"], None]
@@ -25,15 +25,15 @@ Progress = Callable[[int, "int | None"], None]
 
 @dataclass(slots=True, kw_only=True)
 class PageReport:
-    """A page, and a summary of what is on it.
+    """A page and a summary of its contents.
 
     Attributes:
         html: the page.
-        records: in all; `None` where that is not known.
-        bytes: as stored.
-        read: records that were read for the page.
-        sampled: those are not all.
-        faults: the damage that was found in the records that were read.
+        records: the number of records; `None` if unknown.
+        bytes: the stored size.
+        read: the number of records read for the page.
+        sampled: whether only some of the records were read.
+        faults: the damage found while reading.
     """
 
     path: str
@@ -46,7 +46,7 @@ class PageReport:
     faults: list[Fault]
 
     def to_json(self) -> dict[str, Any]:
-        """Without the page."""
+        """Return the summary, without the page."""
         return {
             "path": self.path,
             "records": self.records,
@@ -68,30 +68,31 @@ async def report(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PageReport:
-    """A page about a file, a folder, a pattern or a data set; nothing is written.
+    """Return a page about a file, a folder, a pattern or a data set. Nothing is written.
 
-    It shows shards and sizes, every feature with its values, classes and images, the damage found, and what wrote it
-    and when. The page is one text without a script, and loads nothing: it works from a file. What records hold is
-    shown as text; nothing in them can run.
+    The page shows shards and sizes, every feature with its values, classes and images, the damage found, and the
+    writers and times of commits. It is a single text without scripts that loads nothing, so it works from a file.
+    Records are shown as text, and nothing in them can run.
 
-    Up to ``sample`` records, and 256 MiB, all is read. Of more, stretches of records are: drawn evenly from everywhere
-    where there are indexes, else from the beginnings of shards. The page says so. Memory is bounded, whatever the size.
+    All records are read if there are at most ``sample`` records and 256 MiB. Otherwise stretches of records are read,
+    drawn evenly from all shards if these have indexes, or from the beginnings of shards. The page states this. Memory
+    is bounded, regardless of the size of the data set.
 
     Args:
-        sample: records read at most; `None` reads all.
-        class_feature: whose values are the classes; otherwise a feature named "label", "class", "category", ...
-        jobs: shards that are read at once, while records are counted in another thread; as many as this process may use
-            processors, and of a store that is far away 8 at least. What all of them have read ahead, or on its way,
-            shares 256 MiB; beside that each has a chunk of half a MiB. Where a shard is damaged, or a record is larger
-            than 4 MiB, it is read ahead up to there, and when its turn has come it is opened again and read from its
-            beginning: shards of such records are read one after the other. The page is the same, whatever the number.
-        progress: called with the records read, and how many it will be (`None` where that is not known).
+        sample: the maximum number of records to read; `None` reads all.
+        class_feature: the feature whose values are the classes; by default one named "label", "class", "category", ...
+        jobs: the number of shards to read concurrently, while records are counted in another thread; by default the
+            number of processors that this process may use, and at least 8 for a distant store. All shards share 256 MiB
+            for reading ahead, and each shard also has a chunk of half a MiB. A shard with damage or a record larger
+            than 4 MiB is read ahead only up to that point. In its turn, it is opened again and read from its beginning,
+            so shards with such records are read one after the other. The number does not affect the page.
+        progress: called with the number of records read and the number to read (`None` if unknown).
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
         ObjectChangedError: a shard was replaced while it was being read.
-        StorageError: a store failed. Damaged and missing shards are not errors: the page lists them.
+        StorageError: a store failed. Damaged and missing shards are not errors; the page lists them.
         ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """
     check_jobs(jobs)

@@ -1,6 +1,6 @@
-"""`Numbers` summarises numbers by the million in bounded memory: their range, and how they are spread. Pure.
+"""`Numbers`: a summary of the range and distribution of millions of numbers in bounded memory. It does no I/O.
 
-Counts, extremes, mean and spread are of every number seen; histogram and quantiles of a sample of them, drawn evenly.
+Counts, extremes, mean and deviation are of all numbers. Histogram and quantiles are of an even sample of them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 Values = npt.NDArray[Any]
 
-# Kept of each: a quarter of a megabyte at most, and quantiles right to half a percent.
+# The size of the sample, which takes at most 256 KiB and makes quantiles accurate to half a percent.
 _KEPT = 1 << 14
-# Different integers that are counted one by one: a label has fewer, an identifier more.
+# The maximum number of different integers that are counted one by one. A label has fewer values, an identifier more.
 _DISTINCT = 1000
 _BINS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """``count`` numbers from ``low`` up to ``high`` (both included where they are equal)."""
+    """A bin of ``count`` numbers from ``low`` up to ``high`` (inclusive if they are equal)."""
 
     low: float
     high: float
@@ -33,11 +33,11 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Bins from the lowest to the highest.
+    """Bins in ascending order.
 
     Attributes:
-        scale: ``"log"`` where each bin is as many times its predecessor; ``"each"`` where each is one integer.
-        below, above: numbers that are left out at either end, where a few would leave no room for the others.
+        scale: ``"log"`` if each bin is the same multiple of its predecessor; ``"each"`` if each bin is one integer.
+        below, above: how many outliers are omitted at either end, because they would compress the other bins.
     """
 
     bins: tuple[Bin, ...]
@@ -51,13 +51,13 @@ class Histogram:
 
 
 class Numbers:
-    """A bounded summary of arrays of numbers, of integers or of floats.
+    """A bounded summary of arrays of integers or of floats.
 
     Attributes:
-        count: of all, NaN and infinities among them.
-        nan, infinite, zeros: how many are such.
-        minimum, maximum: of those that are finite; NaN where there are none.
-        values: how often each integer comes; `None` once there are more than 1,000 different ones, and of floats.
+        count: the number of values, including NaN and infinities.
+        nan, infinite, zeros: the numbers of these values.
+        minimum, maximum: of the finite values; NaN if there are none.
+        values: the frequency of each integer; `None` for floats, and for more than 1,000 different integers.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Numbers:
         self.zeros += finite.size - int(np.count_nonzero(finite))
         low, high = float(finite.min()), float(finite.max())
         if math.isnan(self.minimum):
-            self._shift = low  # sums of squares are then of small numbers, where all are large
+            self._shift = low  # keeps sums of squares small even if all values are large
             self.minimum, self.maximum = low, high
         self.minimum, self.maximum = min(self.minimum, low), max(self.maximum, high)
         as_float = finite.astype(np.float64)
@@ -123,17 +123,17 @@ class Numbers:
         return math.sqrt(max(self._squares / self.finite - mean * mean, 0.0))
 
     def quantiles(self, *levels: float) -> list[float]:
-        """Of those that are finite, each one that was seen; NaN where there are none."""
+        """Return quantiles of the finite values, each of which is an actual value; NaN if there are none."""
         sample = self._sample()
         if not sample.size:
             return [math.nan] * len(levels)
         return [float(value) for value in np.quantile(sample, levels, method="inverted_cdf")]
 
     def histogram(self, bins: int = _BINS) -> Histogram:
-        """Of those that are finite, scaled up to all of them. A bin of each integer where there are few."""
+        """Return a histogram of the finite values, scaled up from the sample. A few integers have a bin each."""
         if not self.finite:
             return Histogram((), "linear")
-        # By the integers themselves: beyond 2**53 floats do not tell neighbours apart.
+        # Use the integers themselves, because above 2**53 floats cannot distinguish neighbours.
         if self.values is not None and max(self.values) - min(self.values) < bins:
             whole = range(min(self.values), max(self.values) + 1)
             return Histogram(tuple(Bin(value, value, self.values[value]) for value in whole), "each")
@@ -163,7 +163,7 @@ class Numbers:
         zeros: int = 0,
         last: float | None = None,
     ) -> Histogram:
-        """The sample's counts, scaled up. ``last`` is of integers: there a bin ends with the one before the next."""
+        """Return the sample's histogram, scaled up. For integers, ``last`` is the largest, and ends are inclusive."""
         counts, _ = np.histogram(sample, edges)
         times = self.finite / (sample.size + zeros)
         below, above = int((sample < edges[0]).sum()), int((sample > edges[-1]).sum())
@@ -172,7 +172,7 @@ class Numbers:
         if last is not None:
             highs = [min(high - 1, last) for high in highs]
         bins = [Bin(low, high, count) for low, high, count in zip(lows, highs, scaled, strict=True)]
-        while not bins[-1].count and bins[-1].low > bins[-1].high:  # behind the last of the integers
+        while not bins[-1].count and bins[-1].low > bins[-1].high:  # a bin after the last integer
             bins.pop()
         if zeros:
             bins.insert(0, Bin(0, 0, round(zeros * times)))
@@ -196,17 +196,17 @@ class Numbers:
 
 
 def _counted(integers: Values) -> tuple[Values, Values]:
-    """Each different integer, ascending, and how often it comes."""
+    """Return the different integers in ascending order, and their frequencies."""
     low, high = int(integers.min()), int(integers.max())
     if high - low >= _DISTINCT:
         return np.unique(integers, return_counts=True)
-    times = np.bincount(integers - low)  # nothing to be sorted
+    times = np.bincount(integers - low)  # avoids sorting
     different = np.flatnonzero(times)
     return different + low, times[different]
 
 
 def _spans(positive: Values) -> tuple[float, float] | None:
-    """The lowest and the highest, where nearly all lie so far apart that a linear scale would show one bar."""
+    """Return the minimum and the maximum if most values are so far apart that a linear scale would show one bar."""
     if positive.size < 2:
         return None
     low, high = float(positive.min()), float(positive.max())

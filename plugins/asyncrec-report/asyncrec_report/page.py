@@ -1,4 +1,4 @@
-"""The page of a report is made here of what was found: the same findings make the same page. Pure."""
+"""Rendering of findings as the page of a report. The same findings make the same page. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .html import document, el
 from .humans import count, day, share, size
 from .storing import history_section, shards_section
 
-# Of faults; of more a list is what `asyncrec verify` gives.
+# The maximum number of faults on the page; `asyncrec verify` lists all.
 _FAULTS = 50
 
 
 def render(findings: Findings, *, made_at: datetime, version: str) -> str:
-    """The HTML of the whole page."""
+    """Return the HTML of the whole page."""
     name = findings.path.rstrip("/").rpartition("/")[2] or findings.path
     body = el(
         "main",

@@ -1,4 +1,4 @@
-"""The hook brings the command ``asyncrec report``."""
+"""The hook that provides the command ``asyncrec report``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Profile` learns what records hold, by feature: it takes them in lists, and keeps a bounded summary. Pure.
+"""`Profile`: a bounded summary of records by feature, which accepts records in lists. This module does no I/O.
 
-A record is an Example, a SequenceExample, or neither; of those that are neither kinds and beginnings are kept.
+A record is an Example, a SequenceExample, or neither. For other records, their kinds and beginnings are kept.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from .numbers import Numbers
 from .strings import PictureRoom, Strings
 from .texts import LOOKED_AT, preview, sniff
 
-# What `asyncrec.decode_sequence_example` makes of a feature: float32, int64, or bytes.
+# A feature as decoded by `asyncrec.decode_sequence_example`: float32, int64, or bytes.
 Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
-# What `asyncrec.example.decode_columns` makes of records.
+# Records as decoded by `asyncrec.example.decode_columns`.
 Columns: TypeAlias = "Mapping[str, tuple[Any, Values, npt.NDArray[np.int64]]]"
-# What to write below the image in the record of this number.
+# Returns the label of the image in the record of this number.
 LabelOf: TypeAlias = Callable[[int], str]
 
-# Summaries of so many features are held, at up to a megabyte each; a record may name millions.
+# The maximum number of features with a summary, which takes up to a megabyte; a record may have millions of features.
 _FEATURES = 200
-# Names beyond them that are told apart.
+# The maximum number of other names that are counted.
 _NAMES = 10_000
 _NAME_CHARACTERS = 500
 _OTHERS = 5
-# A record's features that are looked through for what to write below its image.
+# The number of a record's features that are searched for its image's label.
 _LABEL_FEATURES = 12
 _LABEL_VALUES = 10
-# What data sets call the class of a record, the likeliest first.
+# Common names of the feature with a record's class, the most likely first.
 _CLASS_NAMES = ("label", "class", "category", "target", "labels", "class_id", "label_id", "y", "package", "kind")
 
 
 @dataclass
 class Feature:
-    """One feature, or one feature list.
+    """A summary of one feature or one feature list.
 
     Attributes:
-        entry: what the schema says of it; `None` where it says nothing.
-        is_list: a feature list of SequenceExamples.
-        records: that have it.
-        kinds: "int64", "float", "bytes" -> features of that kind; "nothing" of those without a value.
-        counts: values in each record.
-        steps: of a feature list, in each record.
-        numbers, strings: its values.
+        entry: the schema's entry; `None` if the schema has none.
+        is_list: whether it is a feature list of SequenceExamples.
+        records: the number of records that have it.
+        kinds: the number of features of each kind: "int64", "float", "bytes", or "nothing" without a value.
+        counts: the number of values per record.
+        steps: the number of steps per record, for a feature list.
+        numbers, strings: the values.
     """
 
     name: str
@@ -71,18 +71,18 @@ class Feature:
 
     @property
     def is_empty(self) -> bool:
-        """Whether each value that was read is the empty text."""
+        """Whether all values read are empty strings."""
         return bool(self.strings.count) and not self.strings.lengths.maximum and not self.numbers.count
 
     @property
     def raw_dtype(self) -> str | None:
-        """The type of numbers that are stored as bytes, as the schema says."""
+        """The type of numbers that are stored as bytes, from the schema; `None` if they are not."""
         raw = isinstance(self.entry, FixedLen | Tensor) and self.entry.raw
         return self.entry.dtype if raw else None
 
     @property
     def declared_kind(self) -> str | None:
-        """The kind that the schema says is stored under this name; `None` where it says nothing of it."""
+        """The kind of the stored feature according to the schema; `None` if it is not in the schema."""
         if self.entry is None or self.name not in self.entry.stored(self.name):
             return None
         dtype = "bytes" if self.raw_dtype else self.dtype
@@ -90,14 +90,14 @@ class Feature:
 
     @property
     def dtype(self) -> str:
-        """For people: what the schema says, or what is stored."""
+        """The type for people: the schema's, or otherwise the stored kinds."""
         if self.entry is not None and hasattr(self.entry, "dtype"):
             return str(self.entry.dtype)
         text = [kind for kind, _ in self.kinds.most_common() if kind != "nothing"]
         return " or ".join(text) or "nothing"
 
     def take(self, record: int, steps: Sequence[Values]) -> None:
-        """Its values in one record: of a list those of each step. They count after `settle`."""
+        """Add the values of one record: those of each step of a list. They are counted by `settle`."""
         self.records += 1
         count = 0
         for values in steps:
@@ -121,16 +121,16 @@ class Feature:
         return sum(map(len, arrays))
 
     def take_column(self, first: int, flat: Values, counts: npt.NDArray[np.int64], label_of: LabelOf) -> None:
-        """Its values in records from number ``first`` on; ``counts`` is -1 where one does not have it."""
+        """Count the values of records from number ``first`` on. ``counts`` is -1 for records without the feature."""
         has = counts >= 0
         present = counts[has]
         self.records += len(present)
         some = int(np.count_nonzero(present))
         times = {_kind_of(flat): some, "nothing": len(present) - some}
-        for kind in times if len(present) and present[0] else reversed(times):  # as they come
+        for kind in times if len(present) and present[0] else reversed(times):  # in order of appearance
             if times[kind]:
                 self.kinds[kind] += times[kind]
-        if self.is_list:  # in other records
+        if self.is_list:  # it is a list in other records
             self.steps.add(np.ones(len(present), np.int64))
         if not isinstance(flat, list):
             numbers: Values = flat
@@ -149,7 +149,7 @@ class Feature:
             self.numbers.add(np.asarray(numbers))
 
     def settle(self, label_of: LabelOf) -> None:
-        """Count what was taken."""
+        """Count the values added by `take`."""
         if self._pending_counts:
             self.counts.add(np.array(self._pending_counts, np.int64))
         if self._pending_numbers:
@@ -161,18 +161,18 @@ class Feature:
 
 
 class Profile:
-    """A bounded summary of records, taken in lists.
+    """A bounded summary of records, which are added in lists.
 
-    ``labels`` are the names of classes that are numbers: the place of each in this list.
+    ``labels`` are the names of classes, by the numbers of the classes.
 
     Attributes:
-        records: taken.
-        sizes: of their payloads.
-        features: by name; the first 200.
-        more_features: names beyond those; at most 10,000 are told apart.
-        others: records that are not Examples.
-        other_kinds: what they are.
-        other_examples: (record, what it is, a piece of it, whether that is text, bytes).
+        records: the number of records.
+        sizes: the sizes of their data.
+        features: the first 200 features, by name.
+        more_features: the number of other names, up to 10,000.
+        others: the number of records that are not Examples.
+        other_kinds: the kinds of these records.
+        other_examples: some of them: (record, kind, piece of its data, whether the piece is text, size in bytes).
     """
 
     def __init__(
@@ -196,15 +196,15 @@ class Profile:
 
     @property
     def examples(self) -> int:
-        """Records that are Examples, or SequenceExamples."""
+        """The number of records that are Examples or SequenceExamples."""
         return self.records - self.others
 
     def add(self, records: Sequence[bytes], first: int | None = None, columns: Columns | None = None) -> None:
-        """Count these. It takes as long as they are large: for a worker thread.
+        """Count records. Call this in a worker thread, because it takes time in proportion to their size.
 
-        ``columns`` are those of `asyncrec.example.decode_columns`; without them, each record is decoded by itself.
-        ``first`` is the number of the first of them among all records; unless told they follow those counted before.
-        Below 0 it is nobody's number, and is not shown.
+        ``columns`` are the result of `asyncrec.example.decode_columns`. Without them, each record is decoded by itself.
+        ``first`` is the number of the first record among all records; by default the records follow those counted
+        before. A negative number means unknown, and is not shown.
         """
         first = self.records if first is None else first
         self.records += len(records)
@@ -239,7 +239,7 @@ class Profile:
             feature.settle(lambda number: self._label(contexts.get(number, {})))
 
     def classes(self) -> Feature | None:
-        """The feature that tells the class: the one asked for, or the one whose name and values say so."""
+        """Return the feature with the class: the requested one, or one with a common name and suitable values."""
         if self.class_feature is not None:
             return self.features.get(self.class_feature)
         for name in _CLASS_NAMES:
@@ -249,11 +249,11 @@ class Profile:
         return None
 
     def class_name(self, value: int) -> str:
-        """Of a class that is a number."""
+        """Return the name of a class from its number."""
         return self.labels[value] if 0 <= value < len(self.labels) else f"{value:,}"
 
     def _tells_classes(self, feature: Feature) -> bool:
-        """Whether each record has one value, of few."""
+        """Return whether each record has at most one value, and values repeat."""
         found = feature.numbers.values if feature.numbers.count else feature.strings.values
         return bool(found) and feature.counts.maximum == 1 and 2 <= len(found) <= max(2, feature.records // 2)  # type: ignore[arg-type]  # not None
 
@@ -286,7 +286,7 @@ class Profile:
             self.other_examples.append((number, kind, piece, is_text, len(record)))
 
     def _label(self, context: Mapping[str, Values]) -> str:
-        """What to write below an image: the value of the record's class, or of what may be it."""
+        """Return the label of an image: the value of the class feature, or of one with a common name."""
         wanted: tuple[str, ...] = () if self.class_feature else _CLASS_NAMES
         for name, values in list(context.items())[:_LABEL_FEATURES]:
             if self.class_feature == name or name.rpartition("/")[2].lower() in wanted:
@@ -304,7 +304,7 @@ def _raw_numbers(values: Sequence[bytes], raw_dtype: str) -> list[npt.NDArray[An
 
 
 def _kind_of(values: Values) -> str:
-    """The kind of a feature; one without a value is of none."""
+    """Return the kind of a feature; "nothing" without a value."""
     if not len(values):
         return "nothing"
     if isinstance(values, list):

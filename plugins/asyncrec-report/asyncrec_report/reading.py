@@ -1,6 +1,6 @@
-"""`read_part` reads one shard for a report, or stretches of it, and hands on what it holds in blocks.
+"""`read_part` reads a shard, or stretches of it, for a report, and passes on the records in blocks.
 
-Which blocks there are, where each ends, and what is said of a shard behind its last, depends on the shard alone.
+The blocks, their boundaries and the findings at the end of a shard depend only on the shard.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 from .findings import Fault
 from .profile import Columns
 
-# An index of this many bytes is read whole to find where a record is; it has a million lines and more.
+# The maximum size of an index that is read whole to find a record; it has more than a million lines.
 _INDEX_BYTES = 32 << 20
 _LINE_BYTES = 30
-# Of one shard no more are told.
+# The maximum number of faults reported for a shard.
 MOST_FAULTS = 100
-# A block is full with so many records, or bytes: enough that what is done once for each costs little.
+# A block is full with this many records or bytes, which make the fixed cost of a block small.
 _BLOCK_RECORDS = 2048
 _BLOCK_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is to be read of one shard.
+    """The part of a shard to read.
 
     Attributes:
-        place: of the shard among all.
-        stretches: the number of the first record of each, and how many; `None` reads from the beginning on. Without an
-            index that is what is read, as many records as ``most`` says.
-        most: records from the beginning on; `None` for all.
-        room: bytes of records, of each stretch or from the beginning on; one record is read, however large.
+        place: the index of the shard among all shards.
+        stretches: the number of the first record, and the number of records, of each stretch; `None` reads from the
+            beginning. Without an index, ``most`` records are read from the beginning instead.
+        most: the maximum number of records to read from the beginning; `None` reads all.
+        room: the maximum size in bytes of each stretch, or of the records from the beginning. One record is always
+            read, regardless of its size.
     """
 
     place: int
@@ -49,11 +50,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that follow each other.
+    """Consecutive records.
 
     Attributes:
-        first: the number of the first of them in its shard; `None` behind damage.
-        columns: what they hold, if they are Examples that can be decoded together.
+        first: the number of the first record in its shard; `None` after damage.
+        columns: the decoded records, if they are Examples that can be decoded together.
     """
 
     records: list[bytes]
@@ -63,11 +64,11 @@ class Block:
 
 @dataclass(slots=True)
 class PartRead:
-    """What is known when a part was read.
+    """The findings about a part that was read.
 
     Attributes:
-        ended: there is nothing behind what was read.
-        from_beginning: there was no index by which to find the stretches.
+        ended: whether the shard ends after the records read.
+        from_beginning: whether the stretches could not be found, because there was no index.
     """
 
     compression: str | None = None
@@ -83,11 +84,11 @@ Take: TypeAlias = Callable[[Part, Block], Awaitable[None]]
 
 
 class InTurn:
-    """How a part is read, and its blocks are handed on: one after the other.
+    """The way to read a part and to pass on its blocks, one after the other.
 
     Attributes:
-        options: to read it with.
-        info: of the version that is read, once some of it was: whatever is opened later is that one.
+        options: the options for reading the part.
+        info: the version of the shard, once reading has begun. It is pinned when the shard is opened again.
     """
 
     options: dict[str, Any]
@@ -101,26 +102,26 @@ class InTurn:
         self._take = take
 
     async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
-        """The next records; none at the end."""
+        """Return the next records; an empty list at the end."""
         return await anext(batches, [])
 
     async def give(self, records: list[bytes], first: int | None) -> None:
         await self._take(self.part, Block(records, first, await self.columns_of(records)))
 
     async def columns_of(self, records: list[bytes]) -> Columns | None:
-        """What a block holds, that is given now."""
+        """Return the columns of the block that is about to be passed on."""
         return await in_thread(decode_columns, records)
 
     def stretch_ends(self) -> None:
-        """Note that of what was pulled nothing more is given."""
+        """Note that no more of the pulled records are passed on."""
 
 
 async def read_part(selection: Selection, part: Part, way: InTurn) -> PartRead:
-    """Hand on what there is of a part, by its ``way``, and give what is known then.
+    """Pass on the records of a part in the given ``way``, and return its findings.
 
     Raises:
-        StorageError: the store failed, or has another version than the one of which the ``way`` has read before.
-        FormatError: there is damage, and the ``way`` reads with ``on_corrupt="raise"``.
+        StorageError: the store failed, or the shard has another version than the one that ``way`` read before.
+        FormatError: the shard is damaged, and ``way`` reads with ``on_corrupt="raise"``.
     """
     read = PartRead()
     if part.stretches is None:
@@ -153,7 +154,7 @@ async def _read(
     index: RecordIndex | None,
     most: int | None,
 ) -> None:
-    """Hand on up to ``most`` records of up to the part's room of bytes, but one at least."""
+    """Pass on up to ``most`` records, with up to the part's room of bytes, but at least one record."""
     path = part.shard.display_path
     collected = _Collected(first)
     try:
@@ -171,7 +172,7 @@ async def _read(
                     if len(records) < len(batch) or collected.taken == most:
                         read.ended = False
                         break
-                    del batch, records  # before the next ones come
+                    del batch, records  # release them before the next ones are read
                 await _give(way, collected.rest())
             finally:
                 way.info = reader.info
@@ -181,7 +182,7 @@ async def _read(
     except FormatError as error:
         if way.options["on_corrupt"] == "raise":
             raise
-        await _give(way, collected.rest())  # salvage gives up, too
+        await _give(way, collected.rest())  # salvage also failed
         message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
         read.faults.append(Fault(path, message))
     except ObjectNotFoundError:
@@ -197,10 +198,10 @@ async def _give(way: InTurn, blocks: Iterable[tuple[list[bytes], int | None]]) -
 
 
 class _Collected:
-    """Records that become blocks, which end where these say, and not where those ended that they came in. Pure.
+    """A collector of records in blocks, whose boundaries do not depend on the batches in which the records arrive.
 
     Attributes:
-        taken, size: records, and their bytes.
+        taken, size: the number of records and their size in bytes.
     """
 
     def __init__(self, first: int) -> None:
@@ -211,9 +212,9 @@ class _Collected:
         self._room = _BLOCK_BYTES
 
     def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[tuple[list[bytes], int | None]]:
-        """Yield blocks that are full, each with the number of its first record.
+        """Add records. Yield full blocks, each with the number of its first record.
 
-        ``known``: that is the number of those that were added before.
+        ``known`` is whether that number is known from the count of records; otherwise it is `None`.
         """
         if known != self._known:
             yield from self.rest()
@@ -227,7 +228,7 @@ class _Collected:
                 yield from self.rest()
 
     def rest(self) -> Iterable[tuple[list[bytes], int | None]]:
-        """Yield what was added and not yielded yet."""
+        """Yield the records not yet yielded."""
         if self._records:
             yield self._records, self._first + self.taken - len(self._records) if self._known else None
             self._records, self._room = [], _BLOCK_BYTES
@@ -244,7 +245,7 @@ _REASONS = {
 
 
 def _note(read: PartRead, path: str, damage: list[Damage]) -> None:
-    """Add what is new: two stretches may pass the same place."""
+    """Add new damage as faults. Two stretches may report the same damage."""
     for each in damage[:MOST_FAULTS]:
         fault = _fault(path, each)
         if fault not in read.faults and len(read.faults) < MOST_FAULTS:
@@ -260,7 +261,7 @@ def _fault(path: str, damage: Damage) -> Fault:
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
-    """The first of them that have no more bytes together."""
+    """Return the first records that together have at most ``room`` bytes."""
     for taken, record in enumerate(records):
         room -= len(record)
         if room < 0:

@@ -1,8 +1,8 @@
-"""`read_parts` reads shards for a report, several at once, and hands on what they hold in order.
+"""`read_parts` reads several shards concurrently for a report, and passes on their records in order.
 
-A shard is read, decompressed and checked in a task of its own, a block or two ahead of who counts, as far as there is
-room: all of them share one, which does not grow with their number. What is handed on depends on the shards alone: not
-on how many of them are read at once, nor on the clock.
+A shard is read, decompressed and checked in a task of its own, one or two blocks ahead of the consumer, if there is
+room in memory. All shards share this room, which does not grow with their number. The blocks depend only on the shards,
+but not on the number of concurrent shards or on timing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from asyncrec.tools import Selection
 from .profile import Columns
 from .reading import Block, InTurn, Part, PartRead, Take, read_part
 
-# What all parts hold together that are read side by side: as much as one record may have by itself.
+# The bytes that all concurrent parts may hold together: as much as a single record may have.
 _AHEAD_BYTES = 256 << 20
-# A larger record is not read ahead of its turn. Without such a limit any part may come upon one of 256 MiB, and how
-# large it is is known when it is there.
+# A larger record is not read ahead of its part's turn. Without this limit, any part may contain a record of 256 MiB,
+# whose size is known only when it has been read.
 _AHEAD_RECORD = 4 << 20
-# What a reader gives at once is at most 4 MiB decompressed and one record more, and while it cuts that there is a copy.
+# A reader returns at most 4 MiB decompressed and one more record at a time, and copies them while it splits them.
 _BATCH_BYTES = 2 * ((4 << 20) + _AHEAD_RECORD)
-# Columns are as long as the records that they are made of, where those are strings or floats, and eight times as long
-# where they are integers of a byte each. Short strings and many features make more, which is known when they are there.
+# Columns of strings or floats are as large as their records; columns of one-byte integers are eight times as large.
+# Short strings and many features take more, which is known only after decoding.
 _COLUMN_TIMES = 8
-# Of a record, or a string, beside its bytes: the object, and its place in lists.
+# The size of a record or string besides its bytes: the object, and its slots in lists.
 _OBJECT_BYTES = 64
 
 
@@ -44,20 +44,19 @@ async def read_parts(
     *,
     jobs: int,
 ) -> None:
-    """Await ``take`` for each block, and call ``end`` behind the last one of a part, all in the order of the parts.
+    """Await ``take`` for each block, and call ``end`` after the last block of a part, in the order of the parts.
 
-    Where ``end`` returns false, no later part is taken.
+    If ``end`` returns False, no later part is taken.
 
-    With several ``jobs`` so many parts are read side by side, each up to two blocks ahead, and hold `_AHEAD_BYTES`
-    together, whatever ``jobs`` is, and one block of the part whose turn it is: that one is read on also where there is
-    no room, so that it ends. Half of that is for what is on its way from a store that is read ahead; the more parts
-    there are the less each of them may have on its way. Beside that each reader has the chunk that it works on, of half
-    a MiB. A part in which there is damage, or a record larger than
-    `_AHEAD_RECORD`, is read up to there, and then waits for its turn and is opened again and read from its beginning,
-    the same version. Indexes, by which stretches are found, are not in that room.
+    With several ``jobs``, that many parts are read concurrently, each up to two blocks ahead. Together they hold
+    `_AHEAD_BYTES`, regardless of ``jobs``, and one block of the part whose turn it is, which continues even without
+    room so that it ends. Half of the room is for data in transit from a store; the more parts there are, the less each
+    part may have in transit. In addition, each reader has a chunk of half a MiB. A part with damage or a record larger
+    than `_AHEAD_RECORD` is read up to that point. It then waits for its turn, and the same version is opened again and
+    read from its beginning. Indexes, which locate stretches, are not included in the room.
 
     Raises:
-        StorageError: a store failed: that of the first part of which it did.
+        StorageError: a store failed. The error is that of the first part that failed.
     """
     if jobs == 1:
         for part in parts:
@@ -81,7 +80,7 @@ async def read_parts(
                 first.begin_turn()
                 async for block in first.blocks:
                     await take(first.part, block)
-                    del block  # before the next one comes
+                    del block  # release it before the next one arrives
                     first.counted()
                 if not end(first.part, first.result()):
                     break
@@ -93,7 +92,7 @@ async def read_parts(
 
 
 class _Ahead(InTurn):
-    """A part that is read by a task of its own, which waits when a block of it is to be taken, or there is no room."""
+    """A part that a task of its own reads. The task waits while a block has not yet been taken, or there is no room."""
 
     def __init__(self, selection: Selection, part: Part, room: _Room, read_ahead: int) -> None:
         self._send, self.blocks = anyio.create_memory_object_stream[Block](1)
@@ -102,16 +101,16 @@ class _Ahead(InTurn):
         self._room = room
         self._read_ahead = read_ahead
         self._turn = anyio.Event()
-        self._pulled = 0  # bytes of room: of what was pulled, and is not given yet
-        self._given: deque[int] = deque()  # of each block that is given, and not counted yet
-        self._records = 0  # that were given
-        self._again = 0  # of these are still to come again
+        self._pulled = 0  # bytes of room for pulled records that were not yet passed on
+        self._given: deque[int] = deque()  # bytes of room for each block passed on but not yet counted
+        self._records = 0  # the number of records passed on
+        self._again = 0  # how many of these the second reading has not yet reached
         self._read: PartRead | None = None
         self._error: Exception | None = None
 
     @property
     def must_go_on(self) -> bool:
-        """Whether everybody waits for it."""
+        """Whether all other parts wait for this one."""
         return self._turn.is_set() and not self._given
 
     async def run(self) -> None:
@@ -128,7 +127,7 @@ class _Ahead(InTurn):
         try:
             return await read_part(self._selection, self.part, self)
         except FormatError as error:
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # whose frames keep records
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # their frames keep records in memory
             self.stretch_ends()
         await self._turn.wait()
         self.options = ahead | self._SALVAGE
@@ -140,7 +139,7 @@ class _Ahead(InTurn):
         size = 0
         try:
             batch = await super().pull(batches)
-            size = await in_thread(_bytes_of, batch)  # of 262,144 empty records, 6 ms
+            size = await in_thread(_bytes_of, batch)  # 6 ms for 262,144 empty records
             return batch
         finally:
             self._pulled += size
@@ -173,19 +172,19 @@ class _Ahead(InTurn):
         self._pulled = 0
 
     def begin_turn(self) -> None:
-        """Note that its blocks are taken now."""
+        """Note that the consumer now takes this part's blocks."""
         self._turn.set()
         self._room.give(0)
 
     def counted(self) -> None:
-        """Note that the first of its blocks is no longer held."""
+        """Release the room of the first block, which is no longer held."""
         self._room.give(self._given.popleft())
 
     async def _send_on(self, part: Part, block: Block) -> None:
         await self._send.send(block)
 
     def result(self) -> PartRead:
-        """What is known; for whoever took the last block."""
+        """Return the findings, or raise the error, after the last block."""
         if self._error is not None:
             raise self._error
         assert self._read is not None, "its last block comes before its end"
@@ -193,12 +192,13 @@ class _Ahead(InTurn):
 
 
 class _Room:
-    """Bytes that parts hold together. Who asks first is let in first, and at once whoever must go on.
+    """The bytes that all parts may hold together. Requests are granted in order, but a part that must continue is
+    granted its request at once.
 
-    Records leave a quarter of it to columns: whoever waits for those holds records.
+    Records may not use the last quarter, which is for columns, because a part that waits for columns holds records.
 
     Attributes:
-        used: bytes held now.
+        used: the number of bytes held.
     """
 
     def __init__(self, limit: int) -> None:
@@ -208,15 +208,21 @@ class _Room:
         self._for_columns: list[_Asked] = []
 
     async def take_for_records(self, part: _Ahead, size: int) -> None:
-        """Wait until so many may be held, or nothing is, and hold them. Cancelled, it is of no more use."""
+        """Wait until ``size`` bytes fit, or no bytes are held, and hold them.
+
+        After a cancellation, the room must not be used.
+        """
         await self._take(self._for_records, part, size)
 
     async def take_for_columns(self, part: _Ahead, size: int) -> None:
-        """Wait until so many may be held beside the records, and hold them. Cancelled, it is of no more use."""
+        """Wait until ``size`` bytes fit beside the records, and hold them.
+
+        After a cancellation, the room must not be used.
+        """
         await self._take(self._for_columns, part, size)
 
     def give(self, size: int) -> None:
-        """Hold so many less, and let in who can be."""
+        """Release ``size`` bytes, and grant the waiting requests that now fit."""
         self.used -= size
         self._let_in(self._for_columns, self._limit)
         self._let_in(self._for_records, self._limit - self._limit // 4)
@@ -242,7 +248,7 @@ _Asked: TypeAlias = tuple[_Ahead, int, anyio.Event]
 
 
 def _columns_of(records: list[bytes]) -> tuple[Columns | None, int]:
-    """What records hold, and the bytes of that."""
+    """Return the columns of records, and their size in bytes."""
     columns = decode_columns(records)
     if columns is None:
         return None, 0

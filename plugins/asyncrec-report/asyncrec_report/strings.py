@@ -1,7 +1,6 @@
-"""`Strings` summarises byte strings by the million in bounded memory: how long they are, what they are, which come
-often.
+"""`Strings`: a summary of millions of byte strings in bounded memory: their lengths, kinds and frequencies.
 
-Pure.
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,18 +17,21 @@ from .images import image_of
 from .numbers import Numbers
 from .texts import sniff_all
 
-# Different values that are counted one by one, and how long one of them may be: at most half a megabyte a feature.
+# The maximum number of different values that are counted one by one, and the maximum length of such a value. Together
+# these are at most half a megabyte for each feature.
 _DISTINCT = 4096
 _LONG = 120
 _EXAMPLES = 3
 _IMAGES = frozenset(("PNG", "JPEG", "GIF", "WebP"))
 _NO_EXAMPLES = _IMAGES | {"empty"}
-# Of an example no more is kept than is shown, and what tells its kind.
+# The part of an example that is kept, which is enough to show it and to detect its kind.
 _EXAMPLE_BYTES = 1 << 12
-# Images on the page, of one feature; a larger one is not kept: the page is to be opened at once, and sent by mail.
+# The maximum number of images of a feature, and the maximum size of an image, so that the page opens quickly and can be
+# sent by mail.
 IMAGES = 24
 _IMAGE_BYTES = 256 << 10
-# Decoded, what a browser holds of 24 of them is then 1.6 GB at most; photographs have some 12 million pixels.
+# The maximum number of pixels of an image. A browser needs at most 1.6 GB for 24 decoded images; photographs have about
+# 12 million pixels.
 _IMAGE_PIXELS = 1 << 24
 
 
@@ -39,7 +41,7 @@ Numbered: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image to be shown: its bytes, and what its record says beside it."""
+    """An image to show: its bytes, and the label from its record."""
 
     kind: str
     width: int
@@ -51,7 +53,7 @@ class Picture:
 
 @dataclass(slots=True)
 class PictureRoom:
-    """Bytes of images that may still be held, by all features together: four times what a page shows."""
+    """The bytes of images that all features together may still hold, at first four times as many as a page shows."""
 
     left: int = 16 << 20
 
@@ -60,12 +62,12 @@ class Strings:
     """A bounded summary of the values of one feature.
 
     Attributes:
-        lengths: of all.
-        kinds: how many are "text", "JSON", "PNG", "binary", ...
-        values: how often each of the shorter ones comes; `None` once there are more than 4,096 different ones.
-        examples: (record, beginning, length) of a few different ones, drawn evenly from all.
+        lengths: the lengths of all values.
+        kinds: the number of values of each kind: "text", "JSON", "PNG", "binary", ...
+        values: the frequency of each value; `None` after a long value or more than 4,096 different ones.
+        examples: (record, beginning, length) of a few different values, drawn evenly from all.
         pictures: images, drawn evenly from all.
-        too_large: images that are too large to be shown, by themselves or together.
+        too_large: the number of images that are too large to show, individually or together.
     """
 
     def __init__(self, room: PictureRoom | None = None) -> None:
@@ -80,7 +82,7 @@ class Strings:
         self._random, self._random_picture = np.random.default_rng(0), np.random.default_rng(0)
 
     def add(self, values: Sequence[bytes], records: Numbered, label_of: Callable[[int], str]) -> None:
-        """``records[i]`` is the record of ``values[i]``; ``label_of`` says what to write below its image."""
+        """Add values. ``records[i]`` is the record of ``values[i]``; ``label_of`` returns the label of its image."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         self.lengths.add(lengths)
         if self.values is not None:
@@ -106,11 +108,11 @@ class Strings:
 
     @property
     def kind(self) -> str:
-        """Of most of them."""
+        """The most frequent kind, except "empty"."""
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
 
     def _draw_examples(self, values: Sequence[bytes], records: Numbered, places: npt.NDArray[np.int64]) -> None:
-        """Keep some of the values at these places, each of all that there were as likely as any other."""
+        """Keep some of the values at these places, so that all values so far are equally likely to be kept."""
         begun = 0
         while begun < len(places) and len(self.examples) < _EXAMPLES:
             self._example(values, records, int(places[begun]), len(self.examples))

@@ -1,4 +1,4 @@
-"""What bytes are is guessed here from how they begin, and a short piece of them is cut to be shown. Pure."""
+"""Detection of the kind of bytes from their beginning, and short previews of them. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .images import image_of
 
-# Of a value of any size no more is looked at.
+# The number of bytes of a value that are examined, regardless of its size.
 LOOKED_AT = 4096
 
 _MAGIC = (
@@ -31,19 +31,19 @@ _IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 _HTML = re.compile(r"<(!doctype html|html|head|body)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
 _DECODER = codecs.getincrementaldecoder("utf-8")
-# Text has line feeds, tabs, carriage returns and form feeds; other control characters are of binary data.
+# Text may contain line feeds, tabs, carriage returns and form feeds; other control characters mean binary data.
 _BINARY = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-# What of a value in ASCII tells that it is nothing but text: no byte that text has not, and how it does not begin.
+# An ASCII value is plain text if it has none of these bytes, and does not begin with these characters or words.
 _NO_TEXT = np.array([byte >= 0x80 or _BINARY.match(chr(byte)) is not None for byte in range(256)])
 _MARKUP = np.array([chr(byte).isspace() or chr(byte) in "<[{" for byte in range(256)])
 _WORDS = tuple(int.from_bytes(word, "little") for word in (b"%PDF", b"fLaC", b"OggS", b"RIFF", b"GIF8"))
 _ID3, _FTYP = int.from_bytes(b"ID3", "little"), int.from_bytes(b"ftyp", "little")
-# A short value is looked at once, however often it comes.
+# A value up to this length is examined only once, even if it is repeated.
 _REMEMBERED = 64
 
 
 def sniff(value: bytes) -> str:
-    """``"PNG"``, ``"JPEG"``, ``"HTML"``, ``"JSON"``, ``"text"``, ``"binary"``, ...; ``"empty"`` when there is none."""
+    """Return the kind of a value: ``"PNG"``, ``"HTML"``, ``"JSON"``, ``"text"``, ``"binary"``, ``"empty"``, ..."""
     if not value:
         return "empty"
     if value.startswith(_IMAGES) and (image := image_of(value[: 1 << 16])):
@@ -66,9 +66,9 @@ def sniff(value: bytes) -> str:
 
 
 def sniff_all(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> dict[int, str]:
-    """What `sniff` says of each that is not just text, by its place among them, in order. The others are.
+    """Return the kinds, as from `sniff`, of the values that are not plain text, by their indices in order.
 
-    ``lengths`` are those of the values. Ordinary text is found in all of them at once, in a twentieth of the time.
+    ``lengths`` are the lengths of the values. Plain text is detected in all values at once, in a twentieth of the time.
     """
     kinds: dict[int, str] = {}
     known: dict[bytes, str] = {}
@@ -85,7 +85,7 @@ def sniff_all(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> dict[i
 
 
 def _plain(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Those that are text in ASCII and begin as nothing else does. Of what is not told here `sniff` says what it is."""
+    """Return which values are certainly plain ASCII text, from their bytes and beginnings. Others need `sniff`."""
     heads = values if lengths.max(initial=0) <= LOOKED_AT else [value[:LOOKED_AT] for value in values]
     sizes = np.minimum(lengths, LOOKED_AT)
     ends = np.cumsum(sizes)
@@ -104,12 +104,12 @@ def _plain(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def _little(data: npt.NDArray[Any], at: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The integers of so many bytes that stand there."""
+    """Return the little-endian integers of ``size`` bytes at these offsets."""
     return sum((data[at + place].astype(np.int64) << 8 * place for place in range(size)), np.zeros(len(at), np.int64))
 
 
 def _is_html(text: str) -> bool:
-    """Whether it begins as a page does, after any number of comments: each is passed over once."""
+    """Return whether text begins like an HTML page, after any number of comments. Takes linear time."""
     begin = 0
     while match := _SPACE.match(text, begin):
         begin = match.end()
@@ -123,9 +123,9 @@ def _is_html(text: str) -> bool:
 
 
 def as_text(value: bytes) -> str | None:
-    """The beginning of a value as text; `None` where it is none."""
+    """Return the beginning of a value as text; `None` if it is not text."""
     try:
-        # A character that the cut went through is no fault.
+        # The cut may split a character, which is ignored.
         text = value.decode() if len(value) <= LOOKED_AT else _DECODER().decode(value[:LOOKED_AT])
     except UnicodeDecodeError:
         return None
@@ -133,7 +133,7 @@ def as_text(value: bytes) -> str | None:
 
 
 def preview(value: bytes, most: int = 240) -> tuple[str, bool]:
-    """A piece of a value, and whether it is text: the beginning of the text, or bytes in hexadecimal digits."""
+    """Return a piece of a value, and whether it is text: the beginning of the text, or bytes in hexadecimal digits."""
     text = as_text(value)
     if text is None:
         beginning = value[: most // 5]

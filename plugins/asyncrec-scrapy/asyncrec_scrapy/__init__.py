@@ -1,14 +1,14 @@
-"""Scrapy's pages and items, in asyncrec data sets.
+"""Storage of Scrapy's pages and items in asyncrec data sets.
 
     ADDONS = {"asyncrec_scrapy.Addon": 500}
     ASYNCREC_PAGES = "crawl/pages"      # each response, as a page (asyncrec.pages)
     ASYNCREC_ITEMS = "crawl/items"      # each item, as an Example
 
-_addon      the add-on, and its settings
+_addon      the add-on and its settings
 _store      the data sets of one crawl, held open by a task of their own
-_pages      the downloader middleware: responses are stored; what is known is replayed, or skipped
-_items      the item pipeline, and what becomes of an item
-_jobdir     what Scrapy keeps in a JOBDIR, made safe against a kill
+_pages      the downloader middleware, which stores responses, and replays or skips stored pages
+_items      the item pipeline, and the conversion of items to Examples
+_jobdir     Scrapy's files in a JOBDIR, made safe against a kill
 """
 
 from ._addon import Addon

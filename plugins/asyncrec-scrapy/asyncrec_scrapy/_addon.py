@@ -1,12 +1,12 @@
-"""`Addon`: one line in ``ADDONS`` switches on what the settings ask for.
+"""`Addon`: an add-on that installs the components for these settings with one line in ``ADDONS``.
 
-ASYNCREC_PAGES           the data set of pages; without it none are stored
-ASYNCREC_ITEMS           the data set of items; without it none are stored
-ASYNCREC_KNOWN           what becomes of a request whose page is there from an earlier run: "replay" (the default)
-                         serves it from the data set, "skip" ignores it, "fetch" fetches and stores it again, "revisit"
-                         asks the server whether it has changed, and stores a revisit if it has not
-ASYNCREC_ITEM_KEY        the field that names an item: one that is there is not stored again
-ASYNCREC_OPTIONS         of `asyncrec.open_sharded_writer`, for both
+ASYNCREC_PAGES           the data set of pages; without it, pages are not stored
+ASYNCREC_ITEMS           the data set of items; without it, items are not stored
+ASYNCREC_KNOWN           the handling of a request whose page was stored by an earlier run: "replay" (the default)
+                         serves the stored page, "skip" ignores the request, "fetch" fetches and stores the page again,
+                         and "revisit" asks the server whether the page has changed, and stores a revisit if it has not
+ASYNCREC_ITEM_KEY        the field that identifies an item, which is then not stored twice
+ASYNCREC_OPTIONS         options of `asyncrec.open_sharded_writer` for both data sets
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ._store import FETCHED_ONCE
 
 KNOWN = (*FETCHED_ONCE, "fetch", "revisit")
 
-# Behind Redirect, HttpCompression, MetaRefresh and Retry: responses are final, and decoded.
+# Closer to the engine than Redirect, HttpCompression, MetaRefresh and Retry, so that responses are final and decoded.
 _PAGES_ORDER = 545
-# Behind pipelines that clean and drop.
+# After pipelines that clean and drop items.
 _ITEMS_ORDER = 900
 
 
 class Addon:
-    """For ``ADDONS``; see the module."""
+    """A Scrapy add-on for ``ADDONS``. See the module for its settings."""
 
     def update_settings(self, settings: Any) -> None:
         if not settings.get("ASYNCREC_PAGES") and not settings.get("ASYNCREC_ITEMS"):
@@ -50,7 +50,7 @@ class Addon:
 
 
 def _add(settings: Any, name: str, component: str, order: int) -> None:
-    """Unless the user has it at another place."""
+    """Add a component to a setting, unless the user has already added it in another place."""
     components = dict(settings.getdict(name))
     if component not in components:
         settings.set(name, {**components, component: order}, priority=max(20, settings.getpriority(name) or 0))

@@ -1,13 +1,13 @@
-"""`ItemsPipeline`: each item becomes an Example, whatever it holds. No item is lost for what is in it.
+"""`ItemsPipeline`: a pipeline that stores each item as an Example. Any item can be stored, regardless of its values.
 
-a value                                  becomes
+value                                    stored as
 text, bytes, a number, a bool            itself
-None, an empty list                      nothing: the feature is left out
+None, an empty list                      no feature
 a date, a time, a Decimal, a UUID, ...   its text; dates and times in ISO 8601
-a mapping, an item within an item        features of their own: outer/inner
+a mapping, an item within an item        separate features: outer/inner
 a list of such values of one kind        a feature of many values
-any other list, or a number too large    JSON
-what JSON does not hold                  its repr, within the JSON
+any other list, a number too large       JSON
+a value that JSON cannot represent       its text or repr, within the JSON
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEEPEST = 20
 
 
 class ItemsPipeline:
-    """For ``ITEM_PIPELINES``; see `Addon` for the settings."""
+    """A Scrapy pipeline for ``ITEM_PIPELINES``. See `Addon` for its settings."""
 
     def __init__(self, crawler: Any) -> None:
         if not crawler.settings.get("ASYNCREC_ITEMS"):
@@ -54,7 +54,7 @@ class ItemsPipeline:
 
 
 def features_of(item: Any) -> dict[str, Any]:
-    """The features of an item of any type that Scrapy takes: a dict, an Item, a dataclass, an attrs class, ..."""
+    """Return the features of an item of any type that Scrapy accepts: a dict, an Item, a dataclass, an attrs class."""
     fields = item if isinstance(item, Mapping) else ItemAdapter(item)
     features: dict[str, Any] = {}
     for name, value in fields.items():
@@ -63,7 +63,7 @@ def features_of(item: Any) -> dict[str, Any]:
 
 
 def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
-    if _is_plain(value):  # most are, and to ask of each whether it is an item takes longer than all else
+    if _is_plain(value):  # most values are plain, and ItemAdapter.is_item is slow
         if value is not None:
             _add(features, name, value)
         return
@@ -77,7 +77,7 @@ def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is stored as it is, or is nothing."""
+    """Return whether a value is stored unchanged, or is None."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii())
@@ -114,7 +114,7 @@ def _value(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        # What UTF-8 cannot hold is kept, as escapes.
+        # Characters that UTF-8 cannot encode are kept as escapes.
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, datetime | date | time):
         return value.isoformat()
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 def _json(value: Any) -> str:
     try:
         text = json.dumps(value, default=_shown)
-    except (TypeError, ValueError, RecursionError):  # keys that are no text, a list within itself
+    except (TypeError, ValueError, RecursionError):  # keys that are not text, or a list that contains itself
         text = json.dumps(repr(value))
     return text.encode("utf-8", "backslashreplace").decode()
 

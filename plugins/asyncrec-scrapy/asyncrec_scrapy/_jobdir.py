@@ -1,14 +1,14 @@
-"""What Scrapy keeps in a JOBDIR, made safe against a kill: the requests that were seen, and those that wait.
+"""Scrapy's files in a JOBDIR, made safe against a kill: the requests that were seen, and the requests that wait.
 
-`DupeFilter` keeps no list on the disk. A request that was under way when a process was killed would be in it, and
-would never be made again. The pages that are there say what was: replayed, they give the list again, faster than the
-crawl was; skipped, each is known by itself.
+`DupeFilter` keeps no list on the disk. A request in progress when a process is killed would be in that list, and would
+never be repeated. The stored pages replace the list: with "replay" they are crawled again from the data set, faster
+than the original crawl, and with "skip" each one is found by its key.
 
-`DiskQueue` and `StartDiskQueue` are Scrapy's own, made safe. Scrapy's keep the count of the requests in a queue in
-memory, write it down when they are closed, and believe it when they are opened (queuelib 1.10). After a kill it is
-missing, and then each push fails and its request is lost; or it is an older one, and then more is popped than is there.
-Here a queue whose count is missing begins empty, and the count is gone from the disk as long as a process uses the
-queue. A kill may also come while Scrapy closes them: JSON that it cut short counts as missing.
+`DiskQueue` and `StartDiskQueue` are Scrapy's own queues, made safe. Scrapy's queues keep the count of their requests in
+memory, write it on closing, and trust it on opening (queuelib 1.10). After a kill, the count may be missing, so that
+each push fails and its request is lost; or it may be outdated, so that more requests are popped than exist. Here a
+queue without a count begins empty, and the count is removed from the disk while a process uses the queue. JSON that a
+kill cut short while Scrapy closed the queue counts as missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NO_REQUESTS = bytes(4)  # the count at the beginning of a queue's file
 
 
 class DupeFilter(RFPDupeFilter):
-    """For ``DUPEFILTER_CLASS``; `Addon` sets it where there is a JOBDIR."""
+    """A filter for ``DUPEFILTER_CLASS``, which `Addon` sets if there is a JOBDIR."""
 
     def __init__(self, path: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(None, *args, **kwargs)
 
 
 class DiskQueue(PickleLifoDiskQueue):  # type: ignore[misc,valid-type]
-    """For ``SCHEDULER_DISK_QUEUE``; `Addon` sets it where there is a JOBDIR."""
+    """A queue for ``SCHEDULER_DISK_QUEUE``, which `Addon` sets if there is a JOBDIR."""
 
     def __init__(self, crawler: Any, key: str) -> None:
         path = Path(key)
@@ -47,7 +47,7 @@ class DiskQueue(PickleLifoDiskQueue):  # type: ignore[misc,valid-type]
 
 
 class StartDiskQueue(PickleFifoDiskQueue):  # type: ignore[misc,valid-type]
-    """For ``SCHEDULER_START_DISK_QUEUE``; `Addon` sets it where there is a JOBDIR."""
+    """A queue for ``SCHEDULER_START_DISK_QUEUE``, which `Addon` sets if there is a JOBDIR."""
 
     def __init__(self, crawler: Any, key: str) -> None:
         count = Path(key, "info.json")
@@ -58,7 +58,7 @@ class StartDiskQueue(PickleFifoDiskQueue):  # type: ignore[misc,valid-type]
 
 
 def drop_torn_state(jobdir: str) -> None:
-    """Remove the list of the queues that are not empty where a kill cut it short: Scrapy would not start."""
+    """Remove the list of non-empty queues if a kill cut it short, because Scrapy would not start with it."""
     active = Path(jobdir, "requests.queue", "active.json")
     if not _is_json(active):
         active.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""`PagesMiddleware`: each response is stored as a page; one that is there is served from there, skipped, or asked for
-again if it has changed.
+"""`PagesMiddleware`: a middleware that stores each response as a page. Stored pages are served from the data set,
+skipped, or requested again if they have changed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from asyncrec.storage import in_thread
 from ._store import store_of
 
 _FLAG = "asyncrec"
-# The digest of so much takes about a millisecond.
+# The digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 
 
 class PagesMiddleware:
-    """For ``DOWNLOADER_MIDDLEWARES``; see `Addon` for the settings.
+    """A Scrapy middleware for ``DOWNLOADER_MIDDLEWARES``. See `Addon` for its settings.
 
-    A request with ``meta={"asyncrec": False}`` is fetched, and its response is not stored.
+    A request with ``meta={"asyncrec": False}`` is always fetched, and its response is not stored.
     """
 
     def __init__(self, crawler: Any) -> None:
@@ -33,7 +33,7 @@ class PagesMiddleware:
             raise NotConfigured("ASYNCREC_PAGES is not set; set it to the path of a data set")
         self._store = store_of(crawler)
         self._known = settings.get("ASYNCREC_KNOWN", "replay")
-        # What Scrapy is told to ask again for may pass, too.
+        # The statuses that Scrapy retries are also temporary.
         self._transient = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
 
     @classmethod
@@ -41,14 +41,14 @@ class PagesMiddleware:
         return cls(crawler)
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
-        """`None`, or what is to be awaited: most requests of a first run need no coroutine."""
+        """Return `None` or an awaitable. Most requests of a first run need no coroutine."""
         store = self._store
         if store.ready and ((store.known is None and self._known != "skip") or self._is_fetched(request)):
             return None
         return self._serve(request)
 
     def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        """The response, or what is to be awaited."""
+        """Return the response or an awaitable."""
         if _FLAG in response.flags or request.meta.get(_FLAG) is False:
             return response
         if pages.is_temporary(response.status) or response.status in self._transient:
@@ -70,13 +70,13 @@ class PagesMiddleware:
         return _response(await pages.resolve(self._store.known, page), request)
 
     async def _conditions(self, request: Any) -> Any:
-        """Of the URL that was asked for first: it is the key, and may have led to another."""
+        """Return the conditions of the first requested URL, before any redirect, which is the key."""
         url = (request.meta.get("redirect_urls") or [request.url])[0]
         key = pages.page_key({"url": str(url), "method": request.method}, request.body)
         return await pages.conditions(self._store.known, key)
 
     def _is_fetched(self, request: Any) -> bool:
-        """Whatever is known."""
+        """Return whether a request is fetched even if its page is stored."""
         return bool(self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"))
 
     async def _serve(self, request: Any) -> Any:
@@ -86,7 +86,7 @@ class PagesMiddleware:
         if self._is_fetched(request):
             return None
         if self._known == "skip":
-            # Where the crawl begins is fetched, or it would end there.
+            # The start of a crawl is always fetched, because otherwise the crawl would end there.
             if request.meta.get("depth", 0) and store.has(_key_of(request)):
                 store.count("pages/skipped")
                 raise IgnoreRequest("the page was crawled before")
@@ -100,14 +100,14 @@ class PagesMiddleware:
         try:
             record = await store.known.get_by_key(_key_of(request))
             page = await pages.resolve(store.known, pages.PAGE.decode(record))
-        except KeyError:  # or a body that is in another data set
+        except KeyError:  # or a revisit whose body is in another data set
             return None
         store.count("pages/replayed")
         return _response(page, request)
 
 
 def _key_of(request: Any) -> str:
-    """Of what was asked for; as `pages.from_scrapy` names it, where no redirect was followed."""
+    """Return the key of a request that was not redirected, as for a page from `pages.from_scrapy`."""
     return pages.page_key({"url": request.url, "method": request.method}, request.body)
 
 

@@ -1,8 +1,8 @@
-"""`Store`: the data sets of one crawl, opened when its spider is, and committed when it closes.
+"""`Store`: the data sets of one crawl, which are opened with its spider, and committed when the spider closes.
 
-A context has to be left by the task that entered it, and Scrapy calls from many: so one task owns the writers. Scrapy
-logs what fails in a handler, and ends with exit status 0; what fails here stops the crawl with the reason
-``asyncrec_failed``, is in the statistics under ``asyncrec/failed``, and makes the process end with status 1.
+The task that enters a context must also exit it, but Scrapy calls from many tasks. So one task owns the writers. If a
+handler raises an error, Scrapy only logs it and exits with status 0. An error here instead stops the crawl with the
+reason ``asyncrec_failed``, is in the statistics under ``asyncrec/failed``, and makes the process exit with status 1.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from asyncrec.pages import PAGE
 _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 
-# Values of ASYNCREC_KNOWN with which a page of an earlier run is not fetched again.
+# The values of ASYNCREC_KNOWN with which a page of an earlier run is not fetched again.
 FETCHED_ONCE = ("replay", "skip")
 _SHARD_BYTES = 64 << 20
-# Of the loop, from the signal that the engine starts until it runs.
+# The maximum number of turns of the loop from the engine's start signal until the engine runs.
 _MOST_TURNS = 1000
 
 
 def store_of(crawler: Any) -> Store:
-    """The one store of a crawler."""
+    """Return the store of a crawler, which is created at the first call."""
     store = _stores.get(crawler)
     if store is None:
         store = _stores[crawler] = Store(crawler)
@@ -37,26 +37,26 @@ def store_of(crawler: Any) -> Store:
 
 
 class _Writer:
-    """A writer that tells what was new to it."""
+    """A writer whose `write` returns whether a record is new."""
 
     def __init__(self, inner: asyncrec.ShardedWriter) -> None:
         self.inner = inner
         self._last = 0
 
     async def write(self, record: Any, key: str | bytes | None) -> bool:
-        """Take a record; whether it was stored, and no duplicate."""
+        """Write a record. Return whether it was stored; False for a duplicate."""
         ticket = await self.inner.write(record, key=key)
-        stored = ticket > self._last  # that of a duplicate is an earlier write's
+        stored = ticket > self._last  # a duplicate has the ticket of an earlier write
         self._last = ticket
         return stored
 
 
 class Store:
-    """What a crawl writes to.
+    """The data sets of a crawl.
 
     Attributes:
-        known: the pages of earlier runs; `None` where there are none.
-        error: what failed, and stopped the crawl.
+        known: the pages of earlier runs; `None` if there are none, or if they are not used.
+        error: the error that stopped the crawl, or `None`.
     """
 
     def __init__(self, crawler: Any) -> None:
@@ -80,16 +80,16 @@ class Store:
 
     @property
     def ready(self) -> bool:
-        """Whether everything is open, and nothing has failed."""
+        """Whether all data sets are open, and no error has occurred."""
         return self.error is None and self._opened.is_set()
 
     async def opened(self) -> bool:
-        """Wait until everything is open; whether it is, and nothing has failed since."""
+        """Wait until all data sets are open or have failed to open. Return `ready`."""
         await self._opened.wait()
         return self.ready
 
     async def write(self, name: str, record: Any, key: str | bytes | None) -> None:
-        """Take a record of ``"pages"`` or ``"items"``. An error stops the crawl, and is raised nowhere else."""
+        """Write a record to ``"pages"`` or ``"items"``. An error stops the crawl, but is not raised."""
         if not self.ready and not await self.opened():
             return
         try:
@@ -100,7 +100,7 @@ class Store:
             self.count(f"{name}/stored" if stored else f"{name}/known")
 
     def has(self, key: str) -> bool:
-        """Whether a page of this key was written, in this run or before."""
+        """Return whether a page with this key was written, in this run or an earlier one."""
         return "pages" in self._writers and self._writers["pages"].inner.has(key)
 
     def count(self, name: str, number: int = 1) -> None:
@@ -172,9 +172,9 @@ class Store:
             self._stopping = task
 
     async def _stop(self, engine: Any) -> None:
-        """Not awaited by who failed: the engine waits for that.
+        """Close the spider, in a task of its own because the engine waits for the failed handler.
 
-        A spider that is closed before the engine runs leaves one that ends without a word.
+        Wait until the engine runs: if a spider is closed before that, the engine ends without a message.
         """
         await self._started.wait()
         for _ in range(_MOST_TURNS):
@@ -195,6 +195,6 @@ class Store:
             await asyncio.wait({self._task})
 
     def _tell(self) -> None:
-        """Scrapy's commands end with status 1 for a crawler that has no spider in the end."""
+        """After an error, remove the crawler's spider, so that Scrapy's commands exit with status 1."""
         if self.error is not None:
             self._crawler.spider = None

@@ -1,4 +1,4 @@
-"""``@tfrecordable`` and the types that it takes, with TFRecorder's own numbers."""
+"""``@tfrecordable`` and the types that it accepts, with TFRecorder's own numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NATIVE", "Field", "tfrecordable"]
 
 
 class Field(enum.IntEnum):
-    """The kinds of values that a field holds, with TFRecorder's own numbers. TYPE_BYTES is asyncrec's."""
+    """The types of a field's values, with TFRecorder's own numbers. Only TYPE_BYTES is asyncrec's."""
 
     TYPE_BOOL = 8
     TYPE_INT32 = 5
@@ -31,9 +31,9 @@ NATIVE = {field: FieldType[field.name] for field in Field}
 
 
 def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
-    """Declare an attribute, as ``property`` does, that is stored as ``dtype``, one of ``Example.Field``.
+    """Declare a property that is stored as ``dtype``, a member of ``Example.Field``.
 
-    Raises TypeError for another ``dtype``.
+    Raises TypeError if ``dtype`` is not a member.
     """
     if isinstance(dtype, FieldType):  # of asyncrec.example.DeclaredExample
         return declare(dtype=FieldType.TYPE_FLOAT if dtype == FieldType.TYPE_DOUBLE else dtype)

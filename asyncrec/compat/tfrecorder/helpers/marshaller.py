@@ -1,7 +1,6 @@
-"""TFRecorder's `Example`: `asyncrec.example.DeclaredExample` by its old names, with the types and the values it took.
+"""TFRecorder's `Example`: `asyncrec.example.DeclaredExample` with TFRecorder's names, types and accepted values.
 
-Its TYPE_DOUBLE is another name for TYPE_FLOAT: 32 bits are stored and read, so that each library reads the other's
-files.
+TYPE_DOUBLE is another name for TYPE_FLOAT. Values have 32 bits, so that each library can read the other's files.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ FieldOf: TypeAlias = Field
 
 
 _THEIRS = {native: field for field, native in NATIVE.items()} | {FieldType.TYPE_DOUBLE: Field.TYPE_DOUBLE}
-# A field that a record does not have reads as these.
+# The defaults are the values of a field that is missing in a record.
 _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_BOOL: FixedLen((), "bool", default=False),
     FieldType.TYPE_INT32: FixedLen((), "int32", default=0),
@@ -56,18 +55,18 @@ _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_ARRAY_INT32: FixedLen((), "bytes", default=b""),
     FieldType.TYPE_BYTES: FixedLen((), "bytes", default=b""),
 }
-_STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder refused others
+_STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder rejects other types
 
 
 class FieldError(SchemaError, TypeError):
-    """A value does not fit its field. TFRecorder raised TypeError."""
+    """A value does not fit its field. This is also a TypeError, because TFRecorder raises a TypeError."""
 
 
 class Example(DeclaredExample):
-    """An example with declared fields: see `asyncrec.example.DeclaredExample`, and the module for the differences.
+    """An example with declared fields. See `asyncrec.example.DeclaredExample`, and the module for the differences.
 
-    An example keeps its arrays after it was written, because it may be in several folds. If ``load`` is overridden, and
-    so can restore them, it does not.
+    An example keeps its arrays after it was written, because it may be in several folds. It releases them if ``load``
+    is overridden, because ``load`` can then restore them.
     """
 
     Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
@@ -88,15 +87,15 @@ class Example(DeclaredExample):
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
-        """Make the record: `encode` under its old name."""
+        """Return the record; the old name of `encode`."""
         return self.encode()
 
     def get_byte_size(self) -> int:
-        """Return the size of the record, which is encoded each time."""
+        """Return the size of the record in bytes. Each call encodes the record."""
         return len(self.encode())
 
     def encode(self) -> bytes:
-        """Make the record. Raise FieldError, a TypeError, if a value does not fit its field."""
+        """Return the record. Raise FieldError, a TypeError, if a value does not fit its field."""
         try:
             return super().encode()
         except SchemaError as error:
@@ -104,13 +103,16 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Return the values of a record, in declaration order. Arrays are flat; missing fields 0, "" or no value."""
+        """Return the values of a record, in declaration order.
+
+        Arrays are flat. A missing field is 0, False, "" or an empty array.
+        """
         values = cls._reading.decode(record)
         return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow as `decode` does."""
+        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow, call `decode`."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
@@ -118,10 +120,9 @@ class Example(DeclaredExample):
 
     @staticmethod
     def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
-        """Add the row of each example to a CSV file, local or at the URL of any store; the file is created if it does
-        not exist.
+        """Append the row of each example to a CSV file, at a local path or a URL. Create the file if it does not exist.
 
-        The whole file is read and written again, since stores cannot append.
+        The whole file is read and rewritten, because stores cannot append.
         """
         lines = "".join(csv_line(example.to_csv_row()) for example in examples)
         try:
@@ -132,11 +133,11 @@ class Example(DeclaredExample):
 
     @classmethod
     def from_csv_file(cls, filepath: Path, **kwargs: Any) -> list[Any]:
-        """Make an example, not loaded, of each row of a CSV file, local or at a URL. See `read_examples`."""
+        """Return an example, not yet loaded, for each row of a CSV file or URL. See `read_examples`."""
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
-        """See `DeclaredExample.release`; does nothing unless ``load`` is overridden."""
+        """Call `DeclaredExample.release` if ``load`` is overridden; otherwise do nothing."""
         return None if type(self).load is DeclaredExample.load else super().release()
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
@@ -153,7 +154,7 @@ class Example(DeclaredExample):
 
 
 def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) -> list[Any]:
-    """Yield what ``from_csv_row`` makes of each row, except rows for which it raises IgnoreExampleException.
+    """Return the results of ``from_csv_row`` for the rows, except rows for which it raises IgnoreExampleException.
 
     Raises:
         ObjectNotFoundError: the file does not exist.
@@ -175,7 +176,7 @@ def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) ->
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file, local or at the URL of any store."""
+    """Read a file, at a local path or a URL."""
 
     async def read() -> bytes:
         async with located(path) as (store, key):
@@ -185,7 +186,7 @@ def read_file(path: Path) -> bytes:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file, local or at the URL of any store."""
+    """Replace a file, at a local path or a URL."""
 
     async def write() -> None:
         async with located(path) as (store, key):
@@ -206,7 +207,7 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
 
 
 def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:
-    """Parse a record by TensorFlow's operations; a missing field is 0, "" or no value."""
+    """Parse a record with TensorFlow's operations. A missing field is 0, False, "" or an empty array."""
     kinds = {name: _stored_kind(tensorflow, dtype) for name, dtype in fields.items()}
     features = {
         name: tensorflow.io.FixedLenFeature((), kind, default_value="" if kind == tensorflow.string else 0)
@@ -226,7 +227,7 @@ def _stored_kind(tensorflow: Any, dtype: FieldType) -> Any:
 def _tensor(tensorflow: Any, value: Any, dtype: FieldType) -> Any:
     if dtype in ARRAYS:
         return tensorflow.io.decode_raw(value, tensorflow.as_dtype(ARRAYS[dtype].newbyteorder("=")))
-    if dtype == FieldType.TYPE_DOUBLE:  # of `asyncrec.example.DeclaredExample`, in eight bytes
+    if dtype == FieldType.TYPE_DOUBLE:  # from `asyncrec.example.DeclaredExample`, in eight bytes
         return tensorflow.reshape(tensorflow.io.decode_raw(value, tensorflow.float64), ())
     if dtype == FieldType.TYPE_BOOL:
         return tensorflow.cast(value, tensorflow.bool)

@@ -1,10 +1,10 @@
 """`FlushLog`: a writer without a disk flushes to its store, in entries that its own commits make void.
 
 The problem: if a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The
-    naive way is to commit more often. But each commit makes a shard, and a data set of a million small shards stays
-    slow. Another is to write each record also to a separate log, and to delete that log when its shard is committed.
-    Suppose the deletion or the request for an entry is late: then a process that recovers the writer finds records in
-    the log and in a shard, and stores them twice.
+naive way is to commit more often. But each commit makes a shard, and a data set of a million small shards stays slow.
+Another is to write each record also to a separate log, and to delete that log when its shard is committed. Suppose the
+deletion or the request for an entry is late: then a process that recovers the writer finds records in the log and in a
+shard, and stores them twice.
 
 So an entry states the shard of each record. The name of a shard that was ever committed stays known, and the log's
 records of that shard are void, however late an entry arrives. Each commit states the last number in the log
@@ -92,7 +92,7 @@ class FlushLog:
         """Put the kept records of a shard into an entry, together with those of other shards.
 
         ``done`` is called with the outcome: whether all the records are in the store, or the error. If the store does
-            not answer, the next flush retries. Return the value of `stored` at which all the records are there.
+        not answer, the next flush retries. Return the value of `stored` at which all the records are there.
         """
         if batches:
             self.ledger.take(shard, batches)

@@ -109,7 +109,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
     """Return a snapshot of a history.
 
     ``at`` requests an earlier snapshot: a time (everything committed until then), or the id of a snapshot. This takes
-        some microseconds for each shard. Without ``at``, the result of merging the history is returned.
+    some microseconds for each shard. Without ``at``, the result of merging the history is returned.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.

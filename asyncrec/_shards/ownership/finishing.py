@@ -124,8 +124,8 @@ class Finishing:
 
         The naive way is to commit shard by shard and then to end the log. Suppose the writer is not dead but sleeps for
         hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint covers
-            it. Then the writer wakes, creates that number once more, and reports records as committed that no reader
-            finds. The end of a log is never deleted.
+        it. Then the writer wakes, creates that number once more, and reports records as committed that no reader finds.
+        The end of a log is never deleted.
 
         With ``close`` the log ends well; otherwise with a tombstone, because the writer's disk may come back.
 

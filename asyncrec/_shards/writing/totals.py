@@ -84,7 +84,7 @@ class _Writers:
     """The writers of this process. They are added, removed and counted in any thread.
 
     They are referenced weakly: a writer whose event loop ended never exits its context, and is garbage-collected with
-        its owner.
+    its owner.
     """
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ async def copy(
         overwrite: replace different files at the target; otherwise they are an error.
 
     Raises:
-        IntegrityError: the data read does not match the source's checksum; nothing of that object was published.
+        IntegrityError: the data read does not match the source's checksum; no part of that object was published.
         ObjectExistsError: the target holds another file or data set.
         ConflictError: another process is making, or has replaced, the data set at the target.
     """

@@ -68,7 +68,7 @@ async def dedupe(
     Raises:
         DatasetError: ``by`` is ``"key"``, but the source has no keys; or a file in no manifest was changed meanwhile.
         ValueError: no record has the feature, or its values cannot be compared as an age.
-        FormatError: the source is damaged; nothing of the target is left.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None

@@ -65,7 +65,7 @@ async def filter(  # noqa: A001  # named like the command
         ValueError: no record has the feature of a condition, or the feature cannot have that value; or the values of
             the feature ``newest`` have no order.
         DatasetError: ``newest`` was passed, but the source is not a data set, or no record has a key.
-        FormatError: the source is damaged; nothing of the target is left.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)

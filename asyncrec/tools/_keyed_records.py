@@ -115,7 +115,7 @@ async def write_new(
 
     Raises:
         ObjectExistsError: the target already exists.
-        FormatError: the source is damaged; nothing of the target is left.
+        FormatError: the source is damaged; no part of the target is left.
     """
     report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
     size = MAX_SHARD_BYTES if target.max_shard_bytes is None else byte_count(target.max_shard_bytes, "max_shard_bytes")

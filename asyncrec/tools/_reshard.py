@@ -101,7 +101,7 @@ async def reshard(
 
     Args:
         num_shards: the number of shards, whose record counts differ by at most one; or
-        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is given.
+        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is passed.
         compression: the compression of the new shards; by default that of the source.
         shuffle: put the records in random order; the same ``seed`` and source give the same order.
         group_by: a feature. Records with equal values are put next to each other, in their order or, with ``shuffle``,
@@ -118,7 +118,7 @@ async def reshard(
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; nothing of the target is left.
+        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; no part of the target is left.
         ObjectNotFoundError: a shard is missing, regardless of ``on_corrupt``.
         ObjectExistsError: the target already exists.
         DatasetError: no record has the feature ``group_by``.

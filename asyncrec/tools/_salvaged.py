@@ -30,9 +30,9 @@ class ShardLoss:
     Attributes:
         path: the path of the shard.
         records: the number of missing records; `None` if no manifest lists it.
+        bytes: the size of the lost ranges.
         without_key: the number of records that were read but have lost their key: without an index, or after damage
             inside a compressed stream, it is unknown to which records the keys belong.
-            compressed stream, it is unknown to which records the keys belong.
         ambiguous_ranges: the number of ranges of records that were read but may be part of a lost record.
     """
 

@@ -60,8 +60,8 @@ async def sample(
 
     Raises:
         ValueError: neither ``records`` nor ``fraction`` is passed, or both, or a value is out of range.
-        DatasetError: the source is a file in no manifest and was changed meanwhile; nothing of the target is left.
-        FormatError: the source is damaged; nothing of the target is left.
+        DatasetError: the source is a file in no manifest and was changed meanwhile; no part of the target is left.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)

@@ -38,17 +38,17 @@ class JobStatus:
     """The state of one writer at one moment, as reported by the writer.
 
     Attributes:
-            writer: the id of the writer.
-            time: when the status was made, by the clock of the writer's machine.
-            waiting_for: the reason why the writer is not faster. ``"records"``: no records came. ``"room"``: its
-                callers wait, because records come faster than the disk or store accepts them. ``"spool"``: the spool is
-                full. ``"store"``: the store fails, and requests are retried. ``"end"``: its body has ended, and it
-                publishes the rest.
-            records_per_second, bytes_per_second: accepted since the report before, or since the writer began.
-            idle_seconds: since the last record was accepted, or since the writer began; up to one report late.
-            open_shards: the most shards that may be open at once.
-            taken_records, taken_bytes: accepted in all; bytes of frames, before compression.
-        The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
+        writer: the id of the writer.
+        time: when the status was made, by the clock of the writer's machine.
+        waiting_for: the reason why the writer is not faster. ``"records"``: no records came. ``"room"``: its callers
+            wait, because records come faster than the disk or store accepts them. ``"spool"``: the spool is full.
+            ``"store"``: the store fails, and requests are retried. ``"end"``: its body has ended, and it publishes the
+            rest.
+        records_per_second, bytes_per_second: accepted since the report before, or since the writer began.
+        idle_seconds: since the last record was accepted, or since the writer began; up to one report late.
+        open_shards: the most shards that may be open at once.
+        taken_records, taken_bytes: accepted in all; bytes of frames, before compression.
+    The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """
 
     writer: str

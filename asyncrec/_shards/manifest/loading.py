@@ -274,7 +274,7 @@ async def _merged(
         except ValueError as error:
             raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
-    # What is no longer needed goes in the threads, too: a million entries take a tenth of a second to be freed.
+    # Objects are also freed in the threads, because freeing a million entries takes a tenth of a second.
     waiting: list[Segment] = []
     entries = 0
 

@@ -1,4 +1,4 @@
-"""`Finishing` commits what a dead job had promised to its data set.
+"""`Finishing` commits the records that a dead job had promised to keep.
 
 The whole records of a journal are written into a shard with the name that its writer would have used, with an index and
 keys, and committed like every other shard. So the manifest lists only shards that were published and verified, and

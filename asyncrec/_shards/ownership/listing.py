@@ -33,9 +33,9 @@ async def list_shards(
 
     If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
     the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In the latter case
-    it leaves out shards that a writer has published and not yet committed, and those of another data set whose name
-    begins in the same way, because its own manifest decides what is read of it. Names that begin with ``_`` or ``.``
-    are never shards. With ``storage``, the paths are keys in it.
+    it leaves out shards that a writer has published but not yet committed, and those of another data set whose name
+    begins in the same way, because its own manifest decides which of its shards are read. Names that begin with ``_``
+    or ``.`` are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")

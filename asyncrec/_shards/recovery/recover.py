@@ -58,30 +58,27 @@ async def recover(
     end, with a note for each other error and for the results.
 
     Args:
-            path: a spool; a data set, as for `open_sharded_writer`; or a folder. A folder stands for every data set in
-                it or below it to which a job has begun to write.
-            to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It must be the data set
-                for which they were written. The contents of the folder do not decide this, because the folder may come
-                from another person.
-            abandon: ids of jobs to give up, whatever they had promised. Their uncommitted records are deleted. A job
-                that is proven to be alive is not given up.
-            dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
-                writer, the records that it published or flushed are committed, as are those in a folder on this
-                machine, and then the job is ended. If the writer is still running after all, it goes on under a new id
-                if it flushes to its store; otherwise its exit raises an error. A job that publishes everything or
-                nothing is abandoned. A job that is proven to be alive is not touched.
-            storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
-            storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
-        Raises:
-            ValueError: a spool at or below the path holds records, and ``to`` does not say where they go; the message
-                names the data sets for which they were written. Or ``to`` was given, and ``path`` is not a local
-                folder. Or an id is in both ``dead`` and ``abandon``. Nothing was done.
+        path: a spool; a data set, as for `open_sharded_writer`; or a folder. A folder stands for every data set in it
+            or below it to which a job has begun to write.
+        to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It must be the data set for
+            which they were written. The contents of the folder do not decide this, because the folder may come from
+            another person.
+        abandon: ids of jobs to give up, whatever they had promised. Their uncommitted records are deleted. A job that
+            is proven to be alive is not given up.
+        dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
+            writer, the records that it published or flushed are committed, as are those in a folder on this machine,
+            and then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes
+            to its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
+            job that is proven to be alive is not touched.
+        storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
+        storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
     Raises:
-        ValueError: a spool, at the path or below it, holds something, and ``to`` does not say where that goes; the
-            message says for which data sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or
-            an id is in both ``dead`` and ``abandon``. Nothing was done.
+        ValueError: a spool at or below the path holds records, and ``to`` does not say where they go; the message names
+            the data sets for which they were written. Or ``to`` was given, and ``path`` is not a local folder. Or an id
+            is in both ``dead`` and ``abandon``. Nothing was done.
         StorageError: a writer uses the spool, and the message names its process. Or the spool holds records for a data
-            set other than ``to``, and then none is sent. Or ``path`` is that of a data set in a spool, which cannot be.
+            set other than ``to``, and then none is sent. Or ``path`` is that of a data set in a spool, where there is
+            none.
         ConflictError: a job that promised something was given up by another process, or a job in ``abandon`` or
             ``dead`` is alive.
         ObjectNotFoundError: there is nothing at the path, not even leftovers of a writer. Or ``to`` was given, and the

@@ -111,6 +111,7 @@ class SpoolBacklog:
                     "shards stay in the spool until all are written, so raise spool_limit"
                 )
             self._budget.pause()
-        # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.
+        # Do this each time: records accepted earlier may have begun other shards since, and no other code would end
+        # them.
         for queue in self._queues:
             queue.end_object()

@@ -98,8 +98,8 @@ async def open_sharded_writer(
         num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without it
             shards are rolling: a shard ends when it reaches any of the three limits below.
         max_shard_bytes: the size of a shard's file, as a number or as text such as ``"64MiB"`` (2**20) or ``"64M"``
-            (10**6); 256 MiB unless another limit is given. With compression, a shard may exceed it by what 1 MiB of
-            records compresses to.
+            (10**6); 256 MiB unless another limit is given. With compression, a shard may exceed it by the
+            compressed size of 1 MiB of records.
         max_shard_records: the number of records in a shard.
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
         flush_seconds: a rolling writer that appends flushes each record when it is this old, and the record then
@@ -133,7 +133,7 @@ async def open_sharded_writer(
             cancellation. It does not limit the exit after a block that ended normally: unless something cancels that
             exit, it takes as long as the store needs.
         memory_limit: how many bytes all shards together hold in memory; beyond it ``write`` waits. A single record may
-            exceed it. The default is 64 MiB, or four times what the chunks of the open shards take, up to 256 MiB: a
+            exceed it. The default is 64 MiB, or four times the size of the open shards' chunks, up to 256 MiB: a
             chunk of a local file takes at most 2 MiB, a part for S3 takes 8.
         max_record_bytes: a longer record is rejected; 256 MiB by default. The manifest notes the longest record of each
             shard that has longer ones, so that readers of the data set accept them.

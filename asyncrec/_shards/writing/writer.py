@@ -67,7 +67,7 @@ class ShardedWriter:
     ) -> None:
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
-        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one
         self.writer_id = shards.job.header.writer
         self._shards, self._queues = shards, shards.queues
         self.flush_seconds = shards.queues[0].flush_seconds

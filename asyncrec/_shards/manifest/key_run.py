@@ -170,7 +170,7 @@ class RunTail:
     crc32c: NDArray[np.uint32]
 
     def encode(self) -> bytes:
-        """Return the tailin its stored form."""
+        """Return the tail in its stored form."""
         content = b"".join(
             (
                 self.records.astype("<i8").tobytes(),

@@ -139,7 +139,7 @@ async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
     """Return the jobs on a data set that have not ended, each with its state.
 
     In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
-    lock is held, dead after two minutes of silence, and otherwise unknown.
+    lock is seen to be held, dead after two minutes of silence, and otherwise unknown.
     """
     return await states_of(await find_jobs(folder, name))
 

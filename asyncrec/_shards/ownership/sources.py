@@ -263,7 +263,7 @@ class _Taking:
         """Find the last turn and its owner, then the stored position. The turn of a copy, or 0, has no owner.
 
         Raises:
-            ManifestError: the turn cannot be read, or is belongs to another source.
+            ManifestError: the turn cannot be read, or belongs to another source.
         """
         turn = await self._last_turn()
         while turn and (owner := await self._owner(turn)) is None:

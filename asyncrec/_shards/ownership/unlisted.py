@@ -23,7 +23,7 @@ from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 async def entry_of_unlisted(
     target: Storage, names: JobNames, shard: str, *, compression: CompressionOptions, now: str
 ) -> ShardEntry:
-    """Describe an existing shard for the manifestafter reading all its records. ``now`` is the time of its commit.
+    """Describe an existing shard for the manifest, after reading all its records. ``now`` is the time of its commit.
 
     Raises:
         ObjectNotFoundError: the shard does not exist.

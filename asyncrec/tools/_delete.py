@@ -34,7 +34,7 @@ from asyncrec.tools._revisited import refuse_to_lose_bodies
 from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# The size of a piece of the work, which a kill loses, and which needs room beside the data set.
+# A piece of the work: what a kill loses, and the room that is needed beside the data set.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
 # If another process removes or replaces shards at the same time, the rest is planned again.
@@ -59,18 +59,18 @@ async def delete(
     keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
     writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
-    Shards that have such a record are rewritten, and the old shards are deleted. A reader that has the data set open
-    fails with ObjectNotFoundError at such a shard, and has to open it again. Other processes may write meanwhile. If a
-    writer replaces the data set at the same time, either it fails, or this call starts again on the new data set.
+    Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
+    fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
+    replaces the data set at the same time fails, or this call does it all again on what is there then.
 
     Each commit, of at most 256 shards or 1 GiB, is all or nothing, but the whole call is not. If it fails, is cancelled
     or is killed, some records are deleted and some are not. Call it again with the same arguments.
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`; if passed, all records are read, and pages twice.
-        dry_run: count the records to delete, but change nothing.
-        jobs: the number of shards to rewrite at once, at most 4.
+        where: conditions, as for `filter`; for these, all records are read, and pages twice.
+        dry_run: count what would be deleted, and change nothing.
+        jobs: how many shards are rewritten at once; at most 4.
 
     Raises:
         TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or not text, or no
@@ -196,7 +196,7 @@ class _Deleting:
         self._advance(shard.size)
 
     async def _rewrite(self, piece: Sequence[Found]) -> list[str]:
-        """Rewrite the shards of a piece, and commit the new shards in the place of the old. Return the keys of both.
+        """Write the shards of a piece anew, and commit them in the place of the old ones; returns the keys of both.
 
         Raises:
             ConflictError: another process was faster; nothing was changed.

@@ -41,18 +41,18 @@ _BLOCKS = 64
 
 
 class ByKeys:
-    """A finder of the records that have one of some keys.
+    """Finds the records that have one of some keys.
 
     Attributes:
-        count: the number of different keys.
+        count: how many different keys they are.
     """
 
     def __init__(self, keys: Iterable[str | bytes]) -> None:
-        """Digest the keys. Blocks.
+        """Take the keys in. Blocks.
 
         Raises:
-            TypeError: a single key was passed, or a key is neither text nor bytes.
-            ValueError: no key was passed, or a key is empty.
+            TypeError: it is one key, or one of them is neither text nor bytes.
+            ValueError: no key was passed, or one is empty.
         """
         if isinstance(keys, str | bytes):
             raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
@@ -70,7 +70,7 @@ class ByKeys:
 
     @property
     def found(self) -> int:
-        """The number of keys for which a record was found."""
+        """How many of the keys a record had that was found."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:

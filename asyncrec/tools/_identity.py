@@ -154,7 +154,7 @@ class Identities:
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """Return the keys of records. The key of a record written without a key is `None`."""
+    """Return the keys of records; `None` if one was written without a key."""
     return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
 
 

@@ -30,9 +30,9 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
 
 
 async def newest_records(selection: Selection, newest: str) -> RecordSet:
-    """Return the set of the newest versions of all keys.
+    """The newest version of each key.
 
-    Raises: as for `keyed_dataset`, and FormatError: a record is damaged.
+    Raises: as `keyed_dataset`, and FormatError: a record is damaged.
     """
     async with keyed_dataset(selection, newest) as dataset:
         chosen = await dataset.chosen()

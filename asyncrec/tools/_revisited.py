@@ -1,8 +1,8 @@
 """A deletion by conditions must not leave revisits whose bodies it deletes.
 
-A deletion by keys removes all versions of a page, and a revisit has the key of the page to which it refers. Conditions
-may choose the body but not its revisits (``date<2026-11-01``). So before anything is deleted, all pages are read. For
-each page, 8 bytes represent its URL and its digest, by which a body is matched with its revisits.
+A deletion by keys takes all versions of a page, and a revisit has the key of the page that it refers to. Conditions may
+choose the body and not its revisits (``date<2026-11-01``). So before anything is deleted, all pages are looked through:
+of each, 8 bytes stand for its URL and its digest, by which a body and its revisits belong together.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _NAMED = 3
 
 
 async def refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
-    """Ensure that no record chosen by the conditions has a body to which a revisit that stays refers.
+    """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
 
     Raises:
-        ValueError: such a record exists; the message names some of these revisits.
-        Other errors: as for `KeyedRecords` and `Conditions.chosen`.
+        ValueError: they have; some of these revisits are named.
+        Other errors: as `KeyedRecords` and `Conditions.chosen`.
     """
     known = features_of(selection.schema)
     if known is None or not known.keys() >= set(_NAMES):
-        return  # the records are not pages, or cannot be revisits
+        return  # no pages, or none that may be revisits
     found = _Bodies()
     async with aclosing(_pages(selection, conditions)) as pages:
         async for batch in pages:
@@ -68,9 +68,9 @@ class _Pages:
     """Some pages.
 
     Attributes:
-        bodies: uint64: for each page, a hash of the body that it has or to which it refers.
-        chosen, revisits: bool: whether the conditions choose the page, and whether it is a revisit.
-        names: the URLs and dates of the pages.
+        bodies: uint64: for each page, what stands for the body that it has or refers to.
+        chosen, revisits: bool: which of them the conditions choose, and which are revisits.
+        names: their URLs and dates.
     """
 
     bodies: NDArray[np.uint64]
@@ -86,7 +86,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """Hashes of the bodies that are chosen, of those that stay, and of those that the remaining revisits need."""
+    """What stands for the bodies that are chosen, for those that stay, and for those that revisits which stay need."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -106,14 +106,14 @@ class _Bodies:
 
 
 async def _pages(selection: Selection, conditions: Conditions) -> AsyncGenerator[_Pages]:
-    """Yield all pages of a data set, some at a time."""
+    """All pages of a data set, some at a time."""
     async with AsyncExitStack() as stack:
         async for batch in KeyedRecords(selection, stack, lambda done, total: None, keyed=False):
             yield await in_thread(_look, batch.records, conditions)
 
 
 def _look(records: list[bytes], conditions: Conditions) -> _Pages:
-    """Return the data of some pages. Blocks."""
+    """Blocks."""
     columns = _columns(records)
     revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
     keys = [

@@ -66,7 +66,7 @@ def _position(first: int, index: RecordIndex | None) -> Position:
     return Position(*index.beginning(first), first)
 
 
-# The number of keys to skip at a time.
+# Keys that are passed over at a time.
 _PASSED_AT_ONCE = 1 << 16
 
 

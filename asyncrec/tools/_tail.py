@@ -101,7 +101,7 @@ class TailStream:
     def _new(self) -> dict[int, list[tuple[int, int]]]:
         """Return the records that were in no shard at the last look, as ranges by the place of their shard. Blocks.
 
-        A shard may stand for several shards, some of which were there before: their records are not returned again.
+        A shard may stand for several, of which some were there: their records are not given again.
         """
         name = self.selection.datasets[0].name
         known: set[str] = set()

@@ -5,9 +5,8 @@ were first committed: in `since`, or, if it was joined from several shards, in `
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
-The line has the name of the shard without that of the data set, the number of its records that remain, which keep their
-order, and the time when they were committed. By the names, a follower of the data set knows which of these records it
-has already received.
+which is the name of the shard without that of the data set, how many of its records are there, in their order, and
+when they were committed. By the names a follower of the data set knows which of these records it was given.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from asyncrec._shards.manifest.shard_list import ShardList
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Optional attributes of an entry.
+# Optional members of an entry.
 SINCE, JOINED = "since", "joined"
 
 
@@ -33,9 +32,9 @@ class Origin(NamedTuple):
     """A shard whose records are in another shard.
 
     Attributes:
-        shard: its name before it was ever rewritten.
-        records: the number of its records in the other shard.
-        since: the time when they were committed.
+        shard: its name, as it was before it was ever rewritten.
+        records: how many of its records there are.
+        since: when they were committed.
     """
 
     shard: str
@@ -73,7 +72,7 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
     try:
         lines = [line.split(" ") for line in text.splitlines()]
         origins = [Origin(shard, int(records), format_micros(micros_of(since))) for shard, records, since in lines]
-    except (TypeError, ValueError, OverflowError):  # the text was read from a store
+    except (TypeError, ValueError, OverflowError):  # it was read
         return None
     sound = all(each.records >= 0 for each in origins) and sum(each.records for each in origins) == entry.records
     return origins if origins and sound else None

@@ -43,9 +43,9 @@ async def take_place(
 ) -> int:
     """Win the next place in the log for the job ``writer``. ``since`` is the last place that its snapshot knew.
 
-    With ``removes``, other jobs may have removed shards since, but not these; after the call, no other job can remove
-    them any more. The shards that other jobs removed are read from the ends of their logs, not from a listing, which
-    may be late. ``deadline`` limits the shielded requests.
+    With ``removes``, others may have removed shards since, but not these; after it, no other job can remove them any
+    more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``deadline``
+    ends what is shielded in it.
 
     Raises:
         ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
@@ -122,7 +122,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:
-    """Return the id of the job that holds a place; ``""`` if the place cannot be read."""
+    """Return the owner of a place; ``""`` if what is there cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer = data["writer"]

@@ -145,9 +145,9 @@ class Job:
         carried: Mapping[str, Any] | None = None,
         removed: Sequence[str] = (),
     ) -> None:
-        """End the job well, once: add these entries to the data set, and remove the shards that it replaces.
+        """End the job well: these entries become part of the data set, and what it replaces is removed. Once.
 
-        ``metadata`` is the metadata known only at the end; it is added to that of the header. ``carried`` is as for
+        ``metadata`` is what is known only at the end; it is added to the header's. ``carried`` is as for
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
 
         Raises:

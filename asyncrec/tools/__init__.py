@@ -1,19 +1,18 @@
-"""All that the command line does can be called as functions: ``report = await
+"""All functions of the command line, to be called from Python: ``report = await
 asyncrec.tools.verify("s3://crawl/pages")``.
 
 Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and returns a
-report, a dataclass with ``to_json()``. A tool of your own begins with `selected`, which finds what a path names, and
-reads that with `open_shard`: so does the plugin asyncrec-report.
+report, a dataclass with ``to_json()``. To write a tool, start with `selected`, which finds the shards of a path, and
+read them with `open_shard`, as the plugin asyncrec-report does.
 
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
-`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. Several of them use the
-modules `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_read_through`,
-`_conditions`, `_keyed_records` (records with their keys, written as something new), `_converted_before`,
-`_identity` (which records are the same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train,
-eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`,
-`_report_json`.
+`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. Several of them use the modules
+`_selection` (the shards of a path), `_shard_reading`, `_checks` (one shard, checked), `_read_through`, `_conditions`,
+`_keyed_records` (records with their keys, written to a new target), `_converted_before`, `_identity` (equal records),
+`_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_probes`,
+`_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`, `_report_json`.
 
-Names are resolved on first use (PEP 562): one tool does not load the others.
+Names are resolved on first use (PEP 562), so that one tool does not load the others.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._watch_report import WatchedWriter as WatchedWriter
     from asyncrec.tools._watch_report import WatchReport as WatchReport
 
-# What is not core, and where it is.
+# Names that have moved out of the core, with their new places.
 _MOVED = {"report": "asyncrec_report.report, in the plugin asyncrec-report: pip install asyncrec-report"}
 
 _resolve, __dir__, __all__ = lazy(

@@ -1,4 +1,4 @@
-"""`get_record` reads one of the records that a path names, by its number or its key."""
+"""`get_record` reads one record of a path, by its number or its key."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ async def get_record(
     storage_options: Mapping[str, Any] | None = None,
 ) -> FoundRecord:
     """Return one record: by its number among all records of ``path``, counted from 0 (from the end if negative), or by
-    the key it was written with. From a data set it is read directly; in other files all records before it are read, and
-    if the number is negative, the records are counted first.
+    the key with which it was written. In a data set it is read directly. In other files all records before it are read,
+    and if the number is negative, the records are counted first.
 
     Args:
-        newest: a feature, such as ``"date"``: of several records with the key, the newest is returned (see
-            `asyncrec.open_dataset`), and not the one that was committed first.
+        newest: a feature, such as ``"date"``: if several records have the key, the newest is returned (see
+            `asyncrec.open_dataset`), not the first committed.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
         IndexError: there is no such record.
         KeyError: no record has the key.
-        ValueError: the values of the feature ``newest`` have no order, or there is no key.
-        DatasetError: a key, and what ``path`` names has no keys.
-        FormatError: it is damaged.
+        ValueError: the values of the feature ``newest`` have no order, or no key was passed.
+        DatasetError: a key was passed, but ``path`` has no keys.
+        FormatError: the file is damaged.
     """
     if newest is not None and key is None:
         raise ArgumentValueError("newest was passed without a key; only records with one key have versions")
@@ -55,7 +55,7 @@ async def get_record(
 
 
 async def record_of(selection: Selection, *, record: int | None, key: str | None, newest: str | None) -> FoundRecord:
-    """As `get_record`, of what is selected already."""
+    """Do the same as `get_record`, for an open selection."""
     if key is not None:
         async with keyed_dataset(selection, newest) as dataset:
             with _of_converted(dataset):
@@ -76,7 +76,7 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
 
 
 async def versions_of(selection: Selection, key: str, newest: str | None) -> list[FoundRecord]:
-    """All versions of a key, in the order of `asyncrec.Dataset.history`."""
+    """Return all versions of a key, in the order of `asyncrec.Dataset.history`."""
     async with keyed_dataset(selection, newest) as dataset:
         with _of_converted(dataset):
             numbers, records = await dataset.numbered_history(key)
@@ -92,7 +92,7 @@ def _found(selection: Selection, dataset: Dataset, number: int, data: bytes) -> 
 
 @contextmanager
 def _of_converted(dataset: Dataset) -> Iterator[None]:
-    """Say, if there is no such key, which keys there are in a data set that was converted."""
+    """Add a note on the form of the keys in a converted data set to the error for a missing key."""
     try:
         yield
     except RecordKeyError as error:

@@ -1,4 +1,4 @@
-"""`check_shard` checks one shard: every checksum, and whether it is what its manifest, its index and its keys say."""
+"""`check_shard` checks one shard: every checksum, and whether it matches its manifest, its index and its keys."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Problem:
     """A problem with a shard.
 
     Attributes:
-        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not what the manifest
-            says), ``"index"``, ``"keys"`` (they belong to another version of it), or ``"unreadable"`` (the store did
-            not return it, so nothing is known of it).
+        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not as in the manifest),
+            ``"index"``, ``"keys"`` (of another version of the shard), or ``"unreadable"`` (the store did not return the
+            shard, so nothing is known of it).
         message: a sentence, with offset and record if they are known.
         offset: the position in the decompressed stream.
-        record: how many whole records precede it in the shard.
+        record: the number of whole records before it in the shard.
     """
 
     kind: str
@@ -52,9 +52,9 @@ class ShardReport:
     """The result of `check_shard`.
 
     Attributes:
-        records: how many whole records it has.
-        bytes: how many bytes, as stored.
-        crc32c: the checksum of all of them; `None` if the shard was not read to its end.
+        records: the number of whole records in the shard.
+        bytes: the number of bytes, as stored.
+        crc32c: the checksum of all bytes; `None` if the shard was not read to its end.
     """
 
     path: str
@@ -79,9 +79,9 @@ class ShardReport:
 async def check_shard(
     storage: Storage, shard: SelectedShard, *, advance: Callable[[int], None] = lambda size: None
 ) -> ShardReport:
-    """Read a whole shard, and compare it with everything that its manifest and index say of it.
+    """Read a whole shard, and compare it with its manifest entry, its index and its keys.
 
-    ``advance`` is called with the bytes read since the last call. A faulty shard never makes this raise.
+    ``advance`` is called with the number of bytes read since the last call. A faulty shard never raises an error.
     """
     report = ShardReport(path=shard.display_path)
     indexed = shard.entry is not None and shard.entry.index is not None
@@ -148,9 +148,9 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
         "crc32c": (entry.crc32c, report.crc32c),
     }
     if any(problem.kind == "damaged" for problem in report.problems):
-        del said["records"]  # that some are missing is said already
+        del said["records"]  # the damage already explains missing records
     if not report.bytes:
-        del said["compression"]  # an empty file is of any
+        del said["compression"]  # an empty file has any compression
     for name, (expected, found) in said.items():
         if expected is not None and found is not None and expected != found:
             texts = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
@@ -159,7 +159,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
-    """Check the index that the manifest names; any other index is not a problem of the shard."""
+    """Check the index that the manifest names. Any other index is not a problem of the shard."""
     sidecar = shard.entry.index if shard.entry is not None else None
     assert sidecar is not None, "asked for where there is one"
     name = sidecar.path
@@ -169,7 +169,7 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
         problem = await in_thread(_difference, text, right) or await in_thread(_other_than, sidecar, text)
     except ObjectNotFoundError:
         problem = "missing"
-    except (StorageError, ValueError) as error:  # FormatError is one
+    except (StorageError, ValueError) as error:  # FormatError is a ValueError
         problem = str(error)
     if problem:
         message = f"{name}: {problem}; to replace the index, run 'asyncrec index --force'"
@@ -177,7 +177,7 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
 
 
 def _difference(text: bytes, right: RecordIndex) -> str:
-    if text == right.encode():  # as nearly always, and to write it takes a fifth of the time of reading it
+    if text == right.encode():  # nearly always, and encoding takes a fifth of the time of parsing
         return ""
     index = parse_index(text)
     if len(index) != len(right):
@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 
 
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
-    """Return how an index or keys differ from the manifest, as text; ``""`` if they do not."""
+    """Return the difference between an index or keys and the manifest as text, or ``""`` if there is none."""
     if sidecar.bytes not in (None, len(content)):
         return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)

@@ -1,4 +1,4 @@
-"""`ClassCounts` counts the records of a growing data set by a feature's value: the first of each shard, not all."""
+"""`ClassCounts` counts the records of a growing data set by a feature's value, in the first records of each shard."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from asyncrec.example._by_name import features_of, unknown_feature
 from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
 
-# Of each shard: so that a look takes a moment, and does not disturb the writers.
+# The records to read of each shard, so that a look takes a moment and does not disturb the writers.
 _RECORDS = 1000
-# At one look: the newest.
+# The shards to read at one look, the newest first.
 _SHARDS = 4
-# Values that are counted; a feature that has more (a URL, say) is not a class, and its other values are one count.
+# The values to count. A feature with more values, such as a URL, is not a class; the rest is one count.
 _VALUES = 1000
 _SHOWN = 20
 _LONGEST = 40
@@ -35,7 +35,7 @@ class ClassCounts:
         self._seen: set[str] = set()
 
     async def count(self, folder: Storage, manifest: Manifest) -> None:
-        """Look at the newest shards that are new.
+        """Read the newest of the shards that have not been read.
 
         Raises:
             ValueError: the data set's schema does not have the feature.
@@ -52,7 +52,7 @@ class ClassCounts:
                         await in_thread(self._add, batch.records[:left])
                         left -= len(batch.records)
             except (FormatError, ObjectNotFoundError):
-                continue  # `verify` is for that; or it was replaced meanwhile
+                continue  # `verify` reports damage; or the shard was replaced meanwhile
 
     def most(self) -> dict[str, int]:
         """Return the most frequent values, and how often each occurs."""

@@ -1,7 +1,7 @@
-"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``; `Conditions` are several of them.
+"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``; `Conditions` combines several.
 
-A name that no record has, or a value that a feature cannot have, is an error, and no empty answer: at once where a
-schema says what there is, and otherwise when a record shows it, or the end of the records.
+A name that no record has, or a value that a feature cannot have, is an error rather than an empty result. It is raised
+at once if a schema lists the features, and otherwise when a record shows the mismatch, or after the last record.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole number
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on records: it holds for a record if one of the feature's values compares with ``value`` in this way.
+    """A condition on records. It holds for a record if one of the feature's values compares with ``value`` in this way.
 
     The value is a number for int64 and float features, and text for bytes features, which are compared byte by byte.
-    ``in`` takes values separated by commas; ``contains`` looks for text within text; ``!=`` holds if ``=`` does not.
-    For a record without the feature, or a record that is not an Example, no other operator holds.
+    ``in`` takes values separated by commas; ``contains`` searches for text within text; ``!=`` holds if ``=`` does not.
+    No other operator holds for a record without the feature, or for one that is not an Example.
     """
 
     feature: str
@@ -46,7 +46,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """``label=3``, ``lang!=en``, ``score>=0.5``, ``label in 1,2``, ``text contains cat``.
+        """Parse ``label=3``, ``lang!=en``, ``score>=0.5``, ``label in 1,2`` or ``text contains cat``.
 
         Raises:
             ValueError: the text is not a condition.
@@ -65,7 +65,7 @@ class Where:
         return f"{self.feature} {self.operator} {self.value}"
 
     def holds(self, record: bytes) -> bool:
-        """Return whether the condition holds for these values of the feature.
+        """Return whether the condition holds for a record.
 
         Raises:
             ValueError: the feature cannot have such a value.
@@ -83,10 +83,10 @@ class Where:
         return self._test(kind)(values_of(kind, payload)) == (self.operator != "!=")
 
     def check(self, kind: int) -> None:
-        """Check whether a feature of this type can have such a value.
+        """Check whether a feature of this type can have the value of the condition.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: the feature cannot have this value.
         """
         self._test(kind)
 
@@ -95,14 +95,14 @@ class Where:
 
 
 class Conditions:
-    """Several conditions, which all have to hold; and what the records of one pass have shown of their features.
+    """Several conditions that must all hold, and the features found in the records of one pass.
 
     Args:
-        features: what the schema says there is, by name, with the kind on the wire; `None` where there is none.
-        path: of the records, for messages.
+        features: the features in the schema, by name, with their kind on the wire; `None` without a schema.
+        path: the path of the records, for messages.
 
     Raises:
-        ValueError: the schema knows no such feature, or it cannot have such a value.
+        ValueError: the schema has no such feature, or the feature cannot have this value.
     """
 
     def __init__(self, where: Sequence[Where], features: Mapping[str, int] | None, path: str) -> None:
@@ -118,10 +118,10 @@ class Conditions:
             each.check(features[each.feature])
 
     def chosen(self, records: Sequence[bytes]) -> list[int]:
-        """The positions of those for which all conditions hold. Blocks: each is parsed.
+        """Return the positions of the records for which all conditions hold. Blocks: each record is parsed.
 
         Raises:
-            ValueError: a feature has other values than a condition asks for; or of the first records none has any.
+            ValueError: a feature cannot have the value of a condition, or none of the first records has any feature.
         """
         found = []
         for at, record in enumerate(records):
@@ -144,7 +144,7 @@ class Conditions:
         return found
 
     def end(self) -> None:
-        """Say that all records were looked at.
+        """Declare that all records were examined.
 
         Raises:
             ValueError: there were records, and none of them had a feature that a condition names.
@@ -158,7 +158,7 @@ class Conditions:
 
 @lru_cache(maxsize=256)
 def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
-    """What looks among the values of a feature; of ``!=``, for the value that is not to be there."""
+    """Return the test for the values of a feature. For ``!=``, it tests for the value that must be absent."""
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
@@ -184,10 +184,10 @@ def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[S
 
 
 def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
-    """The value that the text of a condition means for a feature of this kind.
+    """Return the value of a condition's text for a feature of this kind.
 
     Raises:
-        ValueError: it means none.
+        ValueError: the text is not such a value.
     """
     if kind == BYTES:
         return _bytes(text)
@@ -197,7 +197,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
         number = float(text)
         if kind == INT64:
             return int(text) if text.strip().lstrip("+-").isdigit() else number
-        with np.errstate(over="ignore"):  # beyond float32 it is infinite, as it is when written
+        with np.errstate(over="ignore"):  # infinite beyond float32, as when written
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(
@@ -206,4 +206,4 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # as Python reads what is no UTF-8 in a command line
+    return text.encode("utf-8", "surrogateescape")  # as Python decodes invalid UTF-8 in a command line

@@ -1,12 +1,12 @@
 """`convert` turns files of other formats into records, and records into such files.
 
-To records: every source file is a job of its own, whose id is made of the file's name, and is committed whole or not at
-all. So if an interrupted conversion is run again, it skips the files that are done, and two conversions at once write
-no file twice. Each record has the key that its format defines (a page of a WARC its URL), or ``<file>#<number>``. The
-data set's metadata says which version of a file was converted (size and etag), and what was bad in it; a file that has
-changed since is refused.
+To records: every source file is a job of its own, whose id is derived from the file's name, and is committed as a whole
+or not at all. So if an interrupted conversion is run again, it skips the finished files, and two conversions at the
+same time write no file twice. Each record has the key that its format defines (for a page of a WARC, its URL), or
+``<file>#<number>``. The data set's metadata has the version of each converted file (size and etag), and the number of
+its bad parts. A file that has changed since is rejected.
 
-Bad parts of a source are skipped and reported. `asyncrec.tools._formats` says which formats there are.
+Bad parts of a source are skipped and reported. `asyncrec.tools._formats` lists the formats.
 """
 
 from __future__ import annotations
@@ -65,29 +65,30 @@ async def convert(
 ) -> ConvertReport:
     """Convert files to records, or records to a file. An existing file is never overwritten.
 
-    If the target is a data set, files that were converted into it before are skipped, so their records are there once.
+    If the target is a data set, files that were converted into it before are skipped, so their records are stored once.
     If such a file has changed since, an error is raised before anything is written, because its old records are in the
     data set.
 
     Args:
-        source: a file, a folder or a pattern; for records also a data set.
-        target: for records a data set, or a single file if the name contains ``.tfrec``; otherwise the file to write.
+        source: a file, a folder or a pattern; if records are read, also a data set.
+        target: if records are written, a data set, or a single file if the name contains ``.tfrec``; otherwise the
+            file.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
             ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
         max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file starts a new shard.
         compression: the compression of the shards.
-        jobs: how many source files are converted at once, if the target is a data set; by default the number of
+        jobs: the number of source files to convert at once, if the target is a data set; by default the number of
             processors that this process may use. The output and the report are the same for any number. Two files take
             half the time if their format is read in C code that releases the GIL, such as Parquet and compressed files;
-            JSON is parsed while holding it. A single file is one job, and so is a file as target.
+            JSON is parsed while holding the GIL. A single file is one job, and so is a file as target.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.
 
     Raises:
-        ValueError: formats that cannot be converted into each other, or ``jobs`` is less than 1.
-        PluginError: the format is not installed; the message says what to install.
-        DatasetError: a file has the name of one that is in the data set, but different contents.
-        ObjectChangedError: a file changed while it was converted; nothing of it is written.
+        ValueError: the formats cannot be converted into each other, or ``jobs`` is less than 1.
+        PluginError: the format is not installed; the message names the package to install.
+        DatasetError: a file has the name of a file in the data set, but different contents.
+        ObjectChangedError: a file changed while it was converted; none of its records is written.
         ObjectExistsError: the target file exists.
         SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
@@ -165,7 +166,7 @@ async def convert(
 
 
 def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
-    """Return whether this may be the name of a file in an unknown format: a data set's name has no suffix."""
+    """Return whether this may be the name of a file in an unknown format. A data set's name has no suffix."""
     name = os.path.basename(os.fspath(target))
     return "." in name and ".tfrec" not in name
 
@@ -173,7 +174,7 @@ def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
 async def _files(
     store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
-    """Return the source files with the names they are known by, and their format."""
+    """Return the source files with the names by which they are known, and their format."""
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
     found: list[ObjectInfo] = []
@@ -212,7 +213,7 @@ async def _files(
 
 @dataclass(frozen=True, slots=True)
 class _Importer:
-    """Converts files of one format to shards of the data set ``name`` in ``folder``."""
+    """A converter of files of one format to shards of the data set ``name`` in ``folder``."""
 
     store: Storage
     kind: Format
@@ -224,7 +225,7 @@ class _Importer:
     max_record_bytes: int
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
-        """Convert one file, unless that was done, as one job, whose id is the file's."""
+        """Convert one file as one job with the file's id, unless this was done before."""
         if (done := self.before.done(file, info)) is not None:
             return done
         base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
@@ -253,9 +254,10 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
-    """Return the id for the job of a source file; if such a job has ended well, return what ended it.
+    """Return an id for the job of a source file. If such a job has ended well, return its closing segment.
 
-    A job for it that died on this machine is given up first: it can commit nothing more, and the next has another id.
+    A job for the file that died on this machine is given up first: it can commit nothing more, and the next has another
+    id.
 
     Raises:
         ConflictError: another process is converting the file.
@@ -265,7 +267,7 @@ async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
         closing = await load_closing(folder, name, writer)
         if closing is None:
             settled = await settle_dead(folder, name, writer)
-            closing = await load_closing(folder, name, writer)  # it may have ended well meanwhile
+            closing = await load_closing(folder, name, writer)  # the job may have ended well meanwhile
             if closing is None and not settled:
                 return writer
         if closing is not None and not closing.abandoned:

@@ -1,7 +1,7 @@
-"""`ConvertReport` is the result of `convert`, and `ConvertedBefore` that of earlier ones, from a data set's metadata.
+"""`ConvertReport` is the result of `convert`. `ConvertedBefore` finds earlier conversions in a data set's metadata.
 
-A file is known by its name, its version by size and etag. A file whose version has changed is refused: it is neither
-skipped, nor converted a second time in addition to its old records.
+A file is identified by its name, its version by size and etag. A file whose version has changed is rejected: it is
+neither skipped, nor converted a second time in addition to its old records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec.plugins._kinds import BadMember, Converted
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.tools._report_json import json_of
 
-# Told one by one; beyond it they are counted.
+# The most invalid parts that a report lists. More are only counted.
 _MOST_TOLD = 1000
 
 
@@ -24,10 +24,10 @@ class ConvertReport:
     """The result of `convert`.
 
     Attributes:
-        records: how many were written by this call.
+        records: the number of records that this call wrote.
         files: the files read by this call; ``done_before`` lists those that an earlier run converted.
-        bad_before: for each file in ``done_before`` with invalid parts, how many were skipped.
-        passed: how many members of other types were skipped (such as WARC requests), which are not converted.
+        bad_before: for each file in ``done_before`` with invalid parts, how many of them were skipped.
+        passed: the number of skipped members of types that are not converted, such as WARC requests.
         bad: the first thousand invalid parts that were skipped; ``bad_count`` counts all.
     """
 
@@ -50,7 +50,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add the result for the next files."""
+        """Add the result for the following files."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before
@@ -61,7 +61,7 @@ class ConvertReport:
 
 
 class ConvertedBefore:
-    """The files that were converted into a data set, from its metadata: ``source <id>``, one entry for each."""
+    """The files that were converted into a data set, from the entries ``source <id>`` in its metadata."""
 
     def __init__(self, metadata: Mapping[str, Any], *, source: str, target: str) -> None:
         self.target = target
@@ -75,16 +75,16 @@ class ConvertedBefore:
         """Check that the data set has no other version of these files.
 
         Raises:
-            DatasetError: it has.
+            DatasetError: it has another version.
         """
         changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
         if changed:
             raise self._changed(*changed[0], others=len(changed) - 1)
 
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
-        """Return the report on a file of which this version was converted; `None` if it was not."""
+        """Return the report on a file whose present version was converted; `None` if it was not."""
         for version in self._versions.get(file, ()):
-            # What an earlier asyncrec wrote has no etag.
+            # Entries written by earlier releases have no etag.
             if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):
                 report = ConvertReport(source=file, target=self.target, done_before=[file])
                 bad = version.get("bad")
@@ -94,7 +94,7 @@ class ConvertedBefore:
         return None
 
     def ended(self, file: str, info: ObjectInfo, metadata: Mapping[str, Any]) -> ConvertReport:
-        """Return the report on a file whose job another process has ended, with this metadata.
+        """Return the report on a file whose job another process has ended with this metadata.
 
         Raises:
             DatasetError: the job converted another version of the file.

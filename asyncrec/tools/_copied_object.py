@@ -1,4 +1,4 @@
-"""`copy_object` copies one object from store to store, verified; `is_there` and `is_same` decide whether it must be."""
+"""`copy_object` copies and verifies one object from store to store; `is_there` and `is_same` decide if it must."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Item:
     """One object to copy.
 
     Attributes:
-        source, target: its keys in the two stores.
-        size, crc32c: from a manifest, or `None`.
+        source, target: the keys of the object in the two stores.
+        size, crc32c: the size and checksum in a manifest, or `None`.
         listed: whether the manifest at the target already names it.
     """
 
@@ -33,7 +33,7 @@ class Item:
 
 
 async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same"]:
-    """Return whether an object that a manifest lists is there, as far as the store knows without reading it."""
+    """Return whether an object that a manifest lists exists, as far as the store knows without reading it."""
     try:
         there = await store.head(item.target)
     except ObjectNotFoundError:
@@ -46,10 +46,10 @@ async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same
 
 
 async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: bool) -> bool:
-    """Return whether the target has the object already.
+    """Return whether the target already has the object.
 
     Raises:
-        ObjectExistsError: the target has another object.
+        ObjectExistsError: the target has another object under its key.
     """
     try:
         there = await store.head(item.target)
@@ -58,7 +58,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     here = await source.head(item.source)
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
-        # Not every store keeps a checksum: reading costs no more than copying once more.
+        # Not every store keeps a checksum. Reading costs no more than copying once more.
         stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
         if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True
@@ -73,7 +73,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
 async def copy_object(
     source: Storage, store: Storage, item: Item, advance: Callable[[int], None], *, exclusive: bool
 ) -> int:
-    """Copy one object, and return its size in bytes."""
+    """Copy one object and return its size in bytes."""
     async with ResumingSource(source, item.source) as reading:
         async with store.open_sink(item.target, exclusive=exclusive) as sink:
             chunks = ChunkWriter(sink)

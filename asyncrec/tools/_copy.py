@@ -1,8 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
-Each shard of a data set is copied with its index and its keys, and the manifest comes last: an interrupted copy is not
-a data set yet, and copying again continues it. Identical objects at the target are kept. If an object that the target's
-manifest names is missing, it is put back, under that manifest and without a commit.
+Each shard of a data set is copied with its index and its keys, and the manifest comes last, so an interrupted copy is
+not yet a data set, and copying again continues it. Identical objects at the target are kept. If an object that the
+target's manifest names is missing, it is restored under that manifest without a commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
-# Objects at once: they hide the delays of both stores, and each holds a chunk of each.
+# The number of objects to copy at once. They hide the latency of both stores, and each holds a chunk of each.
 _CONCURRENT = 4
 
 
@@ -46,9 +46,9 @@ class CopyReport:
     Attributes:
         copied: the paths of new objects, without manifests.
         kept: the paths of identical objects that were already there.
-        kept_by_size: those of ``kept`` that were compared only by size, because the store has no checksums;
+        kept_by_size: the paths in ``kept`` that were compared only by size, because the store has no checksums;
             `verify` compares their contents.
-        bytes: how many bytes were copied.
+        bytes: the number of bytes copied.
     """
 
     source: str
@@ -77,19 +77,19 @@ async def copy(
     """Copy ``source`` to ``target``.
 
     A data set becomes the data set ``target`` (folder and name; its shards are renamed accordingly). A single file
-    becomes the file ``target``, or a file in that folder if it ends in ``/``. The contents of a folder or a pattern go
-    below ``target`` and keep their names.
+    becomes the file ``target``, or a file in that folder if it ends in ``/``. The contents of a folder or a pattern are
+    copied below ``target`` and keep their names.
 
-    Each object is verified: the data read by the CRC32C in the manifest or the source's, the data stored by the sink,
+    Each object is verified: the data read by the CRC32C of the manifest or of the source, the data stored by the sink,
     and by the CRC32C of the target's store if it keeps one. If the target is an earlier state of the same data set, it
     is brought up to date. Objects that its manifest lists and that are missing, or whose size or checksum differs, are
     copied again. Damage that keeps the size, in a store without checksums, is found only by `verify`.
 
     Args:
-        overwrite: replace different files at the target; without it they are an error.
+        overwrite: replace different files at the target; otherwise they are an error.
 
     Raises:
-        IntegrityError: the data read does not match the source's checksum; nothing of that object was published.
+        IntegrityError: the data read does not match the source's checksum; no part of that object was published.
         ObjectExistsError: the target holds another file or data set.
         ConflictError: another process is making, or has replaced, the data set at the target.
     """
@@ -103,20 +103,22 @@ async def copy(
         async def one(item: Item, into: Storage = store) -> bool:
             display_path = join(into.root, item.target)
             if item.listed:
-                # No other job makes a name that a manifest lists, and nothing but what the manifest says is published.
+                # No other job uses a name that a manifest lists, and only contents that match the manifest are
+                # published.
                 exclusive = False
                 found = await is_there(into, item)
                 there = found != "no"
                 if found == "by size":
                     report.kept_by_size.append(display_path)
             else:
-                # A data set's objects are not overwritten: if another program may make these names, the call raises.
+                # Objects of a data set are not overwritten: if another program may use these names, the call raises an
+                # error.
                 exclusive = into is not store
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
                 report.kept.append(display_path)
                 return False
-            # Before the sum is read: others add to it.
+            # Awaited before the sum is read, because other tasks add to it.
             size = await copy_object(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
@@ -138,7 +140,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Return an object's target key: below the target, with the part of its key that the selection does not share."""
+    """Return an object's target key: the target, and the part of the object's key that the selection does not share."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -151,7 +153,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set; ``alone`` if the target names it, and not a folder for several."""
+    """Copy a data set. ``alone`` is set if the target names it, rather than a folder for several."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)
@@ -191,7 +193,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """The entries of copied shards: of their records, too, the copy's commit is the first; in their order. Blocks."""
+    """Return the entries of copied shards, whose records count as first committed by the copy, in order. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:
@@ -203,7 +205,7 @@ def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Return whether a data set knows the carried progress and releases of all sources, or newer ones."""
+    """Return whether a data set has the carried progress and releases of all sources, or newer ones."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -216,7 +218,7 @@ async def _heal(
     one: Callable[..., Any],
     parallelism: int,
 ) -> None:
-    """Put back the objects that the manifest at the target lists, and that are missing.
+    """Restore the missing objects that the manifest at the target lists.
 
     Raises:
         ConflictError: the data set was replaced meanwhile, and the restored objects were removed again.
@@ -231,7 +233,8 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # A replacing job commits and then deletes. A shard put back after that, and unlisted now, is for us to delete.
+    # A replacing job commits and then deletes. This process must delete shards restored after that, which are now
+    # unlisted.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -251,7 +254,7 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Raise if a new data set would have the name of a folder: the caller means a data set in it. Blocks.
+    """Raise an error if a folder has the name of a new data set, because the caller means a data set in it. Blocks.
 
     Raises:
         ObjectExistsError: a folder has the name.
@@ -263,15 +266,15 @@ def _refuse_folder(folder: str, inside: str) -> None:
 
 
 def _stem(name: str, path: str) -> str | None:
-    """Return the stem of a shard, or of the shard that an index or keys belong to."""
+    """Return the stem of a shard, or of the shard to which an index or keys belong."""
     return stem_of(name, path.rpartition("/")[2].removesuffix(".index").removesuffix(".keys"))
 
 
 def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:
-    """Return what the data set at the target lacks.
+    """Return the entries that the data set at the target lacks.
 
     Raises:
-        ObjectExistsError: it is another data set.
+        ObjectExistsError: the target is another data set.
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:

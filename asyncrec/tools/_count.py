@@ -21,16 +21,17 @@ from asyncrec.tools._counts_by import CountedValue, CountsBy
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-# Shards at once of a store that is far away: of each little is asked, if it has an index.
+# The number of shards to read at once from a remote store. Each costs little if it has an index.
 _FAR = 16
 
 
 @dataclass(slots=True, kw_only=True)
 class CountReport:
-    """The result of `count`: how many records there are, and how many in each shard.
+    """The result of `count`: the number of records in all, and in each shard.
 
     Attributes:
-        by: how many records have each value of the feature, the most frequent first; `None` is for records without it.
+        by: the number of records with each value of the feature, the most frequent first; `None` stands for its
+            absence.
     """
 
     path: str
@@ -64,14 +65,15 @@ async def count(
     """Count records: from manifests, from valid indexes, or by reading lengths (payloads are not checked).
 
     Args:
-        by: a feature; the records are also counted by its values, for which all of them are read.
+        by: a feature by whose values the records are also counted; all records are read.
         where: count only records for which all of these conditions hold; all records are read.
-        jobs: how many files are read at once, each in a worker thread; by default the number of processors that this
-            process may use, and at least 16 for a remote store. The counts and the errors are the same for any number.
+        jobs: the number of files to read at once, each in a worker thread; by default the number of processors that
+            this process may use, and at least 16 for a remote store. The counts and the errors are the same for any
+            number.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
+        ObjectNotFoundError, StoragePermissionError, ManifestError: as for `info`.
         FormatError: in a file without an index, a length or the compression is damaged.
         ValueError: ``jobs`` is less than 1; a feature does not exist, or ``by`` has more than 10,000 different values.
     """
@@ -91,7 +93,7 @@ async def count(
                 advance(shard.size)
                 return records
 
-            # Without a schema it is the first records that tell whether there is anything to choose by.
+            # Without a schema, the first records decide whether there is any feature to select by.
             tasks = at_once(jobs, selection.storage) if counting.side_by_side else 1
             counts = await side_by_side(look, selection.shards, tasks=tasks)
             values = counting.end()
@@ -102,7 +104,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """Return the number of records of each shard, in order: from its manifest, or else from `counted`."""
+    """Return the number of records of each shard, in order: from its manifest, or otherwise from `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)

@@ -1,4 +1,4 @@
-"""`CountsBy` counts records exactly by the values of a feature, and refuses a feature with too many values."""
+"""`CountsBy` counts records exactly by the values of a feature, and rejects a feature with too many values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from asyncrec.tools._conditions import Conditions, Where
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 
-# A feature that has more is not a class; a URL, say. Some megabytes of short ones.
+# A feature with more values, such as a URL, is not a class. This many short values take some megabytes.
 MOST_VALUES = 10_000
-# Names that a message lists, of records without a schema.
+# The most names that a message lists for records without a schema.
 _MOST_NAMED = 30
 
-# `None` if a record has not the feature; of several values their list, as text.
+# The value counted for a record: `None` if it lacks the feature, or if it has several values their list as text.
 CountedValue: TypeAlias = int | float | str | None
 
 
@@ -45,7 +45,7 @@ class CountsBy:
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
-        """Count a shard; return the number of its records that meet the conditions.
+        """Count a shard. Return the number of its records that meet the conditions.
 
         Raises:
             ValueError: there are more values than `MOST_VALUES`, or a condition does not fit the feature's values.
@@ -68,7 +68,7 @@ class CountsBy:
         """Return the counts, the most frequent value first; `None` without ``by``.
 
         Raises:
-            ValueError: there were records, but not one with the feature.
+            ValueError: there were records, but none with the feature.
         """
         if self._conditions is not None:
             self._conditions.end()

@@ -1,8 +1,9 @@
-"""`dedupe` writes one of the records that are the same as a new data set: by content, key or a feature.
+"""`dedupe` writes one of several equal records to a new data set. Records are equal by content, key or a feature.
 
-Which of several is the first? The order of the records is that of the shards' names, which hold when their writers were
-opened: a writer that was opened early and lives long commits the newest record of all under a name that sorts before.
-So the first is the one that was committed first; within a shard, the one that was written first.
+Which of several records is the first? The order of the records is that of the shards' names, which contain the time
+when their writers were opened. A writer that was opened early and lives long commits the newest record of all under a
+name that sorts early. So the first is the record that was committed first; within a shard, the record that was written
+first.
 """
 
 from __future__ import annotations
@@ -52,13 +53,12 @@ async def dedupe(
     not changed. If the name of the target contains ``.tfrec``, it is a single file.
 
     Args:
-        by: what makes records equal: ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature are
+        by: how records are compared: ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature are
             never equal.
-        keep: which of several equal records is kept. ``"first"`` or ``"last"``: the one that was committed first or
-            last, by the times in the manifest, and within a shard by the order of its records (for files in no
-            manifest, by their names). ``"newest-by=date"``: the one with the largest value of that feature, a number or
-            a text of at most 32 bytes, and of equal values the last. A record without the feature is older than all
-            others.
+        keep: which of several equal records is kept. ``"first"`` or ``"last"``: the first or last committed, by the
+            times in the manifest, and within a shard by the order of its records (for files in no manifest, by their
+            names). ``"newest-by=date"``: the record with the largest value of that feature, a number or a text of at
+            most 32 bytes, and of equal values the last. A record without the feature is older than all others.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         temporary_folder: holds 40 bytes a record, or 73 with ``"newest-by=..."``, if that is more than 64 MiB.
@@ -66,9 +66,9 @@ async def dedupe(
             allows are read in any case.
 
     Raises:
-        DatasetError: by key, but the source has no keys; or a file in no manifest was changed meanwhile.
-        ValueError: no record has the feature, or its values cannot be an age.
-        FormatError: the source is damaged; nothing of the target is left.
+        DatasetError: ``by`` is ``"key"``, but the source has no keys; or a file in no manifest was changed meanwhile.
+        ValueError: no record has the feature, or its values cannot be compared as an age.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None
@@ -96,7 +96,7 @@ async def dedupe(
 
 
 def _kept(identities: Identities, count: int, keep: str, selection: Selection) -> RecordSet:
-    """The records that are not left out. Blocks."""
+    """Return the records to keep. Blocks."""
     bits = all_bits(count)
     in_turn = _by_commit(selection)
     for rows in identities.groups():
@@ -110,7 +110,7 @@ def _kept(identities: Identities, count: int, keep: str, selection: Selection) -
 
 
 def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Say for the numbers of records which places they have in the order of commits. Blocks."""
+    """Return a function from record numbers to their places in the order of commits. Blocks."""
     entries = [shard.entry for shard in selection.shards]
     known = [entry for entry in entries if entry is not None]
     if len(known) < len(entries):

@@ -1,10 +1,11 @@
-"""`delete` forgets records: the shards that have them are written anew without them, and then no byte of them is left.
+"""`delete` forgets records: it rewrites the shards that contain them, so that no byte of the records is left.
 
-A page has to be taken down. The naive way is to note that its record is deleted, and to let readers pass over it: then
-each reader, for ever, has to know of the note, and the bytes are still there. So the shards concerned are rewritten, a
-piece at a time: a piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
-removals, and ends with one segment that adds the new shards and removes the old ones. Behind that the old ones are
-deleted, and whatever was made of them. docs/design/2026-11-28-forgetting-records.md says why, and what races do.
+A page has to be taken down. The naive way is to note that its record is deleted, and to let readers skip it. But then
+each reader must know of the note forever, and the bytes are still there. So the shards concerned are rewritten, a piece
+at a time. A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
+removals, and ends with one segment that adds the new shards and removes the old ones. After that the old shards are
+deleted, with everything that was made from them. docs/design/2026-11-28-forgetting-records.md gives the reasons, and
+the effects of races.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 # A piece of the work: what a kill loses, and the room that is needed beside the data set.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# If another process removes or replaces shards at the same time, the rest is planned anew.
+# If another process removes or replaces shards at the same time, the rest is planned again.
 _ATTEMPTS = 5
 
 
@@ -53,17 +54,17 @@ async def delete(
 ) -> DeleteReport:
     """Delete the records of a data set that have one of some keys, or for which every condition holds.
 
-    It deletes all records of a key, from everything that was committed when the call began, or later but before its
-    last commit. A reader that opens the data set behind that finds none of them, and no byte of them is left in its
-    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
-    written again, but a writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
+    It deletes all records of a key that were committed when the call began, or later but before its last commit. A
+    reader that opens the data set after that finds none of them, and no byte of them is left in its shards, indexes,
+    keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
+    writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
     fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
     replaces the data set at the same time fails, or this call does it all again on what is there then.
 
-    All or nothing is each commit, of at most 256 shards or 1 GiB, and not the whole call: if it fails, is cancelled or
-    killed, some records are deleted and some are not. Call it again with the same arguments.
+    Each commit, of at most 256 shards or 1 GiB, is all or nothing, but the whole call is not. If it fails, is cancelled
+    or is killed, some records are deleted and some are not. Call it again with the same arguments.
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
@@ -72,13 +73,13 @@ async def delete(
         jobs: how many shards are rewritten at once; at most 4.
 
     Raises:
-        TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or no text, or no
-            record has the feature of a condition, or conditions choose the body of a page and not a revisit of it:
+        TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or not text, or no
+            record has the feature of a condition, or conditions choose the body of a page but not a revisit of it:
             nothing was changed. Or, without a schema, a record shows that a feature cannot have the value of a
             condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
         FormatError: a shard is damaged, and stays as it is.
-        ConflictError: other processes remove shards again and again, or one of them does not end.
+        ConflictError: other processes keep removing shards, or one of them does not end.
         StorageError: the store failed.
     """
     check_jobs(jobs)
@@ -115,8 +116,8 @@ async def delete(
 class _Deleting:
     """The progress of one call.
 
-    It looks, goes through the shards that it has not seen, and looks again, until a look behind its last commit was
-    gone through: whatever was committed before that commit is in it.
+    It lists the shards, processes those it has not seen, and lists again, until a listing made after its last commit
+    has been processed. Such a listing has everything committed before that commit.
     """
 
     def __init__(
@@ -145,10 +146,10 @@ class _Deleting:
         self._finder.end()
 
     async def run(self) -> None:
-        """Delete.
+        """Delete the records.
 
         Raises:
-            ConflictError: others were faster, again and again.
+            ConflictError: other processes were faster each time.
         """
         behind = False
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -161,13 +162,13 @@ class _Deleting:
                 break
             behind = failure is None
             old, self._selection = self._selection, await reselected(self._selection)
-            # Others have removed shards: the rest is planned anew, on what is there now.
+            # Other processes have removed shards, so plan the rest again on the present data set.
             if failure is not None and (not attempts_left or _removals(old) == _removals(self._selection)):
                 raise failure
         self._finder.end()
 
     async def _go_through(self) -> None:
-        """Go through the shards that it has not seen."""
+        """Process the shards that have not been seen."""
         pieces: dict[tuple[str, bool], list[Found]] = {}
 
         async def rewrite(piece: list[Found]) -> None:
@@ -227,7 +228,7 @@ def _removals(selection: Selection) -> int:
 
 
 async def _clear_up(selection: Selection, report: DeleteReport) -> None:
-    """Delete what was made of removed shards, and what earlier deletions have left of them; note what is not known."""
+    """Delete the objects that were made from removed shards, and leftovers of earlier ones. Report the unlisted."""
     (dataset,) = selection.datasets
     folder, name = dataset.folder, dataset.name
     runs = await clean_runs(folder, name, path=selection.path)

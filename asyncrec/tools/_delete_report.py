@@ -1,4 +1,4 @@
-"""`DeleteReport` is what `delete` did: a receipt, which holds no key and nothing of a record."""
+"""`DeleteReport` is the result of `delete`: a receipt, which contains no key and no part of a record."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OUT_OF_REACH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """One step of `delete`: some shards were replaced, by one commit.
+    """One step of `delete`: one commit, which replaced some shards.
 
     Attributes:
-        time: when it was committed, in UTC.
+        time: the time of the commit, in UTC.
         job: the id under which it was committed.
-        records: how many records it has removed.
-        shards: the shards that are no longer there.
+        records: the number of records that it removed.
+        shards: the shards that it removed.
         bytes: the size of these shards.
         written: the size of the shards in their place.
     """
@@ -43,22 +43,22 @@ class Deletion:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteReport:
-    """The result of `delete`: a receipt. It holds no key and nothing of a record.
+    """The result of `delete`: a receipt. It contains no key and no part of a record.
 
     Attributes:
-        keys: how many different keys were passed, and ``keys_found``: how many of them a record had.
+        keys: the number of different keys that were passed; ``keys_found`` is the number of those that a record had.
         where: the conditions.
-        dry_run: nothing was changed; ``records``, ``shards`` and ``bytes`` are what would be.
-        records: how many records were removed.
-        shards: how many shards had them, and were written anew.
+        dry_run: whether nothing was changed; ``records``, ``shards`` and ``bytes`` are then those that would be.
+        records: the number of records removed.
+        shards: the number of shards that contained them and were rewritten.
         bytes: the size of these shards.
-        deletions: the commits, in their order.
-        objects: all objects that were deleted: shards, indexes, keys, runs of keys; those that an earlier deletion had
-            left, too.
-        uncommitted: objects of the data set that no commit names, which were not looked at.
-        unfinished: the jobs that have not ended. What they commit later was not looked at.
-        out_of_reach: where else the records may be, in sentences.
-        begun: when the call began, in UTC: no record that was committed before is left.
+        deletions: the commits, in order.
+        objects: all deleted objects: shards, indexes, keys and runs of keys, including leftovers of an earlier
+            deletion.
+        uncommitted: objects of the data set that no commit names, which were not examined.
+        unfinished: the jobs that have not ended. Their later commits were not examined.
+        out_of_reach: other places where the records may be, in sentences.
+        begun: when the call began, in UTC. No such record that was committed before is left.
     """
 
     path: str

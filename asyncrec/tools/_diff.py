@@ -1,4 +1,4 @@
-"""`diff` says which records two paths do not share: only in the first, only in the second, changed."""
+"""`diff` finds the records that two paths do not share: only in the first, only in the second, or changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# Numbers that are reported, of each kind, and keys: for each of these a record is read.
+# The most record numbers reported for each kind, and the most keys, each of which costs the read of a record.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -36,14 +36,14 @@ class DiffReport:
 
     Attributes:
         by: how records were matched.
-        first_records, second_records: how many records each path has.
-        only_first, only_second: how many of them the other path does not have.
-        changed: how many records of the first are in the second with other contents.
+        first_records, second_records: the number of records in each path.
+        only_first, only_second: the number of these that the other path does not have.
+        changed: the number of records of the first that are in the second with other contents.
         only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand of these, ascending,
-            each in the path that has them; for changed records pairs, in the first and in the second.
+        each in the path that has them. For changed records, pairs of the numbers in the first and in the second.
         keys: the keys, or the values of the feature ``by``, of the first ten of each kind, under ``"only_first"``,
-            ``"only_second"`` and ``"changed"``. "" if a key is not known: for files in no manifest, records matched by
-            content, and a key that is not a feature of its record.
+            ``"only_second"`` and ``"changed"``. "" if a key is not known, as for files in no manifest, records matched
+            by content, and a key that is not a feature of its record.
         same_schema: whether both manifests have the same schema.
     """
 
@@ -89,16 +89,16 @@ async def diff(
     """Compare the records of two paths, in any order.
 
     Args:
-        by: what records are matched by: ``"key"``, the default if both have keys; ``"content"``, the default otherwise;
-            or ``"feature:url"``. Matched by content, a record is never changed: it is another record.
+        by: how records are matched: ``"key"``, the default if both have keys; ``"content"``, the default otherwise;
+            or ``"feature:url"``. Matched by content, a changed record counts as a different record.
         ignore: features that may differ, such as ``["date"]`` for two crawls of the same pages.
         temporary_folder: holds 40 bytes a record, if there are more than 1.6 million.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        DatasetError: by key, but one of them has no keys.
+        DatasetError: ``by`` is ``"key"``, but one of the paths has no keys.
         ValueError: no record has the feature of ``by`` or ``ignore``.
-        FormatError: one of them is damaged.
+        FormatError: one of the paths is damaged.
     """
     if by is not None:
         check_by(by)
@@ -125,7 +125,7 @@ async def diff(
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
     """Return the identities of the first of these records as text, with one read for each.
 
-    A shard has only a key's digest; its text is that of the feature with the same digest.
+    A shard has only a key's digest. Its text is that of the feature with the same digest.
     """
     if selection.kind != "data set":
         return [""] * len(numbers[:_MOST_SHOWN])
@@ -148,7 +148,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """Return the text of a feature with one value, also of bytes; "" for other features."""
+    """Return the text of a feature with one value, even if it is bytes; "" for other features."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:
@@ -157,7 +157,7 @@ def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
 
 
 def _compare(identities: Identities, report: DiffReport) -> None:
-    """Compare all groups of rows, and count. Blocks."""
+    """Compare all groups of rows and count the differences. Blocks."""
     for rows in identities.groups():
         if len(rows):
             _count(rows, report)
@@ -173,7 +173,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     of_second = rows["side"] == 1
     in_second = np.add.reduceat(of_second.astype(np.int64), starts)
     in_first = np.diff(np.append(starts, len(rows))) - in_second
-    # Contents are digests: their sum stands for all of a group, in whatever order.
+    # Contents are digests. Their sum stands for all rows of a group, in any order.
     signed = np.where(of_second, np.uint64(0) - rows["content"], rows["content"])
     differs = np.add.reduceat(signed, starts) != 0
     both = (in_first > 0) & (in_second > 0)
@@ -182,7 +182,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     report.only_first += int(surplus[surplus > 0].sum())
     report.only_second -= int(surplus[surplus < 0].sum())
     report.changed += int(changed.sum())
-    # The rows of a group are those of the first side, and then those of the second; what is beyond is at the end.
+    # The rows of a group are those of the first side, then those of the second; surplus rows are at the end.
     second = starts + in_first
     report.only_first_numbers += _told(rows, (second - surplus)[surplus > 0], surplus[surplus > 0])
     report.only_second_numbers += _told(rows, (second + in_second + surplus)[surplus < 0], -surplus[surplus < 0])
@@ -192,7 +192,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """Return the lowest numbers of the rows; ``counts`` says how many rows follow each beginning."""
+    """Return the lowest record numbers. ``counts`` is the number of rows that follow each beginning."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

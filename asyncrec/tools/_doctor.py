@@ -1,11 +1,11 @@
-"""`doctor` finds out whether a store, with the caller's rights, does what asyncrec needs of it.
+"""`doctor` tests whether a store, with the caller's permissions, meets the requirements of asyncrec.
 
-It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. On a
-read-only store it reads the file that the path names.
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves none behind. On a
+read-only store it reads the file at the path.
 
-If two writers create a small object, one has to win. The check fails if a store cannot do that, and nothing is written
-to it exclusively. If two writers create an object in several parts, one should win. A store that cannot do that is
-still used, since small objects decide in data sets; the check reports it and does not fail.
+If two writers create a small object, exactly one must win. The check fails if a store does not ensure this, and nothing
+is written to it exclusively. If two writers create an object in several parts, one should win. A store that does not
+ensure this is still used, because small objects decide in data sets; the check reports it and does not fail.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# Whether the store answers at all is known after two seconds.
+# After two seconds it is known whether the store answers at all.
 _FIRST = RetryPolicy(attempts=4)
 
 
@@ -59,7 +59,7 @@ async def doctor(
     """Test the store of ``path``, a folder or a prefix, with the operations that asyncrec uses. The report lists
     failures.
 
-    Without a path, the report only says what is installed.
+    Without a path, the report only lists the installed versions.
 
     Raises:
         PluginError: no installed backend serves the path.
@@ -88,7 +88,7 @@ class _Enough(Exception):
 
 
 class _Doctor:
-    """One check-up: its objects, and its results."""
+    """One examination: its objects and its results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -99,11 +99,11 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
-        self._silent = False  # the first request already had no answer
+        self._silent = False  # set if even the first request had no answer
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
-        """Run all checks; return whether the store answers."""
+        """Run all checks. Return whether the store answers."""
         async with TaskScope() as scope:
             scope.start_soon(self._loop.watch)
             try:
@@ -234,7 +234,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the other one had created the object"
-        # One race does not prove it: the later writer may have looked in time. A store that can be asked is asked.
+        # One race proves nothing, because the later writer may have looked in time. Ask the store if it can be asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
@@ -303,7 +303,7 @@ async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:
 
 
 async def _reading(store: Storage, key: str) -> Check:
-    """Read the beginning and the end of the object at ``key``, on a store that cannot be written."""
+    """Read the beginning and the end of the object at ``key``, on a read-only store."""
     name = "read"
     try:
         info = await store.head(key)
@@ -330,7 +330,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return what a rolling writer here loses by kill -9."""
+    """Return the check that states how many records of a rolling writer a kill -9 loses here."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

@@ -1,4 +1,4 @@
-"""`DoctorReport` and `Check`: what `asyncrec.tools.doctor` found out about a store, and what is `installed`."""
+"""`DoctorReport` and `Check`: the results of `asyncrec.tools.doctor`, and the versions that are `installed`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """The result of `doctor`. ``installed`` has the versions of Python, asyncrec and every plugin, and says what is in
-    C.
+    """The result of `doctor`. ``installed`` has the versions of Python, asyncrec and every plugin, and tells whether
+    inner loops are in C.
     """
 
     path: str
@@ -42,7 +42,7 @@ class DoctorReport:
 
 
 def installed() -> dict[str, str]:
-    """Return the versions of Python, asyncrec and every plugin, and what is in C."""
+    """Return the versions of Python, asyncrec and every plugin, and whether the inner loops are in C."""
     found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
     for entry in entry_points(group="asyncrec"):
         if entry.dist is not None and entry.dist.name != "asyncrec":

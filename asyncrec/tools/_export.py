@@ -1,4 +1,4 @@
-"""`export` writes records to a file of another format: half of what `asyncrec.tools.convert` does."""
+"""`export` writes records to a file of another format. It is one half of `asyncrec.tools.convert`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from asyncrec.tools._schema import inferred
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
-# Records handed to an encoder at once, and the bytes at which they are fewer.
+# The number of records passed to an encoder at once, and the number of bytes at which there are fewer.
 _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 
 
 async def export(selection: Selection, store: Storage, key: str, to: Format, progress: Progress) -> int:
-    """Write all records to the file ``key``, and return how many.
+    """Write all records to the file ``key``. Return their number.
 
     Raises:
         ObjectExistsError: the file exists.
@@ -65,7 +65,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
     """Return the bytes of some records. Blocks.
 
     Raises:
-        SchemaError, DecodeError: a record does not fit; the message names it by its number among all records.
+        SchemaError, DecodeError: a record does not fit; the message has its number among all records.
     """
     try:
         return encoder.encode([each.data for each in records])
@@ -79,7 +79,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
 
 
 async def _inferred(selection: Selection) -> Mapping[str, Any]:
-    """Return the schema of all records, which needs a pass over them."""
+    """Infer the schema of all records, which takes a pass over them."""
     merged: Schema | None = None
     async with AsyncExitStack() as stack:
         async for found in RecordStream(selection, (), stack):

@@ -1,7 +1,7 @@
 """`filter` writes the records that meet conditions as a new data set, or a new file.
 
-The newest version of each key is chosen first, and the conditions are asked of that one alone: a record that is out of
-date is not an answer, whatever holds for it.
+The newest version of each key is chosen first, and only that version is tested: an outdated record is no result, even
+if the conditions hold for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
 
 
-async def filter(  # noqa: A001  # as the command is called
+async def filter(  # noqa: A001  # named like the command
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
@@ -53,9 +53,9 @@ async def filter(  # noqa: A001  # as the command is called
     contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
-        newest: a feature, such as ``"date"``: only the newest version of each key is looked at (see
+        newest: a feature, such as ``"date"``: only the newest version of each key is tested (see
             `asyncrec.open_dataset`), and written if the conditions hold for it. So a page whose newest version is a 404
-            does not come back as an older one. Only for a data set.
+            does not reappear as an older version. Only for a data set.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
@@ -64,8 +64,8 @@ async def filter(  # noqa: A001  # as the command is called
     Raises:
         ValueError: no record has the feature of a condition, or the feature cannot have that value; or the values of
             the feature ``newest`` have no order.
-        DatasetError: ``newest`` was passed, and the source is not a data set, or no record has a key.
-        FormatError: the source is damaged; nothing of the target is left.
+        DatasetError: ``newest`` was passed, but the source is not a data set, or no record has a key.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)

@@ -1,12 +1,13 @@
-"""`forget_source` forgets how far a source of records was stored, so that its positions may begin anew.
+"""`forget_source` forgets the position up to which a source was stored, so that its positions may start again.
 
-*The problem.* A topic is deleted, and made anew under its old name: position 0 is now a new message, but the data set
-counts it as stored. *The naive way* is to delete the source's position from the commits. But commits are never changed,
-and a live writer states its position in the next one.
+*The problem.* A topic is deleted, and created again under its old name. Position 0 is now a new message, but the data
+set counts it as stored. *The naive way* is to delete the source's position from the commits. But commits are never
+changed, and a live writer states its position in the next one.
 
-*What we do:* this becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last owner, wins
-the next turn, and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so
-needs no mark: if it dies after its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
+*The solution:* this call becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last
+owner, wins the next turn, and states the position -1 in the only segment of its log, which ends the log. It makes no
+other object, and so needs no mark. If it dies after its turn, the next owner finds neither a mark nor an end, and ends
+it with a tombstone.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ async def forget_source(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
-    """Forget how far a source of records was stored, so that the next writer takes it from its first position.
+    """Forget the position of a source, so that the next writer accepts its records from the first position.
 
-    Call it if a topic was deleted and made anew under its old name, so that its positions begin with 0 again. The
-    records that are stored stay. A writer that has the source in a store is ended for it, and goes on with its other
-    sources. The position that was stored is returned.
+    Call this if a topic was deleted and created again under its old name, so that its positions start again with 0. The
+    stored records stay. If a writer on a store has the source, its log is ended, and it goes on with its other sources.
+    The position that was stored is returned.
 
     Args:
         path: the data set's folder and name.
-        source: the name that writers give as ``source=``.
+        source: the name that writers pass as ``source=``.
 
     Raises:
-        TypeError, ValueError: ``source`` cannot be the name of a source.
+        TypeError, ValueError: ``source`` is not a valid name of a source.
         ObjectNotFoundError: the data set does not exist, or has no position of the source.
-        ConflictError: a writer that has the source cannot be ended from here; the message says why. Or a writer took
-            the source in the same moment.
+        ConflictError: a writer that has the source cannot be ended from here; the message gives the reason. Or a writer
+            took the source at the same moment.
         ManifestError: the manifest cannot be read.
         StorageError: it is unknown whether the source was forgotten; call it again.
     """

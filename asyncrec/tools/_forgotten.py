@@ -1,8 +1,8 @@
-"""Which records of a data set's shards are to be deleted: by their keys, or by conditions on what is in them.
+"""Find the records of a data set's shards to delete, by their keys, or by conditions on their contents.
 
-Keys are looked up in the runs that a checkpoint names, a block for each key, and for shards that are in no run in the
-shards' own keys, which are read some at a time. The keys of a shard must be whole: damaged keys do
-not tell which records they belong to. For conditions, all records are read.
+Keys are looked up in the runs that a checkpoint names, with the read of a block for each key. For shards in no run,
+they are looked up in the shards' own keys, which are read some at a time. The keys of a shard must be intact, because
+damaged keys do not show to which records they belong. For conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._selection import SelectedShard, Selection
 
 Found: TypeAlias = tuple[SelectedShard, NDArray[np.int64]]
-"""A shard, and the numbers of its records that are to be deleted, ascending; perhaps none."""
+"""A shard, and the numbers of its records to delete, ascending. There may be none."""
 
-# Keys of a shard that are read at once: 1 MiB.
+# The number of keys of a shard to read at once: 1 MiB.
 _AT_ONCE = 1 << 16
-# Shards whose keys are read at once.
+# The number of shards whose keys are read at once.
 _READERS = 8
-# Blocks of a run that are read at once.
+# The number of blocks of a run to read at once.
 _BLOCKS = 64
 
 
@@ -74,11 +74,11 @@ class ByKeys:
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield all of these shards with what is to be deleted of them.
+        """Yield each of these shards with its records to delete.
 
         Raises:
             DatasetError: the keys of a shard are damaged.
-            StorageError: they cannot be read.
+            StorageError: the keys cannot be read.
         """
         (dataset,) = selection.datasets
         runs = await open_runs(dataset.folder, dataset.name, dataset.manifest.shards)
@@ -104,12 +104,12 @@ class ByKeys:
                 yield shard, records
 
     def end(self) -> None:
-        """Say that all shards were looked at."""
+        """Declare that all shards were examined."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
-        """The shards, by their places, and the records in them, that have one of the keys by a run."""
+        """Return the places of the shards, and the records in them, that have one of the keys according to a run."""
         blocks = {block for first in self._wanted[:, 0].tolist() for block in range(*run.tail.blocks_of(first))}
-        # Neighbouring blocks, which are read together.
+        # Neighbouring blocks are read together.
         parts = [[block for _, block in some] for _, some in groupby(enumerate(sorted(blocks)), lambda e: e[1] - e[0])]
         ranges = [
             (at, min(at + _BLOCKS, some[-1] + 1)) for some in parts for at in range(some[0], some[-1] + 1, _BLOCKS)
@@ -123,7 +123,7 @@ class ByKeys:
         return [(row, found.records[found.shards == row]) for row in np.unique(found.shards).tolist()]
 
     async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
-        """The records that have one of the keys by the shard's own file of them."""
+        """Return the records that have one of the keys according to the shard's own keys file."""
         keys = shard.entry.keys if shard.entry is not None else None
         if shard.entry is None or keys is None:
             return _NONE
@@ -144,11 +144,11 @@ class ByKeys:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these digests are wanted. Blocks."""
+        """Return which of these digests are wanted. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
-        for at in np.flatnonzero(matches).tolist():  # few: 64 bits are alike
+        for at in np.flatnonzero(matches).tolist():  # few, because 64 bits match
             first, last = int(begin[at]), int(wanted[:, 0].searchsorted(digests[at, 0], "right"))
             same = np.flatnonzero(wanted[first:last, 1] == digests[at, 1])
             matches[at] = bool(len(same))
@@ -157,17 +157,17 @@ class ByKeys:
 
 
 class ByConditions:
-    """Finds the records for which all of some conditions hold."""
+    """A finder of the records for which all of some conditions hold."""
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield all of these shards with what is to be deleted of them; each is read through.
+        """Yield each of these shards with its records to delete. Each shard is read through.
 
         Raises:
             FormatError: a shard is damaged.
-            ValueError: as `Conditions.chosen`.
+            ValueError: as for `Conditions.chosen`.
         """
         for shard in shards:
             found, number = [_NONE], 0
@@ -180,7 +180,7 @@ class ByConditions:
             yield shard, np.concatenate(found)
 
     def end(self) -> None:
-        """Say that all shards were looked at.
+        """Declare that all shards were examined.
 
         Raises:
             ValueError: there were records, and none has a feature of a condition.

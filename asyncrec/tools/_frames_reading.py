@@ -1,7 +1,8 @@
-"""`FramedRecords` are all records of a selection, in their frames if possible.
+"""`FramedRecords` iterates over all records of a selection, in their frames if possible.
 
-That is possible if a shard is an uncompressed local file, with the C extension: a block is read and checked in one hop
-to a worker thread, and no record object is made. For other shards, and from damage on, a `RecordReader` returns them.
+That is possible if a shard is an uncompressed local file and the C extension is installed. A block is then read and
+checked in one hop to a worker thread, and no record object is made. For other shards, and after damage, a
+`RecordReader` returns the records.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.tools._keyed_records import ShardsInTurn
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# Of one hop to a thread; a record that is longer is read again, by itself.
+# The size of the block for one hop to a thread. A longer record is read again by itself.
 _BLOCK_BYTES = 1 << 20
 
 
 class FramedRecords(ShardsInTurn):
-    """All records, in order, with their keys if any shard has keys."""
+    """All records in order, with their keys if any shard has keys."""
 
     _reader: _FrameReader
 
@@ -54,23 +55,23 @@ class FramedRecords(ShardsInTurn):
 
 
 class _FrameReader:
-    """A shard that is read from its beginning, in batches, by one task that does not go on after a cancellation."""
+    """A shard read from its beginning in batches, by one task that does not go on after a cancellation."""
 
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
     ) -> None:
-        """``file`` is the shard's, if it can be read in frames."""
+        """``file`` is the file of the shard, if it can be read in frames."""
         self._selection = selection
         self._shard = shard
         self._stack = stack
         self._file = file
-        self._known: ObjectInfo | None = None  # of the file, once it is no longer read in frames
+        self._known: ObjectInfo | None = None  # the file's, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
 
     async def next_batch(self) -> Batch | None:
-        """Return the next records, without keys; `None` at the end.
+        """Return the next records without keys, or `None` at the end.
 
         Raises:
             FormatError: a record is damaged, as for a `RecordReader`.
@@ -98,7 +99,7 @@ class _FrameReader:
         return None if found is None else KeyedBatch(found.records)
 
     def _next_frames(self, file: OpenFile) -> FramedBatch | None:
-        """Read whole frames, in a worker thread; return `None` at the end, or if no valid frame follows."""
+        """Read whole frames in a worker thread. Return `None` at the end, or if no valid frame follows."""
         size = _BLOCK_BYTES
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):
@@ -109,7 +110,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged, or cut: the reader of records says how
+            if meter.error is not None or len(block) < size:  # damaged or cut off: the record reader reports how
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None
@@ -117,7 +118,7 @@ class _FrameReader:
 
 @asynccontextmanager
 async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncIterator[_FrameReader]:
-    """Open a shard.
+    """Open a shard for reading in frames if possible.
 
     Raises:
         ObjectNotFoundError, StorageError: the shard cannot be opened.

@@ -1,4 +1,4 @@
-"""`from_csv` makes train, eval and test of the rows of a CSV file whose first row names the columns."""
+"""`from_csv` makes train, eval and test splits from the rows of a CSV file whose first row names the columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def from_csv(
 
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. An
     empty cell among numbers is an absent value, and makes the feature a ``VarLen``; in a column of text it is the empty
-    text. If a few cells among numbers make a column text, ``notes`` of the report says where the first of them is. The
+    text. If a few cells among numbers make a column text, ``notes`` of the report locates the first of them. The
     file is held in memory.
 
     Args:
@@ -54,8 +54,8 @@ async def from_csv(
             mentions rows with an empty class, and more classes than a label usually has.
         key: a column of keys, each different; they are text.
         files: columns of paths, relative to the CSV file; the feature is the contents of the file.
-        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test. Of three, that of eval
-            or of test may be 0, and this split is not made.
+        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test. If there are three, that
+            of eval or of test may be 0, and this split is not made.
         seed: the seed of the order.
 
     Raises:
@@ -83,13 +83,13 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Raise if the file is not a table: it could be read as one of a single column, named for the first line.
+    """Raise an error for JSON lines, which could be read as a table with one column, named by the first line.
 
     Raises:
         DatasetError: the first line is a JSON object.
     """
     line = content[:_MOST_LINE].removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
-    if not line.startswith(b"{"):  # otherwise it is an object, or no JSON
+    if not line.startswith(b"{"):  # only JSON objects begin like this
         return
     try:
         json.loads(line)
@@ -147,7 +147,7 @@ class _Table:
         if key is not None:
             self._kinds[key] = "str"
         self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
-        # One mistake makes a column of numbers text, which would go unnoticed.
+        # A single mistake makes a column of numbers text, which would go unnoticed.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
@@ -159,7 +159,7 @@ class _Table:
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 
     def _notes_on_labels(self, label: str, column: _Column) -> list[str]:
-        """Return what is odd about a column of labels, one sentence each."""
+        """Return notes on anomalies in a column of labels, one sentence each."""
         notes = []
         rows, classes = len(self._rows) - 1, len(self.labels)
         if column.empty:
@@ -214,8 +214,8 @@ class _Column:
     """The facts known about a column.
 
     Attributes:
-        numbers, texts: how many cells are a number, and how many are another text.
-        empty, first_empty: how many cells are empty, and where the first one is.
+        numbers, texts: the number of cells that are numbers, and of those that are other text.
+        empty, first_empty: the number of empty cells, and the row of the first.
         row, text: the row in which the column became text, and its cell there.
     """
 
@@ -240,17 +240,17 @@ class _Column:
 
     @property
     def kind(self) -> str:
-        """The type that holds all cells of the column; text if all are empty."""
+        """The type of all cells of the column; text if all are empty."""
         return self._kind if self.numbers or self.texts else "str"
 
 
-# Each holds what those before it hold.
+# Each type holds the values of the types before it.
 _KINDS = ("int64", "float32", "str")
-# More are not a mistake by themselves, and rarely what a label means.
+# More classes than this are not a mistake by themselves, but rarely intended for a label.
 _MANY_CLASSES = 1000
-# Of the first line, to tell whether it is JSON.
+# The number of bytes of the first line to read, to determine whether it is JSON.
 _MOST_LINE = 1 << 20
-# In a message.
+# The number of characters of a cell to show in a message.
 _SHOWN_CELL = 80
 
 

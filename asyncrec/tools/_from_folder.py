@@ -1,4 +1,4 @@
-"""`from_folder` makes train, eval and test of files in folders that are named by their label."""
+"""`from_folder` makes train, eval and test splits from files in folders that are named by their label."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def from_folder(
 
 
 class _Files:
-    """Files below a prefix, each in a folder that is named by its label; other ``names`` are left out. Blocks."""
+    """Files below a prefix, each in a folder that is named by its label. Other ``names`` are left out. Blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 

@@ -1,4 +1,4 @@
-"""`open_records` reads all records that a path names, from the first on, or those that meet conditions."""
+"""`open_records` reads all records of a path from the first on, or those that meet conditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FoundRecord:
 class RecordStream:
     """A single pass over records, made by `open_records`.
 
-    ``async for records in stream`` yields non-empty lists, each of one shard.
+    ``async for records in stream`` yields non-empty lists, each with records of one shard.
     """
 
     def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:
@@ -43,13 +43,13 @@ class RecordStream:
             assert not isinstance(where, Conditions), "looked at"
             conditions = Conditions(where, features_of(selection.schema), selection.path)
         self._conditions = conditions
-        self._before = 0  # records of the shards before the one being read
+        self._before = 0  # the number of records in the shards before the current one
         self._in_shard = 0
         self._shards = iter(selection.shards)
         self._stack = stack
-        self._shard: SelectedShard | None = None  # being read
-        self._next: SelectedShard | None = None  # being opened
-        self._read: list[FoundRecord] | None = None  # the last batch, until it was looked through
+        self._shard: SelectedShard | None = None  # the shard being read
+        self._next: SelectedShard | None = None  # the shard being opened
+        self._read: list[FoundRecord] | None = None  # the last batch, until it has been searched
         self._reader: RecordReader
 
     def __aiter__(self) -> RecordStream:
@@ -83,7 +83,7 @@ class RecordStream:
                 return found
 
     def _chosen(self, conditions: Conditions, records: list[FoundRecord]) -> list[FoundRecord]:
-        """Return the records that meet the conditions. Blocks: each is parsed."""
+        """Return the records that meet the conditions. Blocks: each record is parsed."""
         return [records[at] for at in conditions.chosen([each.data for each in records])]
 
 
@@ -103,10 +103,10 @@ async def open_records(
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: on opening.
+        ObjectNotFoundError, StoragePermissionError: raised on opening.
         ValueError: no record has the feature of a condition, or the feature cannot have that value. Raised on opening
             if there is a schema, otherwise while reading.
-        FormatError: while reading, after all records before the damage were returned.
+        FormatError: raised while reading, after all records before the damage were returned.
     """
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options

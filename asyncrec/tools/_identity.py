@@ -1,7 +1,7 @@
-"""`Identities` say which records are the same, by content, key or a feature, and group them in bounded memory.
+"""`Identities` finds equal records, by content, key or a feature, and groups them in bounded memory.
 
-Each record is a row of a table: a digest of its identity (16 bytes) and of its content (8), its number, and its
-side. Beyond the memory limit rows go to files by their first byte, and are grouped file by file.
+Each record is a row of a table: a digest of its identity (16 bytes) and of its content (8), its number, and its side.
+Above the memory limit, rows go to files by their first byte, and are grouped file by file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
 
 CONTENT, KEY = "content", "key"
-"""What a record is known by, besides the name of a feature."""
+"""The values of ``by`` other than the name of a feature."""
 
 Features = Mapping[str, Raw]
 
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
-# Held before rows go to files: 1.6 million of them.
+# The bytes held before rows go to files: 1.6 million rows.
 _MEMORY = 64 << 20
 
 
@@ -45,11 +45,11 @@ def check_by(by: str) -> None:
 
 
 class Identities:
-    """A table of the records that were read. An async context: its files are gone at the end. Its methods block.
+    """A table of the records that were read. An async context that deletes its files at the end. Its methods block.
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
-        newest_by: the feature that is the age of a record. Rows then have a member ``age``, in the same order.
+        newest_by: the feature with the age of a record. Rows then have a member ``age``, which sorts like the ages.
         ignore: features that do not count as part of a record's content.
     """
 
@@ -77,7 +77,7 @@ class Identities:
         await self._rows.__aexit__(*error)
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
-        """Add all records of a selection to the table, and return how many there are.
+        """Add all records of a selection to the table. Return their number.
 
         Raises:
             DatasetError: ``by`` is the key, but the selection has no keys.
@@ -103,7 +103,7 @@ class Identities:
         return records.given
 
     def groups(self) -> Iterator[Rows]:
-        """All rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
+        """Yield all rows in arrays. Rows of one identity are neighbours in one array, ordered by side and number."""
         for rows in self._rows.groups():
             yield rows[np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))]
 
@@ -127,9 +127,9 @@ class Identities:
         self._rows.add(rows)
 
     def add_digests(self, digests: bytes, first: int) -> None:
-        """Take in records, of which the first has this number, by the digests of their keys alone."""
+        """Add records by the digests of their keys alone. ``first`` is the number of the first."""
         ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
-        numbers = np.flatnonzero(ids.any(axis=1))  # all zero is no key
+        numbers = np.flatnonzero(ids.any(axis=1))  # a digest of zeros is no key
         rows = np.zeros(len(numbers), self._row)
         rows["high"], rows["low"] = ids[numbers, 0], ids[numbers, 1]
         rows["number"] = numbers + first
@@ -142,7 +142,7 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """Return a digest of a record's value of the feature; `None` if it has no value."""
+        """Return a digest of a record's value of the feature, or `None` if it has no value."""
         assert self._feature is not None, "asked for"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]

@@ -1,9 +1,9 @@
-"""`index` writes where each record begins, to the file in which readers look for it.
+"""`index` writes the offsets of a shard's records, to the file in which readers look for them.
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
 tfrecord     <shard without suffix>.tfindex   tfrecord (tfrecord2idx writes the same)
-dali         <shard>.idx                      NVIDIA DALI, by a path given to it (tfrecord2idx writes the same)
+dali         <shard>.idx                      NVIDIA DALI, by a path passed to it (tfrecord2idx writes the same)
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
-# Shards at once of a store that is far away: each holds the numbers and the text of one index.
+# The number of shards to read at once from a remote store. Each holds the numbers and the text of one index.
 _FAR = 4
 
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """The result of `index`: the paths of new indexes and of existing valid ones, and why a shard has no index."""
+    """The result of `index`: the paths of new and of kept indexes, and the shards without an index, with the reason."""
 
     path: str
     made: list[str] = field(default_factory=list)
@@ -66,12 +66,12 @@ async def index(
     """Create an index for every shard that lacks one, by reading its lengths; with ``force``, of every shard.
 
     Existing indexes of asyncrec are kept if they match their shard, and other indexes if they exist. tfrecord and DALI
-    cannot read compressed files, so such a shard is refused there.
+    cannot read compressed files, so such a shard is rejected for these layouts.
 
     Args:
-        jobs: how many shards are read at once, each in a worker thread; by default the number of processors that this
-            process may use, and at least 4 for a remote store. The report, the indexes and the errors are the same for
-            any number. After an error, the indexes of all shards before the faulty one have been created, and some
+        jobs: the number of shards to read at once, each in a worker thread; by default the number of processors that
+            this process may use, and at least 4 for a remote store. The report, the indexes and the errors are the same
+            for any number. After an error, the indexes of all shards before the faulty one have been created, and some
             after it.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 

@@ -1,4 +1,4 @@
-"""`info` describes what a path holds, from manifests, indexes and the first records, without reading the rest."""
+"""`info` describes the content of a path, from manifests, indexes and the first records, without reading the rest."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# Files without an index are read through to be counted while they are no more than this together: a blink of an eye
-# from a disk, a few seconds from a store.
+# Files without an index are read to be counted if they have at most this size together. This takes a fraction of a
+# second from a disk, or a few seconds from a store.
 _COUNTED_BYTES = 64 << 20
-# Records looked at to say what they are.
+# The number of records to read to determine their kind.
 _LOOKED_AT = 100
-# At once: enough to hide a store's delays.
+# The number of files to examine at once, enough to hide a store's latency.
 _CONCURRENT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A file that no manifest names. ``records`` is `None` if there is no index and it is too large to count."""
+    """A file that no manifest names. ``records`` is `None` if the file has no index and is too large to count."""
 
     path: str
     bytes: int
@@ -54,13 +54,13 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterInfo:
-    """A writer of a data set, or a tool at work on it.
+    """A writer of a data set, or a tool that is working on it.
 
     Attributes:
-        state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it; ``"died"``,
-            the same, but it left no record; ``"given up"``. A writer that has not ended is ``"alive"``, ``"dead"``, or
+        state: ``"closed"``: it ended well. ``"recovered"``: it died, and its records were committed for it. ``"died"``:
+            the same, but it left no record. ``"given up"``. A writer that has not ended is ``"alive"``, ``"dead"``, or
             ``"unknown"`` if this machine cannot find out; ``"open"`` if it left no trace that could be checked.
-        shards, records: how many it committed.
+        shards, records: the numbers that it committed.
         job: its description from when it began, if it has not ended.
     """
 
@@ -82,7 +82,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set: its snapshot, the writers that wrote it or are at work, and its files that are in no manifest."""
+    """A data set: its snapshot, its past and present writers, and its files that are in no manifest."""
 
     path: str
     manifest: Manifest
@@ -120,8 +120,8 @@ class InfoReport:
         files: the files that are in no data set.
         content: the kind of the first records: ``"Example"``, ``"bytes"``, ``"empty"``; `None` if they cannot be read.
         schema: the schema of the data set, or one inferred from the first records.
-        inferred: the number of records from which it was inferred; 0 if it is from a manifest.
-        damage: why the first records cannot be read.
+        inferred: the number of records from which the schema was inferred; 0 if it is from a manifest.
+        damage: the reason why the first records cannot be read.
         spool: whether this is the folder of a spool, where shards wait to be uploaded.
     """
 
@@ -173,7 +173,7 @@ async def info(
 ) -> InfoReport:
     """Describe a file, a folder, a pattern or a data set.
 
-    A data set without a commit exists if a writer is working on it, or died while doing so.
+    A data set without a commit exists if a writer is working on it, or died while working on it.
 
     Files in no manifest are counted by their indexes, or by reading them if they have at most 64 MiB together.
 
@@ -193,7 +193,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """Return a data set that a writer has begun without a commit yet, or `None`."""
+    """Return a data set that a writer has begun but not yet committed to, or `None`."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):
@@ -235,7 +235,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
-    """Return the writers that committed or ended, and those that are at work or died at it."""
+    """Return the writers that have committed or ended, and those that are at work or died at work."""
     unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():
@@ -258,7 +258,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
     try:
         records = await (counted if readable else counted_by_index)(selection, shard)
     except FormatError:
-        records = None  # damaged
+        records = None  # the file is damaged
     return FileInfo(
         path=shard.display_path,
         bytes=entry.bytes,
@@ -269,7 +269,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
-    """Read the first records: their kind, and the schema if no manifest has it."""
+    """Read the first records. Determine their kind, and their schema if no manifest has it."""
     report.schema = selection.schema
     first = next((shard for shard in selection.shards if shard.size), None)
     if first is None:

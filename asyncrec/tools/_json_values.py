@@ -1,17 +1,17 @@
-"""Turn a record into a JSON value, and back, without loss. Pure.
+"""Convert a record to a JSON value and back, without loss. Pure.
 
-An Example is an object: its features by name. A feature with one value is that value, any other a list; a feature that
-the schema says is a list is always one. int64 values are numbers without a fraction, floats numbers with one, in the
-fewest digits that give the same float32. Bytes that are UTF-8 are text. JSON has no way to write the rest, which is
-marked:
+An Example is an object with its features by name. A feature with one value is that value, and any other is a list. A
+feature that is a list according to the schema is always a list. int64 values are numbers without a fraction, floats are
+numbers with a fraction, in the fewest digits that give the same float32. Bytes that are UTF-8 are text. Values that
+JSON cannot represent are marked:
 
     {"$base64": "..."}                      bytes that are not UTF-8
     {"$float": "nan"}                       also "inf" and "-inf"
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        a record that is not an Example: its bytes
 
-``to_json`` and ``from_json`` are inverses, except for what decoding an Example loses (the kind of an empty list, the
-order and packing of the features on the wire), and the payload of a NaN.
+``to_json`` and ``from_json`` are inverses, except for details that decoding an Example loses (the kind of an empty
+list, the order and packing of the features on the wire), and the payload of a NaN.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncrec.example._codec import Decoded, decode_sequence_example, encode_exa
 
 
 def is_example(record: bytes) -> bool:
-    """Return whether a record reads as an Example or a SequenceExample that holds something."""
+    """Return whether a record can be decoded as an Example or a SequenceExample with at least one feature."""
     try:
         context, lists = decode_sequence_example(record)
     except DecodeError:
@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the features that a schema, as its ``to_json`` returns it, says are lists even if they have one value."""
+    """Return the features that are lists, even with one value, according to a schema in the form of its ``to_json``."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()
@@ -49,8 +49,8 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
     """Return the JSON value of a record.
 
     Args:
-        lists: features that are lists whatever their length.
-        only: leave out all other features.
+        lists: features that are written as lists, whatever their length.
+        only: the features to keep; `None` for all.
     """
     try:
         context, sequences = decode_sequence_example(record)
@@ -72,7 +72,7 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """Return the record of a JSON value, from ``to_json`` or as people write it: ``{"label": 3, "text": "..."}``.
+    """Return the record of a JSON value, made by ``to_json`` or written by hand: ``{"label": 3, "text": "..."}``.
 
     `True` and `False` are int64; `None` is an absent feature.
 
@@ -106,7 +106,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a feature as the encoder takes it: in a list of floats and whole numbers, all become floats."""
+    """Return a feature in the form for the encoder. In a list of floats and whole numbers, all become floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]
@@ -151,7 +151,7 @@ def _encoder(value: Decoded) -> Callable[[Any], Any]:
 
 def _float(value: float) -> Any:
     if math.isfinite(value):
-        return float(str(np.float32(value)))  # 0.1, where the float32 itself is 0.10000000149011612
+        return float(str(np.float32(value)))  # 0.1, while the float32 itself is 0.10000000149011612
     return {"$float": str(value)}
 
 

@@ -1,7 +1,7 @@
-"""`KeyedRecords` are all records of a selection with their keys; `write_new` writes such records as something new.
+"""`KeyedRecords` iterates over all records of a selection with their keys; `write_new` writes such records.
 
-Every tool that makes a data set of another is made of these two: what is written appears whole or not at all, what was
-read is not touched, and keys, schema and metadata go with the records.
+Every tool that makes a data set from another uses these two: the target appears as a whole or not at all, the source is
+not changed, and keys, schema and metadata are kept with the records.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | 
 
 @dataclass(slots=True, kw_only=True)
 class WriteReport:
-    """What a tool read and wrote.
+    """The input and output of a tool.
 
     Attributes:
         sources: the paths that were read, without secrets.
-        read: how many records were read.
-        records, bytes: how many were written; bytes are those of the files.
-        shards: their names.
+        read: the number of records that were read.
+        records, bytes: the number of records written, and the size of the files.
+        shards: the names of the new shards.
     """
 
     sources: list[str]
@@ -63,13 +63,13 @@ class WriteReport:
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """Where something new is to be written, and how.
+    """The place for new records, and the way to write them.
 
     Attributes:
-        path: a data set's, or that of a single file where the name holds ``.tfrec``.
-        compression: ``"keep"`` is the source's.
-        max_shard_bytes: of a data set's shards; 256 MiB.
-        max_record_bytes: of a single file; the manifest of a data set tells its readers.
+        path: the path of a data set, or of a single file if the name contains ``.tfrec``.
+        compression: ``"keep"`` means that of the source.
+        max_shard_bytes: the limit for a data set's shards; 256 MiB.
+        max_record_bytes: the limit for a single file. Readers of a data set read it from the manifest.
     """
 
     path: str | os.PathLike[str]
@@ -80,10 +80,10 @@ class NewTarget:
     storage_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a path that means a file of another format.
+        """Reject a path that means a file of another format.
 
         Raises:
-            ArgumentValueError: it does.
+            ArgumentValueError: the path means such a file.
         """
         path = os.fspath(self.path)
         if (kind := FORMATS.of(path)) != RECORDS:
@@ -107,15 +107,15 @@ async def write_new(
     *,
     carries: bool = False,
 ) -> WriteReport:
-    """Write these records, which come from ``selections``; the report lacks what was read.
+    """Write these records, which come from ``selections``. The report lacks the number of records read.
 
     Args:
-        made: how, for the metadata of the data set.
-        carries: whether the progress of the sources holds for what is written, too: all records are in it.
+        made: how the records were made, for the metadata of the data set.
+        carries: whether the progress of the sources also holds for the target, because it has all their records.
 
     Raises:
-        ObjectExistsError: something is there already.
-        FormatError: the source is damaged; nothing is left of the target.
+        ObjectExistsError: the target already exists.
+        FormatError: the source is damaged; no part of the target is left.
     """
     report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
     size = MAX_SHARD_BYTES if target.max_shard_bytes is None else byte_count(target.max_shard_bytes, "max_shard_bytes")
@@ -163,10 +163,10 @@ async def write_chosen(
     count: int | None = None,
     carries: bool = False,
 ) -> WriteReport:
-    """Write those records of a selection that ``choose`` gives of all; the report is whole.
+    """Write the records that ``choose`` selects from all records of a selection. The report is complete.
 
     Args:
-        made, carries, and the errors: as for `write_new`.
+        made, carries: as for `write_new`, which also lists the errors.
         count: as for `KeyedRecords`.
     """
     async with AsyncExitStack() as stack:
@@ -177,18 +177,18 @@ async def write_chosen(
 
 
 def carried_of(selections: Sequence[Selection]) -> dict[str, Any]:
-    """How far the sources of the data sets were read, for one that has all records of them."""
+    """Return the source progress of a data set that has all records of these data sets."""
     return carried_from(dataset.manifest for selection in selections for dataset in selection.datasets)
 
 
 def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
-    """The schema that all of them have; `None` where they do not agree."""
+    """Return the schema that all selections have, or `None` if they differ."""
     schemas = [selection.schema for selection in selections]
     return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
 
 
 def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
-    """What the data sets said of themselves, and how something was made of them."""
+    """Return the metadata of the data sets, with a description of how the target was made from them."""
     metadata: dict[str, Any] = {}
     for selection in selections:
         for dataset in selection.datasets:
@@ -197,11 +197,11 @@ def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dic
 
 
 async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:
-    """The compression that was asked for; of ``"keep"`` the one that most records have."""
+    """Return the requested compression. For ``"keep"``, return the compression of most records."""
     if given != "keep":
         return parse_compression(given)
     counts = await in_thread(_records_by_compression, selections)
-    if not counts:  # of files in no manifest the first tells: asking each would be a request for each
+    if not counts:  # without a manifest, examine only the first file, because each costs a request
         first = next(((each.storage, shard) for each in selections for shard in each.shards if shard.size), None)
         if first is not None:
             entry, _ = await unlisted_entry(first[0], first[1].key)
@@ -210,7 +210,7 @@ async def kept_compression(given: KeptCompression, selections: Sequence[Selectio
 
 
 def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
-    """How many records the manifests say have which. Blocks: there may be a million shards."""
+    """Return the number of records with each compression, according to the manifests. Blocks for a million shards."""
     counts: Counter[str] = Counter()
     for selection in selections:
         for shard in selection.shards:
@@ -220,14 +220,14 @@ def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
 
 
 def has_keys(selection: Selection) -> bool:
-    """Whether any of its shards has keys."""
+    """Return whether any shard of the selection has keys."""
     return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
 
 
 class ShardsInTurn:
-    """The shards of a selection, one open at a time, with their keys where any has keys: for whoever gives the records.
+    """The shards of a selection, opened one at a time, with their keys if any has keys. A base class for iterators.
 
-    Left early, ``stack`` closes what is open.
+    If the iteration ends early, ``stack`` closes the open shard.
     """
 
     def __init__(
@@ -242,11 +242,11 @@ class ShardsInTurn:
         self._keys: ShardKeys | None = None
 
     async def _open(self, shard: SelectedShard) -> None:
-        """Open the records of a shard, within the stack."""
+        """Open the records of a shard within the stack."""
         raise NotImplementedError
 
     async def _has_shard(self) -> bool:
-        """Open the next shard, unless one is open; `False` behind the last."""
+        """Open the next shard unless one is open. Return `False` after the last."""
         if self._shard is None:
             self._shard = next(self._waiting, None)
             if self._shard is None:
@@ -264,15 +264,16 @@ class ShardsInTurn:
 
 
 class KeyedRecords(ShardsInTurn):
-    """All records, in order, with their keys where any shard has keys. Left early, ``stack`` closes what is open.
+    """All records in order, with their keys if any shard has keys.
+
+    If the iteration ends early, ``stack`` closes the open shard.
 
     Args:
-        count: how many records were counted before, where what is done with them depends on it: other than so many are
-            a DatasetError.
-        losses: shards are read past their damage, and what was lost of each is added to this list.
-
+        count: the number of records counted before, if later steps depend on it. Any other number raises a
+            DatasetError.
+        losses: if passed, shards are read past their damage, and the loss of each is added to this list.
     Attributes:
-        given: how many were given.
+        given: the number of records returned so far.
     """
 
     def __init__(
@@ -331,13 +332,13 @@ class KeyedRecords(ShardsInTurn):
 
 
 def in_set(batch: KeyedBatch, behind: int, chosen: RecordSet) -> KeyedBatch:
-    """Those records of a batch that are in a set; ``behind`` is the number of the record behind the batch."""
+    """Return the records of a batch that are in a set. ``behind`` is the number of the record after the batch."""
     first = behind - len(batch.records)
     positions = chosen.between(first, behind) - first
     return batch if len(positions) == len(batch.records) else picked(batch, positions.tolist())
 
 
 def picked(batch: KeyedBatch, positions: Sequence[int]) -> KeyedBatch:
-    """Those records of a batch, with their keys."""
+    """Return the records of a batch at these positions, with their keys."""
     keys = None if batch.keys is None else [batch.keys[at] for at in positions]
     return KeyedBatch([batch.records[at] for at in positions], keys)

@@ -1,4 +1,4 @@
-"""`ls` lists what a path names: the data sets and files of a folder, or the shards of a data set."""
+"""`ls` lists the content of a path: the data sets and files of a folder, or the shards of a data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.tools._selection import Selection, selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """An entry: ``"data set"``, ``"shard"`` or ``"file"``; with ``records`` and ``changed`` if they are known."""
+    """An entry of the kind ``"data set"``, ``"shard"`` or ``"file"``. ``records`` and ``changed`` are set if known."""
 
     path: str
     kind: str
@@ -44,9 +44,9 @@ class LsReport:
 async def ls(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> LsReport:
-    """List what is at ``path``, from its manifests and the store's listing; no file is opened.
+    """List the content of ``path``, from its manifests and the store's listing. No file is opened.
 
-    For a folder or a pattern, the data sets and the files of records that no manifest lists; for a data set, its
+    For a folder or a pattern, list the data sets and the record files that no manifest lists. For a data set, list its
     shards.
 
     Raises:
@@ -58,7 +58,7 @@ async def ls(
 
 
 def _entries(selection: Selection) -> list[Listed]:
-    """List the entries. Blocks: there may be a million."""
+    """Return the entries. Blocks, because there may be a million."""
     found = []
     for shard in selection.shards:
         if shard.entry is None:

@@ -52,7 +52,7 @@ async def merge(
 
     Raises:
         DatasetError: the sources have different schemas.
-        FormatError: a source is damaged; nothing of the target is left.
+        FormatError: a source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     if not sources:

@@ -1,4 +1,4 @@
-"""The newest versions of the keys of a data set that a path names: which records they are, and all versions of one."""
+"""Find the newest version of each key of the data set at a path, and open the data set to look up all versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
     """Open the data set of a selection, to look up keys in it.
 
     Raises:
-        DatasetError: it is not a data set; or with ``newest``, no record has a key.
+        DatasetError: the selection is not a data set; or with ``newest``, no record has a key.
         ValueError: the values of the feature ``newest`` have no order.
     """
     if selection.kind != "data set":

@@ -1,9 +1,9 @@
-"""Find the objects that look like a data set's and are in no manifest, for `verify`, and adopt or delete them.
+"""Find the objects that look like a data set's but are in no manifest, for `verify`, and adopt or delete them.
 
-The names of all that a job makes contain the job's name, and its mark stays until it has ended
-(`_shards.ownership.marks`). So the objects of a job that has not ended are left to that job, or to `asyncrec.recover`.
-Those of a job that has ended may be deleted. If a person removed the mark, only the age decides: a whole rolling shard
-may be adopted, and objects are deleted behind a tombstone.
+The names of all objects of a job contain its id, and its mark stays until it has ended (`_shards.ownership.marks`). So
+the objects of a job that has not ended are left to that job, or to `asyncrec.recover`. The objects of an ended job may
+be deleted. If a person removed the mark, only the age decides: a whole rolling shard may be adopted, and objects are
+deleted behind a tombstone.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
 
-# No commit takes so long between a shard and its segment, but for fixed shards that are published together.
+# No commit takes so long between a shard and its segment, except for fixed shards that are published together.
 MIN_AGE = 3600.0
-# Objects that are looked up in one hop to a thread: some 30 microseconds each.
+# The number of objects that are looked up in one hop to a thread: some 30 microseconds each.
 _LOOKED_AT_ONCE = 1000
-# Shards that are read through to be adopted.
+# The number of shards that are read at once to be adopted.
 _READ_AT_ONCE = 4
 
 _SUFFIX = re.compile(r"\.(index|keys|progress)\Z")
 
-_Found = tuple[ObjectInfo, str, str]  # with its kind, and the name of its shard
+_Found = tuple[ObjectInfo, str, str]  # an object, its kind, and the name of its shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +64,10 @@ class Orphan:
     Attributes:
         path: its path, for people.
         key: its key in the data set's folder.
-        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that does not exist, either; ``"positions"``, of
-            a shard; or ``"run"``, of keys, which no checkpoint names.
-        refused: why it must not be adopted; `None` for a shard that may be adopted if it is whole.
-        owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
+        kind: ``"shard"``; ``"index"`` or ``"keys"``, whose shard does not exist, either; ``"positions"``, of
+            a shard; or ``"run"``, a run of keys that no checkpoint names.
+        refused: the reason why it must not be adopted; `None` for a shard that may be adopted if it is whole.
+        owner: the job to which it belongs, if the job has not ended; the object is left to `asyncrec.recover`.
         recent: whether it is younger than the required age.
     """
 
@@ -98,9 +98,9 @@ _KINDS = (
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
-    """What lies in the data set's folder under its names and is in no manifest.
+    """Return the objects in the data set's folder that have its names but are in no manifest.
 
-    What was replaced less than ``min_age`` seconds ago is not an orphan: `compact` leaves it to those who read it.
+    Objects replaced less than ``min_age`` seconds ago are not orphans, because `compact` leaves them to active readers.
     """
     return [
         *await _without_replaced(dataset, await find_unlisted(dataset, base, min_age=min_age), min_age),
@@ -118,11 +118,11 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """Return the runs of keys that no checkpoint names. Only their age shows whether one is still to name them."""
+    """Return the runs of keys that no checkpoint names. Only their age shows if a checkpoint may still name them."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
-    if named.issuperset(there):  # as nearly always: the manifest need not be listed once more
+    if named.issuperset(there):  # nearly always, so the manifest need not be listed again
         return []
     listed = await list_manifest(dataset.folder, dataset.name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
@@ -156,7 +156,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
             if kind == "shard":
                 shards.add(shard)
             elif kind != "positions" and (shard in shards or listed.names(shard)):
-                continue  # it goes with its shard
+                continue  # this sidecar is handled with its shard
             found.append((info, kind, shard))
 
     for prefix, suffix, kind in _KINDS:
@@ -187,7 +187,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
             if maker not in others:
                 others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
             if others[maker] or (owner is None and writer not in known):
-                continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
+                continue  # a plain fixed shard of another data set whose longer name begins with this one
         if kind != "shard":
             refused: str | None = "its shard is missing"
             if history.lists(shard):
@@ -218,7 +218,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Add whole rolling shards to the data set, by the commits that their writers had not made.
+    """Add whole rolling shards to the data set, with the commits that their writers had not made.
 
     Raises:
         ConflictError: the writer has committed a shard, or was abandoned, meanwhile.
@@ -234,7 +234,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
         manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
         entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest)
         entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
-        await for_each(manifest.commit, entries)  # those that are ready go into one segment
+        await for_each(manifest.commit, entries)  # the shards that are ready go into one segment
 
 
 async def _entry_of(
@@ -250,12 +250,12 @@ async def _entry_of(
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
-    """Delete the objects that belong to no job, with the index and the keys of each shard; return them.
+    """Delete the objects that belong to no job, with the index and the keys of each shard. Return them.
 
-    Their writers are ended first: what they committed before stays, and they commit nothing more.
+    Their writers are ended first: their earlier commits stay, and they commit nothing more.
 
-    The claims of jobs that have ended are deleted, too, if they are newer than that end. A claim on plain names stays:
-    a job that was given up may be alive, and have a shard of such a name on its way.
+    The claims of ended jobs that are newer than that end are deleted, too. A claim on plain names stays, because a job
+    that was given up may be alive, and a shard with such a name may be on its way.
     """
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
@@ -288,7 +288,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects that the data set does not have. Blocks."""
+    """Return the objects that are not listed in the data set. Blocks."""
     return [
         each
         for each in found
@@ -297,7 +297,7 @@ def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:
-    """Return the jobs that have not ended, by the stems of their names."""
+    """Return the ids of the jobs that have not ended, by the stems of their names."""
     headers = [job.header for job in await find_jobs(folder, name)]
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}

@@ -1,9 +1,9 @@
-"""``jobs=`` and ``progress=``, which many tools take.
+"""The parameters ``jobs=`` and ``progress=``, which many tools have.
 
-``jobs=`` is how many pieces of its work, shards or files, a tool processes at once.
+``jobs=`` is the number of pieces of its work, shards or files, that a tool processes at once.
 
-The heavy work of a piece is done in worker threads, in C that releases the GIL, so that one piece can run on each
-processor. What a tool returns, writes and raises does not depend on the number:
+The heavy work on a piece is done in worker threads, in C code that releases the GIL, so that each processor can work on
+one piece. The results, output and errors of a tool do not depend on this number, because
 `asyncrec._concurrency.map.side_by_side` keeps the order.
 """
 
@@ -15,16 +15,16 @@ from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Enough to hide the delays of a store that is far away.
+# Enough to hide the latency of a remote store.
 _FAR = 8
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Raise unless ``jobs`` is a positive integer or `None`.
+    """Raise an error unless ``jobs`` is a positive integer or `None`.
 
     Raises:
-        ValueError: it is less than 1.
-        TypeError: it is not an integer.
+        ValueError: ``jobs`` is less than 1.
+        TypeError: ``jobs`` is not an integer.
     """
     if jobs is None:
         return
@@ -35,8 +35,8 @@ def check_jobs(jobs: int | None) -> None:
 
 
 def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
-    """Return how many pieces to process at once: ``jobs``, or by default the number of processors that this process may
-    use.
+    """Return the number of pieces to process at once: ``jobs``, or by default the number of processors that this
+    process may use.
 
     For a remote store the default is at least ``far``.
     """
@@ -44,11 +44,11 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
 
 
 Progress = Callable[[int, int | None], None]
-"""A function that is called with what is done and what there is in all; `None` if that is not known."""
+"""A function that is called with the work done and the total work, which is `None` if unknown."""
 
 
 class Advance:
-    """A function that adds to the work done, and reports it: ``advance(size)``."""
+    """A callable that adds to the work done, and reports it: ``advance(size)``."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress = progress

@@ -1,5 +1,5 @@
-"""Try what a store does: `race` (exclusive creation), `HeldLoop` (whether it blocks the event loop), and `check_locks`
-(whether locks keep two processes apart in a folder).
+"""Probe the behaviour of a store: `race` (exclusive creation), `HeldLoop` (whether it blocks the event loop), and
+`check_locks` (whether locks in a folder exclude other processes).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from asyncrec.tools._doctor_report import Check
 
 
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
-    """Have exclusive writers of one key send everything before the first of them publishes.
+    """Let exclusive writers of one key send everything before the first of them publishes.
 
-    Return the numbers of the writers whose creation succeeded: one number, if the store keeps them apart.
+    Return the numbers of the writers whose creation succeeded. There is one if the store keeps them apart.
 
     Raises:
-        StorageError: a writer failed for another reason than that the object exists.
+        StorageError: a writer failed for a reason other than that the object exists.
     """
     won: list[int] = []
     failed: list[StorageError] = []
@@ -72,19 +72,19 @@ _TICK = 0.005
 
 
 class HeldLoop:
-    """A watch of the event loop; `watch` is the task to run meanwhile.
+    """A monitor of the event loop. `watch` is the task to run during the checks.
 
     Attributes:
-        longest: the longest block in seconds, and what was tried meanwhile.
+        longest: the longest block in seconds, and the check during which it occurred.
     """
 
     def __init__(self) -> None:
         self.longest = 0.0, ""
         self._trying = ""
-        self._ticked = 0.0  # when another task last ran, or what is tried began since
+        self._ticked = 0.0  # when another task last ran, or the current check began
 
     def trying(self, what: str) -> None:
-        """Name what is tried from now on."""
+        """Name the check that begins now."""
         self.tick()
         self._trying = what
 
@@ -101,7 +101,7 @@ class HeldLoop:
 
 
 def check_locks(folder: LocalStorage) -> Check:
-    """Lock a file in a folder, and check that a second descriptor of it cannot be locked. Blocks."""
+    """Lock a file in a folder, and check that a second descriptor of the file cannot be locked. Blocks."""
     path = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
     try:
         with mapped_errors("locking", path):

@@ -1,8 +1,8 @@
-"""`read_through` reads one shard to its end, and returns what it is and what is damaged.
+"""`read_through` reads one shard to its end, and returns its properties and its damage.
 
-A whole shard, as nearly all are, is only measured: no record object is made. A damaged one is read again by a reader
-that skips and reports the damage, so that reports of damage have one source. The bytes that it reads pass through a
-`ChecksummedStorage`, which computes the CRC32C of all of them.
+An intact shard, as nearly all are, is only measured, and no record object is made. A damaged shard is read again by a
+reader that skips and reports the damage, so that damage is reported by one piece of code. The bytes that it reads pass
+through a `ChecksummedStorage`, which computes the CRC32C of all of them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ReadThrough:
     """The result of `read_through`.
 
     Attributes:
-        records: how many whole records the shard has.
-        info: the store's description of it.
-        crc32c: the checksum of all its bytes; `None` if it was not read to its end.
+        records: the number of whole records in the shard.
+        info: the store's description of the shard.
+        crc32c: the checksum of all its bytes; `None` if the shard was not read to its end.
         damage: the damage that was skipped.
-        error: the error that skipping could not pass.
-        index: makes its index, in a worker thread; only if sizes were asked for.
+        error: the error that stopped the reader despite skipping.
+        index: a function that makes the index, for a worker thread; only if ``sizes`` were requested.
     """
 
     records: int
@@ -55,11 +55,11 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
     """Read a shard, and check every checksum.
 
     Args:
-        sizes: whether the index is wanted.
-        advance: called with the bytes read since the last call.
+        sizes: whether the index will be needed.
+        advance: called with the number of bytes read since the last call.
 
     Raises:
-        ObjectNotFoundError, StorageError: the store did not return it.
+        ObjectNotFoundError, StorageError: the store did not return the shard.
     """
     done = 0
 
@@ -76,12 +76,12 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
             records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
         )
     except FormatError:
-        pass  # it is found again, with its place and what is behind it
+        pass  # found again below, with its place and the data after it
     return await _skipping(storage, shard, sizes=sizes, advance=_behind(done, advance))
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """Return a function like ``advance`` that leaves out the first ``done`` bytes."""
+    """Return a function like ``advance`` that ignores the first ``done`` bytes."""
     left = done
 
     def on(size: int) -> None:
@@ -151,7 +151,7 @@ class _Counts:
         self.compression = reader.compression
 
     def index(self) -> RecordIndex:
-        """Make the index of a shard that came damaged once, and whole when it was read again."""
+        """Return the index of a shard that was damaged at the first read, but intact when read again."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
         if self.compression != "GZIP" or not len(sizes):
             return RecordIndex.of_sizes(sizes)
@@ -159,19 +159,19 @@ class _Counts:
         return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])
 
 
-# A checksum of this much takes some 50 us; of more it is a worker thread's work.
+# The checksum of this much takes some 50 us. That of more is computed in a worker thread.
 _MOST_ON_LOOP = 1 << 20
 
 
 class ChecksummedStorage(ReadOnlyStorage):
-    """Another storage, for reading one object from its beginning, by one reader at a time.
+    """A storage that wraps another, to read one object from its beginning with one reader at a time.
 
-    A range that is read again counts once: the reader goes back if bytes came damaged.
+    A range that is read again counts once, because the reader goes back if bytes arrive damaged.
 
     Attributes:
         crc32c: the checksum of the bytes ``[0, position)``.
         position: the number of bytes read so far.
-        info: the store's description of the object; `None` before it was opened.
+        info: the store's description of the object; `None` before the object was opened.
     """
 
     why = "this storage is only used to compute a checksum"
@@ -201,7 +201,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         """Count ``block``, which was read from ``start``."""
         new = self.position - start
         if not 0 <= new < len(block):
-            return  # read before; or behind a gap, and then the checksum stays that of what came before it
+            return  # read before; or after a gap, in which case the checksum stays that of the bytes before the gap
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
             self.crc32c = await in_thread(crc32c, rest, self.crc32c)
@@ -215,7 +215,7 @@ class _Source(ByteSource):
         self._storage = storage
         self._source = source
         self._at = start
-        self._block = b""  # received, and not returned yet: cancelled, it can be received again
+        self._block = b""  # received but not yet returned, so that a cancelled call can be repeated
         self.info = source.info
 
     async def receive(self, max_bytes: int) -> bytes:

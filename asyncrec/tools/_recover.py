@@ -1,4 +1,4 @@
-"""`recover` is `asyncrec.recover` as a tool: its report has ``to_json()``."""
+"""`recover` is `asyncrec.recover` as a tool, whose report has ``to_json()``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.tools._report_json import json_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverReport:
-    """The result of `recover`; ``recovery`` is what `asyncrec.recover` returns."""
+    """The result of `recover`. ``recovery`` is the result of `asyncrec.recover`."""
 
     path: str
     recovery: Recovery

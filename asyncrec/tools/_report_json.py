@@ -1,4 +1,4 @@
-"""`json_of` makes the JSON of a report: the named attributes, in that order."""
+"""`json_of` makes the JSON of a report from its named attributes, in that order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
-    """Return the attributes of a report whose names are given, separated by spaces.
+    """Return the attributes of a report with these names, which are separated by spaces.
 
-    A report among them is made into JSON by its own ``to_json``, a time is text (ISO 8601), and a float is rounded to
-    three places, since a report's floats are seconds and rates.
+    A report among them is converted by its own ``to_json``, a time becomes text (ISO 8601), and a float is rounded to
+    three places, because a report's floats are seconds and rates.
 
     Args:
-        instead: the values of names that are not attributes, or that are shown differently.
+        instead: the values of names that are not attributes, or those to show differently.
     """
     return {name: instead[name] if name in instead else _plain(getattr(report, name)) for name in names.split()}
 

@@ -1,9 +1,9 @@
-"""`reshard` writes the same records to other shards: other in number or size, compression, order, or what stands
-together.
+"""`reshard` writes the same records to other shards, with another number or size of shards, compression, order or
+grouping.
 
-As they are, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on the
-order they have; ``group_by`` puts records with equal values of a feature side by side (as samplers that interleave
-shards by class want them). Both sort by a hash, through files on disk once 64 MiB are held.
+By default, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on their
+present order. ``group_by`` puts records with equal values of a feature next to each other (as samplers that interleave
+shards by class require). Both sort by a hash, through files on disk once 64 MiB are held.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReshardReport:
     """The result of `reshard`. ``spilled_bytes`` is the size of the temporary files for sorting.
 
     Attributes:
-        losses: what ``on_corrupt="skip"`` skipped, for each damaged shard of the source.
+        losses: the loss of each damaged shard of the source, with ``on_corrupt="skip"``.
     """
 
     source: str
@@ -101,32 +101,32 @@ async def reshard(
 
     Args:
         num_shards: the number of shards, whose record counts differ by at most one; or
-        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is given.
+        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is passed.
         compression: the compression of the new shards; by default that of the source.
         shuffle: put the records in random order; the same ``seed`` and source give the same order.
-        group_by: a feature; records with equal values are put next to each other, in their order or, with ``shuffle``,
-            in random order. Groups come in the order in which they first appear; groups after the first 65,000 in the
-            order of a hash.
-        on_corrupt: ``"skip"`` leaves out damaged records; all others keep their keys, through the index of their shard,
-            and ``losses`` of the report says what was lost. Not with ``num_shards`` or ``group_by``, which count the
-            records first: reshard the result once more.
-        memory_limit: bytes of records held for sorting; beyond it they go to ``temporary_folder``, which needs room for
-            all of them.
+        group_by: a feature. Records with equal values are put next to each other, in their order or, with ``shuffle``,
+            in random order. Groups come in the order in which they first appear, but groups after the first 65,000 in
+            the order of a hash.
+        on_corrupt: ``"skip"`` leaves out damaged records. All others keep their keys, by means of the index of their
+            shard, and ``losses`` of the report lists the losses. Not with ``num_shards`` or ``group_by``, which count
+            the records first: reshard the result once more.
+        memory_limit: the bytes of records held for sorting. Above it they go to ``temporary_folder``, which needs room
+            for all of them.
         jobs: with 2 or more, the next records are read and checked in a worker thread while the last ones are written,
             and shards that must be counted first are counted at the same time, this many at once. By default the number
             of processors that this process may use. The shards are the same for any number; sorting uses one thread.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; nothing of the target is left.
-        ObjectNotFoundError: a shard is missing, whatever ``on_corrupt`` is.
-        ObjectExistsError: there is a data set at the target.
+        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; no part of the target is left.
+        ObjectNotFoundError: a shard is missing, regardless of ``on_corrupt``.
+        ObjectExistsError: the target already exists.
         DatasetError: no record has the feature ``group_by``.
-        ValueError: options that contradict each other, or ``jobs`` is less than 1.
+        ValueError: options contradict each other, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)
     if compression != "keep":
-        parse_compression(compression)  # what it would refuse is said before anything is opened
+        parse_compression(compression)  # reject an invalid value before any file is opened
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
         raise ArgumentValueError("num_shards cannot be combined with max_shard_bytes or max_shard_records")
     if on_corrupt not in ("raise", "skip"):
@@ -213,7 +213,7 @@ async def reshard(
 async def _in_order(
     selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool, losses: list[ShardLoss] | None
 ) -> AsyncIterator[Batch]:
-    """The records as they are; ``ahead``: the next are read and checked while the last are written."""
+    """Iterate over the records in order. With ``ahead``, the next are read and checked while the last are written."""
 
     def records(inner: AsyncExitStack) -> AsyncIterator[Batch]:
         if losses is not None:
@@ -226,7 +226,7 @@ async def _in_order(
 
 
 def _made(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:
-    """Where these shards come from."""
+    """Return the origin of the new shards, for the metadata."""
     made: dict[str, Any] = {"source": source}
     if len(selection.datasets) == 1:
         made["snapshot"] = selection.datasets[0].manifest.id

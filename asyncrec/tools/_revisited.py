@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("url", "date", "type", "digest", "refers_to_url")
 _REFERENCES = Schema({name: PAGE.features[name] for name in _NAMES}, allow_extra=True)
-# Of revisits in a message.
+# The number of revisits to name in a message.
 _NAMED = 3
 
 
@@ -79,7 +79,7 @@ class _Pages:
     names: list[tuple[str, str]]
 
     def revisits_of(self, bodies: NDArray[np.uint64]) -> list[str]:
-        """The names of those that stay, and refer to one of these bodies."""
+        """Return the names of the revisits that stay and refer to one of these bodies."""
         rows = np.flatnonzero(self.revisits & ~self.chosen & np.isin(self.bodies, bodies)).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
 
@@ -98,7 +98,7 @@ class _Bodies:
         self.needed.append(pages.bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
-        """The bodies that are needed, and would go. Blocks."""
+        """Return the needed bodies that would be deleted. Blocks."""
         chosen, stay, needed = (
             np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
         )
@@ -127,7 +127,7 @@ def _look(records: list[bytes], conditions: Conditions) -> _Pages:
 
 
 def _columns(records: list[bytes]) -> dict[str, list[str]]:
-    """What the records say, empty for one that is not a page."""
+    """Return the texts of the records, which are empty for a record that is not a page."""
     try:
         return {name: values.tolist() for name, values in _REFERENCES.decode_batch(records).items()}
     except ExampleError:

@@ -1,7 +1,8 @@
 """`SalvagedShard` reads a shard past its damage, and reports the loss and the numbers of the records, for their keys.
 
-A key is stored by the number of its record, and after damage it is unknown how many records were lost. The index says
-where each record begins, and so which one it is. A record whose number is uncertain gets no key, not another's.
+A key is stored by the number of its record, and after damage it is unknown how many records were lost. The index has
+the offset of each record, and so gives its number. A record whose number is uncertain gets no key rather than a wrong
+one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class ShardLoss:
 
     Attributes:
         path: the path of the shard.
-        records: how many more records it should have; `None` if no manifest lists it.
+        records: the number of missing records; `None` if no manifest lists it.
         bytes: the size of the lost ranges.
-        without_key: records that were read but have lost their key: without an index, or after damage inside a
-            compressed stream, it is unknown which keys belong to them.
-        ambiguous_ranges: ranges of records that were read, but may be part of the contents of a lost record.
+        without_key: the number of records that were read but have lost their key: without an index, or after damage
+            inside a compressed stream, it is unknown to which records the keys belong.
+        ambiguous_ranges: the number of ranges of records that were read but may be part of a lost record.
     """
 
     path: str
@@ -46,11 +47,11 @@ class ShardLoss:
 
 
 class SalvagedShard:
-    """One shard that is being read; made by `open_salvaged`.
+    """One shard that is being read. `open_salvaged` makes it.
 
     Attributes:
-        reader: returns the whole records.
-        without_key: how many records had no certain number.
+        reader: returns the intact records.
+        without_key: the number of records without a certain number.
     """
 
     def __init__(self, shard: SelectedShard, reader: RecordReader, index: RecordIndex | None) -> None:
@@ -58,14 +59,14 @@ class SalvagedShard:
         self.without_key = 0
         self._shard = shard
         self._index = index
-        # Where each record begins, or its member does.
+        # The offset of each record, or of its member.
         column = None if index is None else index.offsets if index.members is None else index.members
         self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
-        """Return the numbers of a batch's records in the undamaged shard, ascending; `None` if that is not certain.
+        """Return the numbers of a batch's records in the undamaged shard, ascending; `None` for an uncertain number.
 
-        Runs in a thread, since there may be many.
+        Runs in a thread, because there may be many records.
         """
         sizes = [len(record) + FRAME_OVERHEAD for record in batch.records]
         stats = self.reader.stats()
@@ -81,7 +82,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Return the line of the index for each record; -1 if that is not known."""
+        """Return the line of the index for each record, or -1 if it is unknown."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -89,8 +90,8 @@ class SalvagedShard:
         damage = self.reader.damage
         stats = self.reader.stats()
         if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
-            return [-1] * len(sizes)  # not all of it is listed
-        # Within a member they follow each other from its first one on, until there is damage in it.
+            return [-1] * len(sizes)  # the list of damage is incomplete
+        # Within a member, records follow each other from its first on, up to the first damage in it.
         ends = {each.member_offset: each.records_before for each in reversed(damage) if each.member_offset is not None}
         rows_of: dict[int, int] = {}
         found = []
@@ -104,7 +105,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """Return the loss, once the shard was read; `None` if there was no loss."""
+        """Return the loss after the shard was read, or `None` if there was none."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)
@@ -121,7 +122,7 @@ class SalvagedShard:
 
 @asynccontextmanager
 async def open_salvaged(selection: Selection, shard: SelectedShard) -> AsyncIterator[SalvagedShard]:
-    """Open a shard to be read from its beginning past all damage."""
+    """Open a shard for reading from its beginning past all damage."""
     index = await shard_index(selection, shard)
     plain = index is not None and index.members is None
     boundaries = await in_thread(index.offsets.tolist) if index is not None and plain else ()

@@ -24,7 +24,7 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
-# Read at random together.
+# The number of records to read together at random.
 _TOGETHER = 256
 
 
@@ -52,16 +52,16 @@ async def sample(
 
     Args:
         records: the number of records to draw, or all if there are fewer.
-        fraction: from 0 to 1; give either this or ``records``.
+        fraction: from 0 to 1; pass either this or ``records``.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are read in any case.
 
     Raises:
-        ValueError: neither ``records`` nor ``fraction`` is given, or both, or one is out of range.
-        DatasetError: the source is a file in no manifest and was changed meanwhile; nothing of the target is left.
-        FormatError: the source is damaged; nothing of the target is left.
+        ValueError: neither ``records`` nor ``fraction`` is passed, or both, or a value is out of range.
+        DatasetError: the source is a file in no manifest and was changed meanwhile; no part of the target is left.
+        FormatError: the source is damaged; no part of the target is left.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
@@ -77,7 +77,7 @@ class SampleStream:
     """The records that were drawn, in stored order: ``async for records in stream`` yields lists.
 
     Attributes:
-        selection: the selection that they were drawn from.
+        selection: the selection from which they were drawn.
     """
 
     def __init__(self, selection: Selection, drawn: NDArray[np.int64], stack: AsyncExitStack) -> None:
@@ -124,13 +124,12 @@ async def open_sample(
     """Iterate over the records that `sample` would write. From a data set, only these are read.
 
     Args:
-        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            allows are read in any case.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        ValueError: as `sample`.
-        ObjectNotFoundError, StoragePermissionError: on opening.
-        FormatError: while reading.
+        ValueError: as for `sample`.
+        ObjectNotFoundError, StoragePermissionError: raised on opening.
+        FormatError: raised while reading.
     """
     async with (
         selected(
@@ -145,7 +144,7 @@ async def open_sample(
 async def _draw(
     selection: Selection, records: int | None, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the numbers of the records, ascending, and how many records there are."""
+    """Return the numbers of the drawn records, ascending, and the total number of records."""
     if (records is None) == (fraction is None):
         raise ArgumentValueError("pass either records (how many to draw) or fraction")
     if records is not None and records < 0:
@@ -164,7 +163,7 @@ async def _draw(
 
 
 def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
-    """Return which of ``count`` records from number ``first`` on were drawn."""
+    """Return which of the ``count`` records from number ``first`` on were drawn."""
     begin, end = np.searchsorted(drawn, [first, first + count])
     positions: list[int] = (drawn[begin:end] - first).tolist()
     return positions

@@ -1,4 +1,4 @@
-"""`schema` returns the schema that a manifest holds, or one that fits every record."""
+"""`schema` returns the schema in a manifest, or one that fits every record."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from asyncrec.tools._selection import selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReport:
-    """The result of `schema`, as `Schema.to_json` returns it; ``records`` is the number it was inferred from, or `None`
-    if it is from a manifest.
+    """The result of `schema`, as `Schema.to_json` returns it. ``records`` is the number of records from which it was
+    inferred, or `None` if it is from a manifest.
     """
 
     path: str
@@ -67,10 +67,10 @@ async def schema(
 
 
 def inferred(records: Sequence[FoundRecord]) -> Schema:
-    """Return the schema that reads all of them. Blocks.
+    """Return the schema that reads all of these records. Blocks.
 
     Raises:
-        DecodeError: a record is not an Example; the message says which.
+        DecodeError: a record is not an Example; the message names it.
     """
     try:
         return Schema.infer([record.data for record in records])

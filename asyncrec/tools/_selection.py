@@ -1,7 +1,7 @@
-"""`selected` finds what a path names: one file, those of a folder or a pattern, or a data set by its manifest.
+"""`selected` finds the shards of a path: one file, those of a folder or a pattern, or a data set by its manifest.
 
-Looked for in this order: the object itself; a data set's manifest; a folder, with all below it; shards whose names
-begin with the path's last part. Every tool takes its paths so.
+It looks in this order: the object itself; a data set's manifest; a folder with everything below it; shards whose names
+begin with the path's last part. Every tool interprets its paths in this way.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-# In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
-# itself, or matches a pattern, is taken whatever its name is.
+# The names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. A file whose path is
+# passed, or that matches a pattern, is read whatever its name is.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-# What says that a data set of a name is there, or being made.
+# A file that shows that a data set exists or is being made, with its name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
@@ -51,7 +51,7 @@ class SelectedDataset:
 
     Attributes:
         folder: the storage of its manifest, shards and indexes.
-        prefix: the prefix of that folder in the selection's storage; ``""``, or with a slash at its end.
+        prefix: the prefix of that folder in the selection's storage; ``""``, or ending in a slash.
     """
 
     folder: Storage
@@ -67,10 +67,10 @@ class SelectedShard:
     Attributes:
         key: its key in the selection's storage.
         display_path: its path, for people.
-        size: its bytes; for a shard of a data set, those in the manifest.
+        size: its size in bytes; for a shard of a data set, that in the manifest.
         entry: its entry in the manifest; `None` if no manifest lists it.
         dataset: the data set that lists it.
-        limit: the limit for the length of a record, unless the manifest says that there are longer ones.
+        limit: the limit for the length of a record, unless the manifest allows longer records.
     """
 
     key: str
@@ -82,12 +82,12 @@ class SelectedShard:
 
     @property
     def max_record_bytes(self) -> int:
-        """The limit for its reader."""
+        """The limit for the reader of this file."""
         return self.limit if self.entry is None else max(self.limit, self.entry.max_record_bytes)
 
     @property
     def folder(self) -> str:
-        """The key of its folder: ``""``, or with a slash at its end."""
+        """The key of its folder: ``""``, or ending in a slash."""
         return self.key[: self.key.rfind("/") + 1]
 
     @property
@@ -97,13 +97,13 @@ class SelectedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The shards and data sets that a path names, in an open storage.
+    """The shards and data sets of a path, in an open storage.
 
     Attributes:
-        path: the path as it was given, without secrets.
+        path: the path as it was passed, without secrets.
         base: the prefix that makes a key a path.
-        shards: in the order of their names, one data set after another.
-        folder: the key of the folder: ``""``, or with a slash at its end.
+        shards: the shards in the order of their names, one data set after another.
+        folder: the key of the folder: ``""``, or ending in a slash.
         limit: the limit for the length of a record; see `SelectedShard`.
     """
 
@@ -127,7 +127,7 @@ class Selection:
 
     @property
     def records(self) -> int | None:
-        """The number of records in the manifests; `None` if one of the shards is in none."""
+        """The number of records in the manifests, or `None` if a shard is in no manifest."""
         counts = [shard.entry.records for shard in self.shards if shard.entry is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
 
@@ -147,15 +147,15 @@ async def selected(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Selection]:
-    """Open the storage of ``path``, and find what it names. All names below a folder are held in memory.
+    """Open the storage of ``path``, and find its shards. All names below a folder are held in memory.
 
     With ``given_up``, a data set whose writers were all given up before they committed anything is selected, too: it is
     empty, but objects may exist under its names. ``max_record_bytes`` holds for all shards, except shards that have
     longer records according to their manifest.
 
     Raises:
-        ObjectNotFoundError: nothing is there.
-        StoragePermissionError: the store does not allow it.
+        ObjectNotFoundError: there is nothing at the path.
+        StoragePermissionError: the store denies access.
         ManifestError: a manifest cannot be read.
     """
     display_path = redact(os.fspath(path))
@@ -170,7 +170,7 @@ def _limited(selection: Selection, limit: int) -> Selection:
 
 
 async def reselected(selection: Selection) -> Selection:
-    """What is there now, of a selection that is one data set."""
+    """Select the same data set again, in its present state."""
     (dataset,) = selection.datasets
     again = await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
     return _limited(again, selection.limit)
@@ -190,7 +190,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         except ObjectNotFoundError:
             pass
         except StoragePermissionError as error:
-            refused = error  # S3 says so of what is missing, to those who may not list
+            refused = error  # S3 reports a missing object so if the caller may not list
         else:
             shard = SelectedShard(key=key, display_path=display_path, size=info.size)
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
@@ -238,7 +238,7 @@ async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) 
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Without what a job has published under the name ``key`` and not committed, where there is no manifest."""
+    """Leave out uncommitted objects that a job has published under the name ``key``, which has no manifest."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
@@ -247,10 +247,10 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Everything below a prefix; `None` where there is nothing at all."""
+    """Select everything below a prefix. Return `None` if there is nothing."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
-    made: set[str] = set()  # names that somebody has begun to make a data set of
+    made: set[str] = set()  # names of data sets that a job has begun
     anything = False
     async for info in store.list_objects(prefix):
         anything = True
@@ -287,7 +287,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
 
 
 def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Without what lies there for those who have the data set open. Blocks."""
+    """Leave out replaced objects, which are kept for readers that have the data set open. Blocks."""
     prefix = dataset.prefix
     keys = [info.key[len(prefix) :] for info in found if info.key.startswith(prefix)]
     gone = {prefix + key for key in replaced_among(dataset.manifest, dataset.name, keys)}
@@ -295,7 +295,7 @@ def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list
 
 
 def _shards_of(datasets: Iterable[SelectedDataset], base: str) -> tuple[SelectedShard, ...]:
-    """Blocks: there may be a million."""
+    """Return the shards of data sets. Blocks, because there may be a million."""
     return tuple(
         SelectedShard(
             key=dataset.prefix + entry.path,

@@ -1,6 +1,6 @@
-"""`open_shard` reads one shard of a `Selection`: from its beginning, or by its index from any record on.
+"""`open_shard` reads one shard of a `Selection` from its beginning, or with its index from any record on.
 
-`ShardKeys` reads its keys.
+`ShardKeys` reads the keys of a shard.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ async def open_shard(
     """Open a reader of one shard, whose errors contain its path.
 
     Args:
-        first: the number of the first record to read; any number but 0 needs the index.
+        first: the number of the first record to read; any number except 0 needs the index.
         index: the index of the shard, from `shard_index`.
-        options: options of `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... ``max_record_bytes`` is that of the
-            shard.
+        options: options of `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... The default of ``max_record_bytes``
+            is that of the shard.
     """
     options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
@@ -46,7 +46,7 @@ async def open_shard(
 
 
 async def shard_index(selection: Selection, shard: SelectedShard) -> RecordIndex | None:
-    """Return the whole index of a shard; `None` if it has none, or one that belongs to another shard.
+    """Return the whole index of a shard, or `None` if it has none or one that belongs to another shard.
 
     Raises:
         StorageError: the store failed.
@@ -71,14 +71,14 @@ _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """The keys of a shard, in order; no key if it has no file of them. It is a context manager."""
+    """The keys of a shard in order, or no keys if it has no keys file. An async context manager."""
 
     def __init__(self, selection: Selection, shard: SelectedShard) -> None:
         self._shard = shard
         sidecar = shard.entry.keys if shard.entry else None
         name = None if sidecar is None else sidecar.path
         self._taken = 0
-        # Without a task: these files are small, and are read beside the shard itself.
+        # Read without a task, because these files are small and are read beside the shard itself.
         self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
 
     async def __aenter__(self) -> ShardKeys:
@@ -95,7 +95,7 @@ class ShardKeys:
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """Return the keys of the records with these numbers, ascending from call to call; no keys for `None`."""
+        """Return the keys of the records with these numbers, ascending from call to call. For `None`, return no key."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

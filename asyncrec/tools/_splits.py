@@ -1,10 +1,9 @@
-"""`write_splits` is what `from_csv` and `from_folder` share: it deals examples to train, eval and test, and writes
-them.
+"""`write_splits` is shared by `from_csv` and `from_folder`: it deals examples to train, eval and test, and writes them.
 
     target/train-<writer>-000000.tfrecord ...   and _manifest/train/, _index/ beside them: the data set target/train
     target/eval-...   target/test-...
 
-Existing data sets of these names are replaced, by the last step only. The manifest of each holds the schema and, under
+Existing data sets with these names are replaced in the last step. The manifest of each has the schema and, under
 ``labels``, the names of the classes: the label of a record is a number, its place in that list.
 """
 
@@ -34,18 +33,19 @@ from asyncrec.storage._registry import located
 from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 
-# Files read at once: enough to hide a disk's and most of a store's delays, and as many are in memory.
+# The number of files to read at once. They hide the latency of a disk and most of that of a store, and are held in
+# memory.
 _CONCURRENT = 8
 
 
 @dataclass(slots=True, kw_only=True)
 class SplitsReport:
-    """The result: the records of each split, and the names of the classes in the order of their numbers.
+    """The result: the number of records of each split, and the names of the classes in the order of their numbers.
 
     Attributes:
         features: the names of the features, sorted.
         types: the type of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
-        notes: sentences about what may surprise, such as a column that is text because of one mistake.
+        notes: sentences about possible surprises, such as a column that is text because of one mistake.
     """
 
     source: str
@@ -62,7 +62,7 @@ class SplitsReport:
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """An example to be made: its known features, and the keys of the files whose bytes belong to it."""
+    """An example to be made: its known features, and the keys of the files whose bytes it contains."""
 
     features: Mapping[str, Any]
     files: Mapping[str, str]
@@ -73,7 +73,7 @@ class ExampleSource(Protocol):
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
-        key: the feature that holds the keys of the records, if they have any.
+        key: the feature with the keys of the records, if they have any.
         notes: sentences for the report.
         strata: the stratum of each example in turn, of which every split gets its share. Slow: read in a thread.
         schema: the schema of the records.
@@ -94,7 +94,7 @@ class ExampleSource(Protocol):
 
 
 class SplitOptions(NamedTuple):
-    """The parameters that `from_csv` and `from_folder` share, and document."""
+    """The parameters that `from_csv` and `from_folder` share and document."""
 
     target: str | os.PathLike[str]
     weights: Mapping[str, float]
@@ -163,6 +163,6 @@ async def write_splits(
 
 
 def _dealt(source: ExampleSource, options: SplitOptions) -> tuple[int, dict[str, list[int]]]:
-    """Return how many examples there are, and the numbers of those of each split. Blocks."""
+    """Return the number of examples, and the numbers of the examples of each split. Blocks."""
     strata = source.strata
     return len(strata), deal(strata, options.weights, seed=options.seed)

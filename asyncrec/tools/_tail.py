@@ -1,4 +1,4 @@
-"""`open_tail` gives the last records, and those that are committed from then on."""
+"""`open_tail` returns the last records, and records that are committed later."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 
 
 class TailStream:
-    """The last records and, where they are followed, new ones: ``async for records in stream`` gives lists.
+    """The last records, and new records if the data set is followed: ``async for records in stream`` yields lists.
 
     Attributes:
-        selection: what there is now; it changes while a data set is followed.
+        selection: the present selection; it changes while a data set is followed.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class TailStream:
     ) -> None:
         self.selection = selection
         self._stack = stack
-        # One for all that is read: a feature that new records lack is one that others had.
+        # The same conditions for everything, so that a feature may be absent in new records if earlier records had it.
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
         self._known: set[str] = set()
         self._reading: tuple[RecordStream, _Places] | None = None
-        # The first and the last of some records that are given, by their numbers.
+        # The ranges of the numbers of the records to return.
         self._wanted: list[tuple[int, int]] = []
         self._begun = False
 
@@ -59,7 +59,7 @@ class TailStream:
                 stream, places = self._reading
                 found = await anext(stream, None)
                 if found is not None:
-                    before = places.before(found[0].number)  # they are of one shard
+                    before = places.before(found[0].number)  # they are all in one shard
                     records = [replace(each, number=each.number + before) for each in found]
                     records = [each for each in records if self._is_wanted(each.number)]
                     if records:
@@ -86,7 +86,7 @@ class TailStream:
         return at >= 0 and number < self._wanted[at][1]
 
     async def _look(self) -> None:
-        """Begin to read what was committed since."""
+        """Begin to read the records committed since the last look."""
         before = self.selection.datasets[0].manifest.id
         self.selection = await reselected(self.selection)
         if self.selection.datasets[0].manifest.id == before:
@@ -99,7 +99,7 @@ class TailStream:
             self._read(list(new), starts)
 
     def _new(self) -> dict[int, list[tuple[int, int]]]:
-        """The records that were in no shard at the last look: the shards that they are in now, and where. Blocks.
+        """Return the records that were in no shard at the last look, as ranges by the place of their shard. Blocks.
 
         A shard may stand for several, of which some were there: their records are not given again.
         """
@@ -125,14 +125,14 @@ class TailStream:
 
 
 class _Places:
-    """Where some shards stand among all: by the number of their first record, and by how many they have."""
+    """The places of some shards among all records, from the number of their first record and their counts."""
 
     def __init__(self, firsts: Sequence[int], counts: Sequence[int]) -> None:
         self._firsts = firsts
-        self._begins = [0, *accumulate(counts)][:-1]  # among the records of these shards
+        self._begins = [0, *accumulate(counts)][:-1]  # places among the records of these shards
 
     def before(self, number: int) -> int:
-        """How many records the other shards have before the one with record ``number`` of these."""
+        """Return the number to add to ``number``, counted in these shards, to get the number among all records."""
         at = bisect_right(self._begins, number) - 1
         return self._firsts[at] - self._begins[at]
 
@@ -149,17 +149,17 @@ async def open_tail(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TailStream]:
-    """The last ``records`` records of ``path``, those of them for which all of ``where`` holds; with ``follow`` the
-    stream does not end, and gives what is committed to the data set from then on, in the order of commits.
+    """Iterate over those of the last ``records`` records of ``path`` for which all of ``where`` holds. With ``follow``
+    the stream does not end, and returns the records that are committed to the data set later, in the order of commits.
 
     Args:
-        interval: seconds between two looks at the manifest.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        interval: seconds between two reads of the manifest.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        ValueError: a number below 0.
-        DatasetError: ``follow``, and the path is no data set.
-        ObjectNotFoundError, StoragePermissionError: on opening.
+        ValueError: a number is negative.
+        DatasetError: ``follow`` was passed, but the path is not a data set.
+        ObjectNotFoundError, StoragePermissionError: raised on opening.
     """
     if records < 0 or interval < 0:
         raise ArgumentValueError("the number of records and the interval must not be negative")

@@ -1,10 +1,10 @@
-"""`uploads` lists objects that were begun and never published, and removes them.
+"""`uploads` lists objects that were begun but never published, and removes them.
 
-S3 keeps (and bills) multipart uploads, a disk the unfinished files of a process that was killed. Other stores cannot
+S3 keeps (and bills) multipart uploads, and a disk keeps the unfinished files of a killed process. Other stores cannot
 list unfinished objects.
 
-An unfinished file of a job is left to the job, and on a disk also kept for `asyncrec.recover` if the job died, because
-it holds records. An upload to a store cannot be read back, so it is removed if its job is proven dead.
+An unfinished file of a job is left to the job. On a disk it is also kept for `asyncrec.recover` if the job died,
+because it contains records. An upload to a store cannot be read back, so it is removed if its job is proven dead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-# A day: what is being written goes on, and no upload of a shard takes so long.
+# A day, so that current uploads go on: no upload of a shard takes so long.
 _OLDER_THAN = 86400.0
 
 
@@ -42,11 +42,11 @@ class UploadsReport:
         supported: whether the store can list unfinished uploads.
         root: the root of the store; keys are relative to it.
         found: all unfinished uploads.
-        sized: whether the store says how large each is.
+        sized: whether the store reports the size of each.
         removed: the uploads that were removed.
         kept: the uploads that are old enough, but in use: by a job, for `asyncrec.recover`, by a process that is
             writing them, or by another user of the folder.
-        reasons: why each was kept, by its key and etag.
+        reasons: the reason why each was kept, by its key and etag.
     """
 
     path: str
@@ -87,13 +87,13 @@ async def uploads(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> UploadsReport:
-    """Find what is unfinished at or below ``path``; with ``remove``, delete uploads older than ``older_than`` seconds.
+    """Find unfinished uploads at or below ``path``. With ``remove``, delete those older than ``older_than`` seconds.
 
-    The uploads of running programs are among them, so the default is a day. On a disk, nothing is removed that belongs
-    to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a process holds
-    open (if the file system has no locks, this cannot be known, and the age alone decides). In a store, nothing is
-    removed that may belong to a job with a mark, unless a lock on this machine proves the job dead; `asyncrec.recover`
-    gives up jobs of other machines.
+    The uploads of running programs are among them, so the default is a day. On a disk, no file is removed that belongs
+    to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor a file that a process
+    holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store, no upload
+    is removed that may belong to a job with a mark, unless a lock on this machine proves the job dead;
+    `asyncrec.recover` gives up jobs of other machines.
 
     Raises:
         StorageError: the store failed.
@@ -140,7 +140,7 @@ async def uploads(
 
 
 def _folder_of(key: str) -> tuple[str, str]:
-    """Return the data set's folder that holds an unfinished file, and the file's name in it."""
+    """Return the data set's folder that contains an unfinished file, and the file's name in it."""
     parent, _, name = key.rpartition("/")
     if parent.rpartition("/")[2] in ("_index", "_keys"):
         parent = parent.rpartition("/")[0]
@@ -148,9 +148,9 @@ def _folder_of(key: str) -> tuple[str, str]:
 
 
 class _Owners:
-    """The jobs that unfinished files and uploads may belong to; each folder is looked up once, after these were found.
+    """The jobs to which unfinished files and uploads may belong. Each folder is looked up once, after these were found.
 
-    A job makes its header or its mark before its files. So a job that begins after the look owns no file found before.
+    A job makes its header or its mark before its files, so a job that begins after the look owns no file found before.
     """
 
     def __init__(self, store: Storage, local: LocalStorage | None) -> None:
@@ -179,7 +179,7 @@ class _Owners:
         return None
 
     async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:
-        if self._local is not None:  # records are in what they have begun, whether they live or not
+        if self._local is not None:  # unfinished files have records, whether their jobs are alive or not
             found = await in_thread(jobs_in, LocalHome(LocalStorage(os.path.join(self._local.folder, parent))))
             return [(job, "unknown") for job in found]
         folder = folder_at(self._store, f"{parent}/" if parent else "")

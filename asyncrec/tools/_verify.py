@@ -1,4 +1,4 @@
-"""`verify` checks everything that a path names against its checksums, its manifest, its indexes and its keys."""
+"""`verify` checks all shards of a path against their checksums, their manifest, their indexes and their keys."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class VerifyReport:
         shards: a report on each shard, in order.
         orphans: objects under a data set's names that no manifest names.
         conflicts: contradictions in the manifests.
-        adopted, deleted: paths of the orphans that became part of the data set, or were removed.
-        seconds: how long reading took.
+        adopted, deleted: paths of the orphans that were added to the data set, or removed.
+        seconds: the time that reading took.
         spool: whether this is the folder of a spool, in which shards await upload; only whole shards are read there.
     """
 
@@ -54,7 +54,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """The shards with a problem, without those that the store did not return."""
+        """The shards with a problem, except those that the store did not return."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property
@@ -82,25 +82,25 @@ async def verify(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
-    """Read all shards of a file, a folder, a pattern or a data set, and report what is wrong with them.
+    """Read all shards of a file, a folder, a pattern or a data set, and report the problems.
 
     It checks every checksum, and in data sets also sizes, counts and checksums against the manifest, every line of the
-    indexes, and the sizes of keys. Problems are not raised: they are in the report.
+    indexes, and the sizes of keys. Problems are reported, not raised.
 
     Args:
-        jobs: how many shards are read at once, each in a worker thread with some 16 MiB; by default the number of
+        jobs: the number of shards to read at once, each in a worker thread with some 16 MiB; by default the number of
             processors that this process may use, and at least 8 for a remote store. It does not change the report.
-        adopt: make intact shards that no manifest names part of their data set.
-        delete: delete orphans instead, also those of a data set without a commit.
-        min_age: adopt or delete only orphans of this age, in seconds. Whatever their age, those of a job that has not
-            ended are left to `asyncrec.recover`.
+        adopt: add intact shards that no manifest names to their data set.
+        delete: delete orphans instead, even those of a data set without a commit.
+        min_age: adopt or delete only orphans at least this old, in seconds. Whatever their age, those of a job that has
+            not ended are left to `asyncrec.recover`.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
-        progress: called with the bytes done, and the total.
+        progress: called with the number of bytes read, and the total.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
-        ValueError: both ``adopt`` and ``delete``, or ``jobs`` is less than 1.
+        ValueError: both ``adopt`` and ``delete`` were passed, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)
     if adopt and delete:
@@ -140,7 +140,7 @@ async def _check_all(
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
-    """Check the orphans that may be adopted, and adopt the whole ones."""
+    """Check the orphans that may be adopted, and adopt the intact shards."""
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:

@@ -1,8 +1,8 @@
-"""`watch` looks at a data set that is being written: what is committed, which jobs are at work, and their progress.
+"""`watch` examines a data set that is being written: its commits, the jobs at work, and their progress.
 
 It reads the manifest, the marks of jobs, and on a disk the status files of writers (`asyncrec._shards.journal.status`),
-and writes nothing. A writer without a disk has no status file: its commits in the manifest show its progress. Looking
-again reads only new segments.
+and writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress.
+Another look reads only new segments.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# A writer that has reported nothing for five times as long as it takes is asked whether it lives. If so, it is stopped,
-# or its event loop is held: how fast it was before says nothing.
+# If a writer has reported nothing for five times its interval, its lock is checked. If it is alive, it is stopped, or
+# its event loop is held up, and its earlier speed means nothing.
 _LATE_SECONDS = 5 * STATUS_SECONDS
-# One that has never reported is asked about that after this time: before its first report it reads what is there, which
-# may be many keys.
+# If a writer has never reported, its lock is checked after this time. Before its first report it reads existing data,
+# which may be many keys.
 _OPENING_SECONDS = 60.0
 
 
 class Watch:
-    """A data set that is being watched, opened by `open_watch`."""
+    """A data set that is watched. `open_watch` opens it."""
 
     def __init__(
         self, path: str, folder: Storage | None, name: str, spool: LocalStorage | None, classes: ClassCounts | None
@@ -60,14 +60,14 @@ class Watch:
         self._changed: dict[str, tuple[str, float]] = {}
 
     async def look(self) -> WatchReport:
-        """Look once.
+        """Return a report on the present state.
 
         Raises:
             StorageError: the store cannot be read or listed.
             ManifestError: the manifest is damaged.
             ValueError: the data set has a schema without the feature ``by``.
         """
-        # The jobs first: one that ends meanwhile is in the manifest then, and not missed.
+        # Read the jobs first: a job that ends meanwhile is then in the manifest, so it is not missed.
         found = await self._jobs()
         manifest = await self._manifest.load() if self._manifest is not None else None
         if self._classes is not None and manifest is not None and self._folder is not None:
@@ -137,7 +137,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status, by the clocks of both machines; at least as long as it was seen unchanged."""
+        """Return the age of a status by the clocks of both machines, but at least the time it was seen unchanged."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -156,7 +156,7 @@ async def open_watch(
     """Open a data set, which need not exist yet, or a spool, to watch it. The context yields a `Watch`.
 
     Args:
-        by: a feature, by whose values the first records of each new shard are counted.
+        by: a feature by whose values the first records of each new shard are counted.
 
     Raises:
         ValueError: the path has no name.
@@ -179,10 +179,10 @@ async def watch(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WatchReport:
-    """Look once at a data set that is being written, or at a spool; `open_watch` is for looking again and again.
+    """Examine a data set that is being written, or a spool, once. To do so repeatedly, use `open_watch`.
 
     Args:
-        by: a feature, by whose values the first records of each shard are counted.
+        by: a feature by whose values the first records of each shard are counted.
 
     Raises:
         ObjectNotFoundError: neither a data set nor a job that makes one exists.
@@ -199,12 +199,12 @@ async def watch(
 
 
 def _is_late(header: JobHeader, now: datetime) -> bool:
-    """Return whether a job should have reported by now; one that commits all at once, such as a copy, never does."""
+    """Return whether a job should have reported by now. A job that commits all at once, as a copy, never reports."""
     return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:
-    """Return how many seconds ago ``time`` was, by the clocks of both machines; infinitely many if it is unknown."""
+    """Return how many seconds ago ``time`` was, by the clocks of both machines, or infinity if it is unknown."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 

@@ -1,4 +1,4 @@
-"""`WatchReport` and `WatchedWriter`: what `asyncrec.tools.watch` saw at one moment."""
+"""`WatchReport` and `WatchedWriter`: the findings of `asyncrec.tools.watch` at one moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.tools._report_json import json_of
 
 State = Literal["at work", "ending", "silent", "alive", "unknown", "dead"]
 
-# What a status says that holds only while the writer tells.
+# The attributes of a status that are valid only while the writer reports.
 _NOW = "bytes_per_second waiting_for"
 
 
@@ -22,16 +22,16 @@ class WatchedWriter:
     """A job that has not ended.
 
     Attributes:
-        state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
-            has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive,
-            and is stopped or held up; on another one it may be dead. If it does not report (without a disk), a lock
-            says ``"alive"``; ``"unknown"`` if this machine cannot find out. ``"dead"``: a lock proves
-            it, and `asyncrec.recover` deals with what it left.
+        state: ``"at work"``, or ``"ending"``: publishing the rest; both according to the reports on its disk.
+            ``"silent"``: it has reported nothing for ten seconds, or nothing at all in its first minute. On this
+            machine such a writer is alive but stopped or held up; on another it may be dead. If it makes no reports
+            (without a disk), ``"alive"`` according to a lock, or ``"unknown"`` if this machine cannot find out.
+            ``"dead"``: a lock proves it, and `asyncrec.recover` recovers or ends it.
         status: its last report, on its disk; `None` before the first.
-        quiet: seconds since that report, or else since its last commit, or else since it began.
-        records: its records in the manifest.
-        last_commit: when it committed last, by its machine's clock; `None` before its first commit.
-        recover: for a dead writer, the command that deals with what it left, in quotation marks; ``SPOOL`` in it stands
+        quiet: the seconds since that report, or otherwise since its last commit, or since its start.
+        records: the number of its records in the manifest.
+        last_commit: the time of its last commit, by its machine's clock; `None` before its first commit.
+        recover: for a dead writer, the command that recovers it, in quotation marks; ``SPOOL`` in the command stands
             for a folder that is not known here.
     """
 
@@ -68,14 +68,14 @@ class WatchedWriter:
 
     @property
     def tells(self) -> JobStatus | None:
-        """Its status, if that is still valid."""
+        """Its status, if the status is still valid."""
         return self.status if self.state in ("at work", "ending") else None
 
     @property
     def records_per_second(self) -> float | None:
-        """Its speed as it reports; otherwise that of its commits, from its beginning to the last one.
+        """Its speed according to its reports, or otherwise that of its commits, from its start to the last commit.
 
-        `None` if that is unknown, and for a dead writer.
+        `None` if the speed is unknown, and for a dead writer.
         """
         if self.tells is not None:
             return self.tells.records_per_second
@@ -110,11 +110,11 @@ class WatchReport:
     """The result of `watch`, at one moment.
 
     Attributes:
-        time: the time of the look, with a time zone.
+        time: the time of the report, with a time zone.
         there: whether a data set exists, or a job that makes one.
         writers: the jobs that have not ended.
         last_commit: the time of the newest segment.
-        classes: how many of the records that were read have each value of the feature, the most frequent first.
+        classes: how many of the records read have each value of the feature, the most frequent first.
     """
 
     path: str
@@ -129,34 +129,34 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """The number of records accepted by writers that are not dead, and not in the manifest."""
+        """The number of records that live writers have accepted and that are not in the manifest."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
     def records_per_second(self) -> float | None:
-        """The speed of all writers for which it is known; `None` if it is unknown for each that is not dead."""
+        """The speed of all writers for which it is known; `None` if it is unknown for each writer that is not dead."""
         return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The same as `records_per_second`, in bytes, of the writers that report."""
+        """Like `records_per_second`, but in bytes, for the writers that report."""
         told = [writer.tells for writer in self.writers if writer.state != "dead"]
         return self._speed([None if status is None else status.bytes_per_second for status in told])
 
     @property
     def at_risk(self) -> float:
-        """The age, in seconds, of the oldest record of all writers that a kill would lose."""
+        """The age in seconds of the oldest record of all writers that a kill would lose."""
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """Return the writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
+        """Return the writers that were quiet for longer, or whose oldest record that a kill would lose is older.
 
-        Dead writers are among them. A writer without a disk is quiet from one commit to the next.
+        Dead writers are included. A writer without a disk is quiet from one commit to the next.
         """
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
     def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """Return the writers that accepted no record for longer, alive or not, without those that are ending."""
+        """Return the writers that have accepted no record for longer, alive or not, except those that are ending."""
         return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Shards are published, and segments of the manifest are committed, each in one step."""
+"""Publish shards and commit segments of the manifest, each in one step."""

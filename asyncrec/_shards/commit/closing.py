@@ -1,13 +1,15 @@
-"""A writer's log: its segments have the numbers 1, 2, 3, and the last one ends it.
+"""A writer's log: its segments have the numbers 1, 2, 3 and so on, and the last segment ends it.
 
-The writer A is stopped for an hour in the middle of a commit. B takes A for dead, and wants to delete what A made and
-did not commit. The naive way is to check that A has not committed, and then to delete: A wakes, and its commit names a
-shard that is gone. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and exactly
-one of them wins. B deletes only after it has won. If A has lost, it commits nothing more, for its next number is taken.
+The writer A is stopped for an hour in the middle of a commit. B considers A dead, and wants to delete A's uncommitted
+objects. The naive way is to check that A has not committed, and then to delete. But then A wakes, and its commit names
+a deleted shard. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and exactly one
+of them wins. B deletes only after it has won. If A has lost, it can commit nothing more, because its next number is
+taken.
 
-B has to know the next number. What a checkpoint covers may be deleted, but never the last segment of a log, so that a
-list shows it. But B's list may be an hour old: A may have gone on, and the number that B creates may have been used,
-covered and deleted. So B looks again after its tombstone, which counts only if nothing comes after it.
+B has to know the next number. The segments that a checkpoint covers may be deleted, but never the last segment of a
+log, so that a listing shows it. But B's listing may be an hour old: A may have gone on, and the number that B creates
+may have been used, covered and deleted. So B looks again after its tombstone, which counts only if nothing comes after
+it.
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, Obj
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# A writer that commits as fast as it can is ended between two of its commits, sooner or later.
+# Even a writer that commits as fast as it can is ended between two of its commits sooner or later.
 _ATTEMPTS = 100
 
 
 async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segment | None]:
-    """Load the last segment of a log, and its number; 0 and `None` if the log has no segment.
+    """Load the last segment of a log with its number; return 0 and `None` if the log has no segment.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: the segment cannot be read.
     """
     for _ in range(_ATTEMPTS):
         number = await _last_listed(folder, name, writer)
         last = await _load(folder, name, writer, number) if number else None
         if number and last is None:
-            continue  # a list that is late: a checkpoint has covered it, and so there is a later one
-        # A list may be late, and a read is not.
+            continue  # the listing is late: a checkpoint covers the segment, so a later segment exists
+        # A listing may be late, but a read is not.
         while not (last is not None and last.closed) and (more := await _load(folder, name, writer, number + 1)):
             number, last = number + 1, more
         return number, last
@@ -46,27 +48,27 @@ async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segme
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
-    """Load what ended the job; returns `None` if it has not ended.
+    """Load the segment that ended the job; return `None` if the job has not ended.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: the segment cannot be read.
     """
     _, last = await load_last(folder, name, writer)
     return last if last is not None and last.closed else None
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
-    """End a job for a process that gives it up. Returns what ended it: this tombstone, or what was there first.
+    """End a job that another process gives up. Return the segment that ended it: this tombstone, or an earlier segment.
 
     Raises:
-        ConflictError: it commits faster than it can be ended.
-        StorageError: whether it has ended is not known.
+        ConflictError: the job commits faster than it can be ended.
+        StorageError: it is unknown whether the job has ended.
     """
     for _ in range(_ATTEMPTS):
         number, last = await load_last(folder, name, writer)
         if last is not None and last.closed:
             return last
-        # A power cut must not take back what the writer has committed, and leave the tombstone behind it.
+        # Otherwise a power cut could undo the writer's commits, but leave the tombstone after them.
         await in_thread(home_of(folder).sync, name)
         tombstone = Segment(
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
@@ -82,7 +84,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
-    """Make the error for a job that finds its own tombstone."""
+    """Return the error for a job that finds its own tombstone."""
     by = closing.extra.get("abandoned_by")
     return ConflictError(
         f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at "

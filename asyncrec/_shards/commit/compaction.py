@@ -1,10 +1,10 @@
-"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes what older ones have covered.
+"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes segments covered long before.
 
-The data is written first, under a name of its maker's own; then a small object takes the checkpoint's number,
+The data is written first, under a name of its maker's own. Then a small object takes the checkpoint's number,
 exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
-which each covers all that those before it did, and everything that is deleted is in the newest. Times are the store's:
-from one checkpoint to another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
-`covered_objects` has what is deleted.
+which each covers everything that the earlier ones cover, and everything that is deleted is in the newest. All times are
+those of the store, compared from one checkpoint to another. docs/design/2026-11-22-checkpoints.md describes the effects
+of races and crashes. `covered_objects` deletes the covered objects.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.shards")
 _path_log = PathLog("asyncrec.shards")
 
-# A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
+# A reader reads a segment within seconds after it has listed it. A reader that was stopped for an hour starts again.
 GRACE_SECONDS = 3600.0
 _ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What became of one call of `compact_manifest`.
+    """The result of one call of `compact_manifest`.
 
     Attributes:
-        manifest: the data set, as it was read.
+        manifest: the data set, as read.
         checkpoint: the path of the newest checkpoint in the data set's folder, or `None`.
-        covered: how many segments this call has merged that were in no checkpoint.
-        written: whether this call made a checkpoint; it does not if nothing was new, or if another call was faster.
+        covered: the number of segments merged by this call that were in no checkpoint.
+        written: whether this call made a checkpoint; false if there was nothing new, or if another call was faster.
         deleted: the segments, checkpoints, runs of keys and turns of sources that it deleted.
-        latest: the object of a fixed name that names the checkpoint, if one was asked for.
+        latest: the object with a fixed name that names the checkpoint, if requested.
     """
 
     manifest: Manifest
@@ -103,18 +103,18 @@ async def compact_manifest(
     """Merge the segments in no checkpoint into a new one, and delete those that were covered ``grace`` seconds ago.
 
     Args:
-        path: of the data set, for errors.
-        grace: at least a minute.
-        latest: write an object of a fixed name that names the newest checkpoint, for stores that cannot list.
+        path: the path of the data set, for errors.
+        grace: the grace in seconds, at least 60.
+        latest: write an object with a fixed name that names the newest checkpoint, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
         most_deleted: the most segments that this call deletes; the next call deletes the rest.
-        keys: make runs of keys; otherwise only the runs stay whose shards are all still there.
+        keys: make runs of keys; otherwise keep only the runs whose shards all still exist.
 
-    After a cancellation or an error, it may have made a checkpoint, which is valid.
+    After a cancellation or an error, a checkpoint may have been made; it is valid.
 
     Raises:
-        ObjectNotFoundError: there is no manifest.
-        ManifestError: it cannot be read.
+        ObjectNotFoundError: the data set has no manifest.
+        ManifestError: the manifest cannot be read.
         StorageError: the store failed.
     """
     check_grace(grace)
@@ -132,14 +132,14 @@ async def compact_manifest(
         deleted = await delete_covered(folder, name, made, timedelta(seconds=grace), most=most_deleted)
     if due:
         listed = await list_manifest(folder, name)
-    if written and listed.runs and listed.removal > manifest.removals:  # by it, keys that were read may have to go
+    if written and listed.runs and listed.removal > manifest.removals:  # a removal since the read may make a run stale
         deleted += await clean_runs(folder, name, path=path)
         listed = await list_manifest(folder, name)
     checkpoint = None
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         checkpoint = checkpoint_key(name, listed.newest, maker)
-        if latest:  # as its maker put it, which may be another call, and have read more than this one
+        if latest:  # its maker may be another call, which may have read more than this call
             pointer = await folder.get(checkpoint_pointer_key(name, listed.newest), max_bytes=MOST_POINTER_BYTES)
             await folder.put(latest_key(name), pointer)
     return Compaction(
@@ -153,7 +153,7 @@ async def compact_manifest(
 
 
 def check_grace(grace: float) -> None:
-    """Refuse a grace that is too short, with a ValueError."""
+    """Raise a ValueError if the grace is too short."""
     if not grace >= LEAST_GRACE:
         raise ArgumentValueError(
             f"grace={grace}: must be at least {LEAST_GRACE:.0f} seconds, so that a reader that has just listed a "
@@ -162,11 +162,11 @@ def check_grace(grace: float) -> None:
 
 
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
-    """Ensure that no run of keys has keys of shards that were removed before. Returns the runs that it deleted.
+    """Ensure that no run of keys has keys of shards that were removed before. Return the runs that were deleted.
 
-    The naive way is to delete the runs that are there. Suppose D removes a shard while C, a compaction, has its keys in
+    The naive way is to delete the existing runs. Suppose D removes a shard while C, a compaction, has its keys in
     memory: C writes a run of them after D has looked. So C lists after its checkpoint, and if the log of removals has a
-    place that C does not know, C calls this, too. Either D sees C's run, or C sees D's place.
+    place that C does not know, C calls this function, too. Either D sees C's run, or C sees D's place.
 
     Raises:
         ConflictError: other processes make one checkpoint after another.
@@ -179,21 +179,21 @@ async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
         base, history = (each.commits["removal"].max(initial=0) for each in (loaded.base, loaded.history))
         if base == history:
             return await delete_stale_runs(folder, name, loaded.base)
-        await compact_manifest(folder, name, path=path, keys=False)  # the next compaction makes them anew
+        await compact_manifest(folder, name, path=path, keys=False)  # the next compaction makes new runs
     raise ConflictError(f"{path}: other processes remove shards, one after the other; call this again")
 
 
 async def compact_unasked(
     folder: Storage, name: str, *, path: str, least: int, most_deleted: int, behind: int | None = None
 ) -> Compaction | None:
-    """Call `compact_manifest` if ``least`` segments or more are in no checkpoint; otherwise return `None`.
+    """Call `compact_manifest` if at least ``least`` segments are in no checkpoint; otherwise return `None`.
 
-    To find that out takes a list, and a read of the first lines of the newest checkpoint. If the newest checkpoint is
-    not number ``behind``, the list is enough: another process has just merged.
+    This check costs a listing, and a read of the first lines of the newest checkpoint. If the number of the newest
+    checkpoint is not ``behind``, the listing is enough, because another process has just compacted.
 
     Raises:
         ManifestError: the manifest cannot be read.
-        StorageError: the store failed, or refuses to delete; in that case the checkpoint is there.
+        StorageError: the store failed, or forbids deletion; in the latter case the checkpoint exists.
     """
     listed = await list_manifest(folder, name)
     if len(listed.segments) < least or behind not in (None, listed.newest):
@@ -208,14 +208,14 @@ async def compact_unasked(
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
-    """Return whether there are segments that were covered ``grace`` seconds ago, by this machine's clock."""
+    """Return whether any segments were covered ``grace`` seconds ago, by this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
         return False
     return any(map(base.covered.may_go, listed.segments))
 
 
 async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
-    """Write a checkpoint, with its runs of keys, and take its number; `None` if another process had taken it."""
+    """Write a checkpoint, with its runs of keys, and take its number; return `None` if another process has taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
@@ -225,7 +225,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # What is deleted is in it alone: so what the store has is read, before another process relies on it.
+        # Deleted objects are only in the checkpoint, so read it back before another process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
@@ -246,10 +246,10 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     except ObjectExistsError:
         _path_log.info(join(folder.root, name), "another process has just created checkpoint %d", number)
     except UnsettledError:
-        won = True  # perhaps: then it stays, and is the next one's to read or to delete
+        won = True  # perhaps won: keep the data for the next compaction to read or delete
         raise
     except BaseException as error:
-        if isinstance(error, Exception) or not asked:  # else it was cancelled, and may have its number yet
+        if isinstance(error, Exception) or not asked:  # otherwise the call was cancelled, and may yet win its number
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
                 with suppress(StorageError):
                     await folder.delete(key)
@@ -262,7 +262,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
 
 
 async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
-    async with folder.open_sink(key) as sink:  # no other process makes this name
+    async with folder.open_sink(key) as sink:  # no other process uses this name
         chunks = ChunkWriter(sink)
         while piece := await in_thread(next, pieces, b""):
             await chunks.write([piece])

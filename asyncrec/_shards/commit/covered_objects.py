@@ -1,8 +1,8 @@
-"""What a checkpoint has covered is deleted: segments, older checkpoints, and runs of keys that no checkpoint names.
+"""Delete covered objects: segments, older checkpoints, and runs of keys that no checkpoint names.
 
-Nothing goes that the newest checkpoint does not cover itself, and segments and checkpoints stay for the grace. So do
-turns of sources, of which the last one stays for good. Runs that have keys of removed shards go at once: a record was
-deleted, and so is what was made of its key.
+No object is deleted unless the newest checkpoint covers it, and segments and checkpoints stay for the grace. So do
+turns of sources, except the last turn of a source, which stays forever. Runs that have keys of removed shards are
+deleted at once, because a deleted record must leave no trace of its key.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _path_log = PathLog("asyncrec.shards")
 
 
 async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list[str]:
-    """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name; returns what was deleted.
+    """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name. Return these.
 
-    Older checkpoints may name them, and open without them. Runs for a checkpoint that is still to come stay.
+    Older checkpoints may name these runs, but can be opened without them. Runs for a future checkpoint stay.
     """
     listed = await list_manifest(folder, name)
     named = {run.name for run in newest.runs}
@@ -45,18 +45,19 @@ async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list
 async def delete_covered(
     folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
 ) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` small objects.
+    """Delete the objects that were covered ``grace`` before a checkpoint was made from ``merged``.
 
-    Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
+    Delete at most ``most`` small objects, and none that this checkpoint does not cover itself. Return the deleted
+    objects.
     """
     number = merged.checkpoint + 1
     listed = await list_manifest(folder, name)
-    if number not in listed.pointers:  # a list that is late
+    if number not in listed.pointers:  # the listing is late
         return []
     last = listed.pointers[number].modified - grace
     keys: list[str] = []
     old = [each for each, info in listed.pointers.items() if each < number and info.modified <= last]
-    with suppress(ObjectNotFoundError):  # another one deletes the same
+    with suppress(ObjectNotFoundError):  # another process deletes the same objects
         if old:
             maker = await pointed_checkpoint(folder, name, listed, max(old))
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
@@ -66,7 +67,7 @@ async def delete_covered(
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints
         unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
-        # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
+        # The maker of the next checkpoint may still name its runs. Processes that lost a number name none.
         runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
         await for_each(folder.delete, runs)
         keys += runs
@@ -76,14 +77,14 @@ async def delete_covered(
 async def unnamed_runs(
     folder: Storage, name: str, listed: ListedManifest, *, made: History | None = None, gone: Collection[str] = ()
 ) -> list[str]:
-    """The listed runs of keys that no checkpoint names.
+    """Return the listed runs of keys that no checkpoint names.
 
     Args:
-        made: of which the newest checkpoint was made, with the runs that it names.
-        gone: checkpoints that are not there any more, though they are listed.
+        made: the history from which the newest checkpoint was made, with the runs that it names.
+        gone: checkpoints that have been deleted although they are listed.
 
     Raises:
-        ObjectNotFoundError: a checkpoint that is listed is gone: somebody else deletes.
+        ObjectNotFoundError: a listed checkpoint is gone, because another process deletes.
     """
     if not listed.runs:
         return []
@@ -121,7 +122,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
     keys = []
     for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
-            break  # who made it may win yet
+            break  # its maker may still win
         makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
@@ -132,6 +133,6 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    for key in keys:  # in this order: a pointer without a checkpoint is found again, and not the other way round
+    for key in keys:  # the pointer last: it is found again if it has no checkpoint, but not the reverse
         await folder.delete(key)
     return keys

@@ -1,8 +1,8 @@
-"""`create`: if several processes try to make one small object, exactly one succeeds, and each learns that if it can.
+"""`create`: if several processes try to make one small object, exactly one succeeds, and each finds out if it can.
 
-Everything that decides something about a data set is decided this way: commits, closing segments and tombstones,
-claims, places in the log of removals. Such an object is sent in one part. Every store that was tried creates such an
-object exclusively (`asyncrec doctor` asks yours).
+All decisions about a data set are made this way: commits, closing segments and tombstones, claims, places in the log of
+removals. Such an object is sent in one part. Every store that was tried creates such an object exclusively (`asyncrec
+doctor` checks a store).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# Creating one small object, with the backend's retries; and reading it back, once more.
+# The limit for creating one small object, with the backend's retries, and once more for reading it back.
 _SECONDS = 60
 
 
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create an object with content that no other process writes; without an answer, what is there settles the outcome.
+    """Create an object with content that no other process writes. If no answer comes, read back the object to find out.
 
     The request is shielded and limited in time.
 
-    ``deadline`` ends it earlier, even if it is brought forward meanwhile. Without ``shield``, a cancellation leaves it
-    open whether the object is there, and the cancelled caller deletes it.
+    ``deadline`` ends it earlier, even if the deadline is brought forward meanwhile. Without ``shield``, a cancellation
+    leaves it open whether the object exists, and the cancelled caller deletes it.
 
     Raises:
-        ObjectExistsError: another writer's object is there.
-        UnsettledError: it is unknown whether the object was created; chained to what failed.
-        StorageError: the store refused.
+        ObjectExistsError: an object of another writer exists.
+        UnsettledError: it is unknown whether the object was created; chained to the first failure.
+        StorageError: the store rejected the request.
     """
     failure: Exception | None = None
 
@@ -53,19 +53,20 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # An answer that was lost looks like a failure, and the retry of it like another writer's object. For a commit it is
-    # worth being as patient again.
+    # A lost answer looks like a failure, and its retry like another writer's object. A commit is worth waiting for as
+    # long again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
             if await storage.get(key) == content:
                 return
         except ObjectNotFoundError:
-            # A refusal is an answer. Of anything else a request may be on its way still, and arrive after this look.
+            # A rejection is an answer. After any other failure, a request may still be on its way, and arrive after
+            # this read.
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # A caller that opens a job raises the first failure, and has lost nothing.
+            # A caller that opens a job raises the first failure, and loses nothing.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

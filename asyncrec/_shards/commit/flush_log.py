@@ -1,21 +1,21 @@
-"""`FlushLog`: a writer without a disk puts what it has flushed into its store, in entries that its own commits void.
+"""`FlushLog`: a writer without a disk flushes to its store, in entries that its own commits make void.
 
-The problem: if a machine is lost with its disk, a kill takes all records since the last commit, up to a whole shard.
-The naive way is to commit more often; but each commit is a shard, and a data set of a million small shards is slow for
-ever. Another is to write each record twice, in a log of its own, too, and to delete that log when its shard is
-committed. Suppose the deletion is late, or the request for an entry: then a process that recovers the writer finds
-records in the log and in a shard, and stores them twice.
+The problem: if a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The
+naive way is to commit more often. But each commit makes a shard, and a data set of a million small shards stays slow.
+Another is to write each record also to a separate log, and to delete that log when its shard is committed. Suppose the
+deletion or the request for an entry is late: then a process that recovers the writer finds records in the log and in a
+shard, and stores them twice.
 
-So an entry says for which shard each record was taken. The name of a shard that was ever committed stays known, and
-what the log has of that shard is void, however late an entry comes. Each commit says up to which number the log had
-come (`Segment.flushed`). Only then may the last entry be deleted: a process that ends the writer needs its number.
+So an entry states the shard of each record. The name of a shard that was ever committed stays known, and the log's
+records of that shard are void, however late an entry arrives. Each commit states the last number in the log
+(`Segment.flushed`). Only then may the last entry be deleted, because a process that ends the writer needs its number.
 
-One entry is in flight at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
-it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the
-same bytes are sent again, as for a commit.
+One entry is in flight at a time, and all records that are ready meanwhile go together into the next. The shards do not
+wait for it: they go on to the object store in parallel, and a callback reports the outcome of their flush. If no answer
+comes, the same bytes are sent again, as for a commit.
 
-`FlushLedger` says which entries are needed, and which a later one repeats; `FlushRoom` what is held in memory;
-`FlushSweeper` what is deleted.
+`FlushLedger` decides which entries are needed and which a later entry repeats, `FlushRoom` counts the memory in use,
+and `FlushSweeper` deletes entries.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from asyncrec.storage._base import Storage
 
 _path_log = PathLog("asyncrec.shards")
 
-# While callers wait for room, a flush that failed is tried again after a pause, which doubles.
+# While callers wait for room, a failed flush is retried after a pause, which doubles.
 _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
@@ -56,13 +56,13 @@ class FlushLog:
     """The flush log of one writer. `send` is its task, and ``sweeper.run`` another.
 
     Attributes:
-        room: what it holds in memory.
-        ledger: what is in which entry.
+        room: the memory in use.
+        ledger: the records in each entry.
         sweeper: deletes entries.
-        shards: the records of the shards that are not committed.
-        changed: when the store last took something of the writer, by the event loop's clock.
-        beats: how many entries without records it has made since it last made one with records.
-        error: why nothing more can be flushed: another process has ended the writer, or the store refused.
+        shards: the records of the shards that are in no commit.
+        changed: when the store last accepted an entry or commit of the writer, by the event loop's clock.
+        beats: the number of entries without records since the last entry with records.
+        error: the reason why flushing stopped: another process ended the writer, or the store rejected an entry.
     """
 
     def __init__(self, storage: Storage, name: str, writer: str, *, compression: str, budget: ByteBudget) -> None:
@@ -75,8 +75,8 @@ class FlushLog:
         self._place = FlushPlace(storage, name, writer)
         self.sweeper = FlushSweeper(self._place, self.ledger)
         self._compression = compression
-        self._asked: deque[tuple[int, Outcome]] = deque()  # flushes, each with the last section that it waits for
-        self._stored: int | None = None  # when nothing more could be flushed
+        self._asked: deque[tuple[int, Outcome]] = deque()  # the flushes, each with the last section that it waits for
+        self._stored: int | None = None  # the value of `stored` when flushing failed for good
         self._beat_due = False
         self._to_send = anyio.Event()
         self.room.on_waiting = self._wake
@@ -84,15 +84,15 @@ class FlushLog:
     # -- for the object writers ---------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
-        """Begin to keep the records of an open shard."""
+        """Register an open shard, and return the keeper of its records."""
         self.shards[key] = shard = ShardRecords(self, self.room, key)
         return shard
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Have the kept records of a shard put into an entry, with what others flush.
+        """Put the kept records of a shard into an entry, together with those of other shards.
 
-        ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
-        answer, the next flush tries again. Returns the count of `stored` at which all of it is there.
+        ``done`` is called with the outcome: whether all the records are in the store, or the error. If the store does
+        not answer, the next flush retries. Return the value of `stored` at which all the records are there.
         """
         if batches:
             self.ledger.take(shard, batches)
@@ -105,14 +105,14 @@ class FlushLog:
 
     @property
     def stored(self) -> int:
-        """The count up to which everything flushed is in an entry, or void; after an error, as it was then."""
+        """The count up to which all flushed records are in an entry, or void; after an error, the last count."""
         return self.ledger.stored if self._stored is None else self._stored
 
     def _answer(self) -> None:
-        """Call back for the records that are in an entry, or in a committed shard."""
+        """Call back each flush whose records are all in an entry, or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
-        self.room.make()  # what was kept meanwhile had to wait for these answers
+        self.room.make()  # records kept meanwhile had to wait for these answers
 
     def _answer_all(self, outcome: bool | Exception) -> None:
         self._answer()
@@ -122,7 +122,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Show that the writer is alive, while it has something in the log and flushes nothing."""
+        """Show that the writer is alive while it has records in the log but flushes nothing."""
         self._beat_due = True
         self._wake()
 
@@ -130,7 +130,7 @@ class FlushLog:
         self._to_send.set()
 
     async def send(self) -> None:
-        """Create entries until cancelled. Then the entry in flight is in doubt. The body of a task."""
+        """Create entries until cancelled. A cancellation leaves the entry in flight in doubt. The body of a task."""
         try:
             while self.error is None:
                 await self._to_send.wait()
@@ -144,9 +144,9 @@ class FlushLog:
             self._answer_all(False)
 
     async def _send_all(self) -> None:
-        """Create entries until nothing waits for one. If the store does not answer, the next flush tries again.
+        """Create entries until no section waits. If the store does not answer, leave the retry to the next flush.
 
-        While callers wait for the room that these records take, it tries again by itself, after a pause.
+        While callers wait for the room that these records occupy, retry here after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -164,7 +164,7 @@ class FlushLog:
                 pause = min(2 * pause, _MOST_PAUSE)
 
     async def _send_entry(self) -> None:
-        """Create the next entry; what is in doubt comes first."""
+        """Create the entry in doubt, or else the next one."""
         entry, place = self.ledger.ask(), self._place
         if not entry.content:
             packed = FlushEntry(writer=place.writer, since=entry.since, sections=tuple(entry.sections))
@@ -174,7 +174,8 @@ class FlushLog:
         except ObjectExistsError as error:
             raise _conflict(place, await _fenced_by(place, entry.number)) from error
         except IntegrityError as error:
-            # It came, and is gone before this writer had looked: a process that ended the writer took it up.
+            # The entry arrived, but was gone before this writer looked: a process that ended the writer has recovered
+            # it.
             if by := await _fenced_by(place, entry.number + 1):
                 raise _conflict(place, by) from error
             raise
@@ -189,9 +190,9 @@ class FlushLog:
     # -- for the manifest ---------------------------------------------------------------------------------------------
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Note a commit: what the log has of these shards is void.
+        """Record a commit, after which the log's records of these shards are void.
 
-        ``flushed`` is the number up to which the log had come, as the commit says.
+        ``flushed`` is the last number in the log, as stated by the commit.
         """
         self.beats = 0
         self.ledger.committed(shards, flushed)
@@ -201,29 +202,29 @@ class FlushLog:
         self._changed()
 
     def _changed(self) -> None:
-        """Note that the store has accepted something: some room is free, and some entries are not needed any more."""
+        """Record that the store has accepted a request, which frees room and makes some entries unnecessary."""
         self.changed = anyio.current_time()
         self.room.account()
         self._answer()
         self.sweeper.wake()
 
     def stop(self, error: Exception) -> None:
-        """Flush nothing more, because of an error."""
+        """Flush nothing more because of an error."""
         if self.error is None:
             self.error, self._stored = error, self.ledger.stored
         self._answer_all(self.error)
-        self.room.on_full()  # each open shard flushes, and gets the error
+        self.room.on_full()  # each open shard flushes and receives the error
         self._wake()
 
     async def end(self) -> None:
-        """Delete all entries: the writer has ended, and all its records are committed."""
+        """Delete all entries of a writer that has ended and committed all its records."""
         self.ledger.end()
         self.room.account()
         await self.sweeper.sweep()
 
 
 async def _fenced_by(place: FlushPlace, number: int) -> str:
-    """Return which process made the fence of this number; empty if the number has something else, or nothing."""
+    """Return the id of the process that fenced this number; an empty string if the number is not a fence."""
     key = place.key(number)
     try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)
@@ -241,5 +242,5 @@ def _conflict(place: FlushPlace, by: str) -> ConflictError:
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:
-    """Make a fence, unlike any other."""
+    """Return the content of a new fence, different from every other fence."""
     return FlushEntry(writer=writer, since=number, fenced_by=f"{by} {secrets.token_hex(8)}").encode()

@@ -1,4 +1,4 @@
-"""`FlushRoom` counts what is kept for a flush in the writer's budget, and flushes it if callers wait for its room."""
+"""`FlushRoom` counts the records kept for a flush in the writer's budget, and flushes if callers wait for room."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from asyncrec._shards.journal.flush_ledger import FlushLedger
 
 
 class FlushRoom:
-    """The memory that a flush log takes.
+    """The memory that a flush log occupies.
 
     Attributes:
-        ledger: knows what waits for an entry, and what later entries may repeat.
-        on_full: called when almost as much is kept for a flush as an entry holds.
-        on_waiting: called when something waits for an entry, and callers wait for its room.
+        ledger: the records that wait for an entry, and those that later entries may repeat.
+        on_full: called when the records kept for a flush almost fill an entry.
+        on_waiting: called when records wait for an entry, and callers wait for their room.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -33,7 +33,7 @@ class FlushRoom:
         self._held = 0
         self._is_closed = False
         budget.when_starving(self.make)
-        budget.account(self._most)  # an entry is held as it is sent, besides its records
+        budget.account(self._most)  # an encoded entry is held in addition to its records
 
     @property
     def is_wanted(self) -> bool:
@@ -41,17 +41,17 @@ class FlushRoom:
         return self._budget.callers_waiting > 0
 
     def keep(self, *, open: int = 0, finished: int = 0) -> None:
-        """Note that more bytes are kept, or fewer: of open shards, and of those that are not flushed any more."""
+        """Count more or fewer kept bytes: of open shards, and of finished shards, which are flushed no more."""
         if self._is_closed:
             return
         self.ledger.kept += open
         self._finished += finished
         self.account()
-        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more than that would be an entry and a remainder
+        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more would make an entry and a remainder
             self.on_full()
 
     def account(self) -> None:
-        """Count what is held now."""
+        """Adjust the budget to the bytes that are held now."""
         held = self.ledger.held + self._finished
         more, self._held = held - self._held, held
         if more > 0:
@@ -60,7 +60,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait and nothing else would give them room, repeat no entry later, and have the rest flushed."""
+        """If callers wait and nothing else would free room for them, give up repeating entries and flush the rest."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()
@@ -71,7 +71,7 @@ class FlushRoom:
             self.on_waiting()
 
     def close(self) -> None:
-        """Give back all room: nothing more is flushed. What shards keep can still be asked for."""
+        """Free all room, because no more records are flushed. Records that shards keep can still be read."""
         if not self._is_closed:
             self.ledger.forget()
             self._finished = 0
@@ -82,11 +82,11 @@ class FlushRoom:
 
 
 class Flushing(Protocol):
-    """The place to which a shard's records are flushed.
+    """The destination of a shard's flushed records.
 
     Attributes:
-        error: why nothing more can be flushed.
-        stored: the count up to which everything flushed is in an entry, or void.
+        error: the reason why nothing more can be flushed.
+        stored: the count up to which all flushed records are in an entry, or void.
     """
 
     error: Exception | None
@@ -95,19 +95,19 @@ class Flushing(Protocol):
     def stored(self) -> int: ...
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Have records put into an entry; return the count of `stored` at which they are there."""
+        """Put records into an entry. Return the value of `stored` at which they are in the store."""
 
 
 class ShardRecords:
-    """The records of one shard that are in no commit: `KeptRecords`."""
+    """The `KeptRecords` of one shard that are in no commit."""
 
     def __init__(self, log: Flushing, room: FlushRoom, shard: str) -> None:
         self._log = log
         self._room = room
         self._shard = shard
         self._kept: list[WriteBatch] = []
-        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # not known to be in the store
-        self._stored = 0  # records that are
+        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # batches not known to be in the store
+        self._stored = 0  # records known to be in the store
         self._last = 0
         self._is_open = True
 
@@ -135,12 +135,12 @@ class ShardRecords:
         self._is_open = False
 
     def committed(self) -> None:
-        """Drop the records that are kept."""
+        """Discard the records that are kept."""
         size, self._kept = self._kept_bytes, []
         self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
 
     def unstored(self) -> tuple[int, list[WriteBatch], int]:
-        """Return how many records are in the store for certain, the batches behind them, and the last ticket."""
+        """Return how many records are certainly in the store, the batches after them, and the last ticket."""
         self._forget_stored()
         return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
 

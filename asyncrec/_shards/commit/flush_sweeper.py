@@ -1,4 +1,4 @@
-"""`FlushSweeper` deletes the entries of a flush log that are not needed any more, while the writer goes on."""
+"""`FlushSweeper` deletes the flush entries that are no longer needed, while the writer goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FlushPlace:
 
 
 class FlushSweeper:
-    """Deletes what the ledger says may go. `run` is its task."""
+    """A task that deletes the entries that the ledger releases. `run` is its body."""
 
     def __init__(self, place: FlushPlace, ledger: FlushLedger) -> None:
         self._place = place
@@ -46,18 +46,18 @@ class FlushSweeper:
         self._may_delete = True
 
     def wake(self) -> None:
-        """Wake the task, to look again."""
+        """Wake the task, so that it looks again."""
         self._due.set()
 
     async def run(self) -> None:
-        """Delete until this is cancelled."""
+        """Delete entries until cancelled."""
         while True:
             await self._due.wait()
             self._due = anyio.Event()
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Delete for some seconds. What is left, or fails, is tried again later."""
+        """Delete entries for some seconds. Those that are left or fail are retried later."""
         if self._may_delete and (numbers := self._ledger.deletable()):
             with anyio.move_on_after(CLEAN_UP_SECONDS):
                 await for_each(self._delete, numbers)

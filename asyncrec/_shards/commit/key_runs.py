@@ -1,12 +1,12 @@
-"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in no run yet, and of small runs merged.
+"""`make_runs` writes the runs of keys for a checkpoint: for shards that are in no run yet, and for merged small runs.
 
 A run stays if all of its shards are still in the data set, so that no run keeps the key of a deleted record, and if it
 has four times as many keys as all smaller runs and the new keys together. Everything else becomes one new run. So there
 are few runs (six hold a billion keys), and a key is written again only when its run has grown by a quarter. New keys
 are sorted a million at a time; if there are more, these parts are runs themselves until they are merged.
 
-A run repeats what the shards' own keys say. So a shard whose keys cannot be read is left out, and does not make a
-compaction fail.
+A run only repeats the shards' own keys. So a shard whose keys cannot be read is left out, and the compaction does not
+fail.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 _path_log = PathLog("asyncrec.shards")
 
 _RATIO = 4
-# A smaller run is always merged: 1.5 MiB are written in the time of a few requests.
+# A smaller run is always merged, because 1.5 MiB are written in the time of a few requests.
 _LEAST_ENTRIES = 1 << 16
-# New keys that are sorted at once: 32 MiB, and three times that while they are.
+# The number of new keys to sort at once: 32 MiB, and three times that during the sort.
 _MOST_AT_ONCE = 1 << 20
-# Blocks of one run that are read at once.
+# The least number of blocks of one run to read at once.
 _LEAST_STEP = 64
 
 
 class RunMaker:
-    """Makes the runs for one checkpoint of a data set.
+    """A maker of the runs for one checkpoint of a data set.
 
     Attributes:
-        made: the keys of the objects that it has written and not deleted.
+        made: the keys of the objects that it has written but not deleted.
     """
 
     def __init__(self, folder: Storage, name: str, number: int, shards: ShardList) -> None:
@@ -131,7 +131,7 @@ class RunMaker:
         merging = _Merging(fresh, old)
         del fresh
         blocks = _Blocks(rows)
-        async with self._folder.open_sink(key) as sink:  # no other process makes this name
+        async with self._folder.open_sink(key) as sink:  # no other process uses this name
             chunks = ChunkWriter(sink)
             await chunks.write([MAGIC])
             while (some := await merging.next()) is not None:
@@ -148,7 +148,7 @@ class RunMaker:
 
 
 class _Merging:
-    """The entries of sorted parts, merged, some at a time."""
+    """The merged entries of sorted parts, some at a time."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
         self._runs = [(run, 0) for run in runs]
@@ -179,10 +179,10 @@ class _Merging:
 
 
 class _Blocks:
-    """Cuts merged entries into blocks. For a thread.
+    """Cuts merged entries into blocks. For a worker thread.
 
     Attributes:
-        entries: how many there were.
+        entries: the number of entries so far.
     """
 
     def __init__(self, rows: NDArray[np.int64]) -> None:
@@ -194,7 +194,7 @@ class _Blocks:
         self._crc32c: list[int] = []
 
     def take(self, some: Entries) -> list[bytes]:
-        """Return the blocks that are full."""
+        """Return the blocks that are full with these entries."""
         some = Entries.joined([self._left, Entries(some.digests, self._rows.searchsorted(some.shards), some.records)])
         full = len(some.shards) - len(some.shards) % RUN_BLOCK
         self._left = some.take(slice(full, None))
@@ -231,7 +231,7 @@ def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]
 
 
 def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
-    """Return which runs stay, and which are merged with this many new keys."""
+    """Return the runs that stay, and those to merge with this many new keys."""
     ordered = sorted(runs, key=lambda each: each.run.entries)
     merged: list[OpenRun] = []
     stay: list[OpenRun] = []
@@ -243,14 +243,14 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
             merged.append(each)
         more += each.run.entries
     if len(merged) == 1 and more == merged[0].run.entries + sum(each.run.entries for each in stay):
-        [alone] = merged  # nothing is new, and nothing is beside it
+        [alone] = merged  # there is nothing new to merge it with
         if (alone.rows >= 0).all():
             return [*stay, alone], []
     return stay, merged
 
 
 def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
+    """Return the shards in parts whose keys are sorted at once. A shard with more keys is a part of its own."""
     if not len(rows):
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
@@ -258,7 +258,7 @@ def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[n
 
 
 def _sorted(found: list[tuple[Entries, int]]) -> Entries:
-    """Return the entries of these files, sorted; ``found`` is emptied."""
+    """Return the sorted entries of these files. ``found`` is emptied."""
     entries = Entries.joined([_NONE, *(each for each, _ in found)])
     found.clear()
     return entries.sorted()
@@ -268,7 +268,7 @@ def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
     """Return the keys of one shard, as its file has them.
 
     Raises:
-        DatasetError: it is another file than the manifest's.
+        DatasetError: the file does not match the manifest.
     """
     keys = entry.keys
     if len(content) != KEY_BYTES * entry.records or (keys and keys.crc32c not in (None, crc32c(content))):

@@ -1,8 +1,8 @@
-"""`LogProgress`: how far the sources of one writer have come, as its log says it with the shards that it commits.
+"""`LogProgress`: the progress of a writer's sources, which its log states with the shards that it commits.
 
 All records of a source go through one queue, whose shards are committed in order. So the commit of a shard may state
-the shard's positions: everything before is in committed shards, too. A segment states what changed since the last one;
-the end of the log states all positions.
+the shard's positions, because all earlier records are in committed shards, too. A segment states the changes since the
+last segment. The end of the log states all positions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class LogProgress:
     """The positions that one log has stated, and will state.
 
     Attributes:
-        stated: what the log has stated: the turn and the last position of each source.
-        lift: returns, from what a commit will state, that and what else may be stated now: positions without a record.
+        stated: the turn and the last position of each source that the log has stated.
+        lift: adds to the positions that a commit will state those without a record that may be stated now, too.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class LogProgress:
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
     def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
-        """Note what a shard that will be committed has; ``forget`` then removes what was written down beside it."""
+        """Record the positions of a shard that will be committed. ``forget`` then removes the copy noted beside it."""
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
-        """Return what the commit of these shards states; ``all``: with everything that was stated before."""
+        """Return the positions that the commit of these shards states; with ``all``, also those stated before."""
         latest: Positions = {}
         for shard in shards:
             positions, _ = self._shards.get(shard.path, ({}, None))
@@ -48,18 +48,18 @@ class LogProgress:
         return {**self.stated, **latest} if all else latest
 
     def won(self, progress: Mapping[str, tuple[int, int]]) -> None:
-        """Note that a segment was created which states this."""
+        """Record the positions that a new segment states."""
         self.stated.update(progress)
 
     async def forget(self, shard: str) -> None:
-        """Remove what was written down of a shard that is committed."""
+        """Remove the positions noted beside a shard that is committed."""
         _, forget = self._shards.pop(shard, (None, None))
         if forget is not None:
             await forget()
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load what the uncovered segments of a log state: the process that ends the log states it again."""
+    """Load the positions that the uncovered segments of a log state. A process that ends the log repeats them."""
     prefix = manifest_prefix(name)
     listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}

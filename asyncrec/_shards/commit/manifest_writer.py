@@ -1,11 +1,11 @@
 """A `ManifestWriter` commits: it creates the segments of one writer's log, each entirely or not at all.
 
-A segment is created exclusively, under the log's next number (`asyncrec._shards.commit.closing`). So a commit has one
-moment, and a process that ended the writer meanwhile is found in its place.
+A segment is created exclusively, under the log's next number (`asyncrec._shards.commit.closing`). So a commit happens
+at one moment, and the writer finds out if another process has ended it meanwhile.
 
-If no answer comes, the same bytes are sent again, for the same number, before anything else is. The naive way is to go
-on with the next number: suppose the request for 7 is late, and 8 is created. Then B lists 6 and 8, and cannot tell
-whether 7 is still to come. Shards that are ready while a request is in flight go together into the next segment.
+If no answer comes, the same bytes are sent again for the same number before any other request. The naive way is to go
+on with the next number. If the request for 7 is late, and 8 is created, B lists 6 and 8, and cannot find out whether 7
+is still to come. Shards that are ready while a request is in flight go together into the next segment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _path_log = PathLog("asyncrec.shards")
 
-# Entries that are logged before other tasks run: each takes two microseconds.
+# The number of entries that are logged before other tasks run. Each takes two microseconds.
 _TOLD_AT_ONCE = 250
 _ATTEMPTS = 100
 
@@ -55,7 +55,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A segment that was asked for and not answered."""
+    """A segment that was requested without an answer."""
 
     segment: Segment
     content: bytes
@@ -66,11 +66,11 @@ class ManifestWriter:
     """The part of a data set's manifest that one writer writes.
 
     Attributes:
-        clock: returns the times of its commits.
-        deadline: ends everything it still does; an exit that failed brings it forward.
-        entries: everything that the writer committed.
-        closed: whether its closing segment is there.
-        progress: how far its sources have come.
+        clock: the clock that times its commits.
+        deadline: ends all its requests; a failed exit brings it forward.
+        entries: all shards that the writer committed.
+        closed: whether its closing segment exists.
+        progress: the progress of its sources.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class ManifestWriter:
         last: int | None = 0,
         flush_log: FlushLog | None = None,
     ) -> None:
-        """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
+        """``after`` is the data set as the writer found it, and ``committed`` the shards it had added before.
 
-        ``fates`` are of the shards that it commits. ``promised``: `asyncrec.recover` is to finish what this could not.
-        ``recovered_by`` is the machine if another closes the log. ``last`` is the number of the log's last segment;
-        `None`: look it up. What is committed is void in the ``flush_log``; each segment says how far that had come.
+        ``fates`` are those of its shards. ``promised`` returns whether `asyncrec.recover` must finish a failed commit.
+        ``recovered_by`` is the machine if another process closes the log. ``last`` is the number of the log's last
+        segment; `None` means to look it up. Commits make records void in the ``flush_log``, and state its last number.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -120,17 +120,17 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether it is unknown if a commit took effect, which was answered by an error or not at all."""
+        """Whether it is unknown if a commit took effect, because it was answered with an error or not at all."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set, together with others that are ready.
 
-        If it is cancelled before the request, the shard is not committed.
+        If the call is cancelled before the request, the shard is not committed.
 
         Raises:
-            ConflictError: another process has ended the writer, or commits for it.
-            StorageError: it is not committed; or that is unknown, and then `unsettled` is set.
+            ConflictError: another process has ended the writer, or commits in its place.
+            StorageError: the shard is not committed; or that is unknown, and `unsettled` is set.
         """
         await checkpoint_if_cancelled()
         group = self._next
@@ -164,13 +164,13 @@ class ManifestWriter:
             raise
 
     async def say(self, **said: Any) -> None:
-        """Commit a segment without a shard, with these members of `Segment`. It raises errors as `commit` does.
+        """Commit a segment without a shard, with these attributes of `Segment`. Raise the same errors as `commit`.
 
-        It states how far the sources and the flush log have come, which may be its only purpose. A shard that it
-        removes, and that no commit names, is never committed: it is damaged, and its deletion may come late.
+        The segment states the progress of the sources and of the flush log, which may be its only purpose. A shard that
+        it removes and that no commit names is never committed: the shard is damaged, and its deletion may come late.
         """
         async with self._turn:
-            # Behind the end of the log nothing comes.
+            # No segment comes after the end of the log.
             await self._append(lambda: None if self.closed else (self._segment((), time=self.clock.now(), **said), ()))
 
     async def close(
@@ -183,14 +183,14 @@ class ManifestWriter:
         abandoned_by: str = "",
         carried: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the last segment: all that was committed, and what is new with it, in one step.
+        """Write the last segment: all committed shards and the new ones, in one step.
 
-        ``metadata`` is added to what the others have. ``abandoned_by``: a machine whose tombstone this is. ``carried``
-        is the progress of other data sets, from which this one was made (`carried_from`).
+        ``metadata`` is added to that of the other segments. ``abandoned_by`` names the machine if the segment is a
+        tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
 
         Raises:
-            ConflictError: the job was abandoned, or another of this id ended.
-            StorageError: nothing new is committed; or that is unknown, and then `unsettled` is set.
+            ConflictError: the job was abandoned, or another job with this id has ended.
+            StorageError: no new shard is committed; or that is unknown, and `unsettled` is set.
         """
         new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
@@ -226,7 +226,7 @@ class ManifestWriter:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
 
         Raises:
-            StorageError: it has not, and will not; or that is unknown. `recover` finds out what was promised.
+            StorageError: the job has not ended well and never will, or that is unknown. `recover` keeps the promises.
         """
         if self._promised():
             raise error
@@ -237,7 +237,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            doubt, self._doubt = self._doubt, None  # only what is all or nothing comes here, and it has one segment
+            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
@@ -252,14 +252,14 @@ class ManifestWriter:
             members["flushed"] = self._flush_log.ledger.last
         if said := self.progress.of(add, all=bool(members.get("closed"))):
             members["progress"] = {**members.get("progress", {}), **said}
-        if not self._last or members.get("closed"):  # a reader of any segment has read one of these
+        if not self._last or members.get("closed"):  # a reader of any segment has read a segment with these
             members |= {"schema": self._schema, "metadata": self._metadata}
         return Segment(writer=self._writer, time=time, add=add, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.
 
-        A segment in doubt comes first. Then ``make`` returns the segment and the shards that are new in it, or `None`.
+        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -268,18 +268,18 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            content = await in_thread(made[0].encode)  # some microseconds for each shard; a closing one has them all
+            content = await in_thread(made[0].encode)  # some microseconds for each shard; the closing segment has all
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
             except ConflictError:
-                # The dead writer's own request came late, or others recover it, too.
+                # The dead writer's own request came late, or another process recovers the writer, too.
                 if not (self._recovers and attempts_left):
                     raise
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Look at the log of another process's writer: what it has committed so far is not committed again.
+        """Read the log of another process's writer, so that its committed shards are not committed again.
 
         Raises:
             ConflictError: the log has ended.
@@ -287,7 +287,7 @@ class ManifestWriter:
         self._last, last = await load_last(self._storage, self._name, self._writer)
         if last is not None and last.closed:
             raise self._lost(last)
-        # Read behind the last segment, so that a closing segment repeats that, too.
+        # Read after the last segment, so that a closing segment repeats its shards, too.
         history = await load_history(self._storage, self._name)
         known = {entry.path for entry in self.entries}
         for entry in await in_thread(history.added_by, self._writer):
@@ -306,11 +306,11 @@ class ManifestWriter:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
             history = await load_history(self._storage, self._name)
             if not any(history.lists(entry.path) for entry in doubt.new):
-                self._doubt = None  # else it stays in doubt: what a commit names is never deleted by its maker
+                self._doubt = None  # otherwise it stays in doubt: its maker must not delete committed shards
             raise self._lost(closing) from error
         except UnsettledError:
             raise
-        except StorageError:  # refused: this request created nothing, and an earlier one may have
+        except StorageError:  # rejected: this request created nothing, but an earlier one may have
             if not again:
                 self._doubt = None
             raise
@@ -327,7 +327,7 @@ class ManifestWriter:
             self._flush_log.committed({entry.path for entry in doubt.new}, doubt.segment.flushed)
 
     def _lost(self, closing: Segment | None) -> ConflictError:
-        """Make the error for a writer whose next number another process has."""
+        """Return the error for a writer whose next number is taken by another process."""
         if closing is not None and closing.abandoned:
             return abandoned_error(self._storage, self._name, closing)
         return ConflictError(

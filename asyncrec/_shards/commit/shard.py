@@ -23,7 +23,7 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times ascend, and are later than every commit before it was made."""
+    """A wall clock whose times ascend, and are later than all commits made before it was created."""
 
     def __init__(self, after: Manifest | None = None) -> None:
         """``after`` is the data set as the job found it."""
@@ -31,7 +31,7 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Return the time: later than any that was returned or read before."""
+        """Return the time, which is later than all times returned or read before."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -39,7 +39,7 @@ class CommitClock:
         return now
 
     def wall_time(self, at: float) -> str:
-        """Convert a time of the event loop's clock to one that the manifest can hold."""
+        """Convert a time of the event loop's clock to a time for the manifest."""
         return format_time(at + self._offset)
 
 
@@ -47,13 +47,13 @@ class Shard:
     """A shard on its way into a store, made by `ShardPublisher.open_shard`.
 
     Attributes:
-        key: its name.
-        output: takes the records, once it is opened.
-        published: what the store has.
+        key: the name of the shard.
+        output: the output for the records, once it is opened.
+        published: the object in the store.
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """``sidecar_name`` names index and keys; ``share`` is what a chunk of each may take."""
+        """``sidecar_name`` names the index and keys. ``share`` is the most memory for a chunk of each."""
         self.key = key
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
@@ -72,15 +72,15 @@ class Shard:
 
     @property
     def has_maker(self) -> bool:
-        """Whether its name contains its maker's, so that no other process makes a shard of this name."""
+        """Whether its name contains its maker's id, so that no other process makes a shard with this name."""
         return self.key == self._sidecar_name
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Write these records, with the digest of each record's key if they have keys."""
+        """Write these records, with the digests of their keys if they have keys."""
         await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
-        """Describe the shard, as `ShardPublisher.entry_of` does."""
+        """Return the entry of the shard, like `ShardPublisher.entry_of`."""
         assert self.published is not None, "only what was published is committed"
         return ShardEntry(
             path=self.key,
@@ -100,15 +100,15 @@ class Shard:
     # -- for the publisher --------------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
-        """Open the index; it is published if the stack is left cleanly."""
+        """Open the index; it is published if the stack exits cleanly."""
         key = index_key(self._sidecar_name)
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys, as `open_index`, with ``zeros`` bytes of zeros for the records before the first key."""
+        """Open the keys like `open_index`, with ``zeros`` bytes of zeros for the records before the first key."""
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
-            # No crash leaves a record without its key, nor takes along those before the first that has one.
+            # No crash leaves a record without its key, or loses the records before the first that has a key.
             keys_sink = self._staging.open_sink_of_zeros(key, zeros)
             chunks = await self._open_sidecar(stack, key, keys_sink)
             sink.write_behind(keys_sink, chunks.tail)
@@ -123,21 +123,21 @@ class Shard:
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Write down how far the sources had come, if no disk says it: a process that commits the shard needs it."""
+        """Store the progress of the sources, if no disk has it, for a process that commits the shard later."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)
             await self._staging.put(self._positions_key, line)
 
     async def forget_positions(self) -> None:
-        """Remove what was written down: the shard is committed, or nothing is left of it."""
+        """Remove the stored progress, because the shard is committed, or none of its objects is left."""
         if self._keeper is not None:
             await self._keeper.remove()
         elif self._has_object:
             await self._staging.delete(self._positions_key)
 
     async def close_positions(self) -> None:
-        """Leave what was written down on a disk to the process that recovers it."""
+        """Close the file of positions, and leave it to the process that recovers it."""
         if self._keeper is not None:
             await self._keeper.close()
 
@@ -146,7 +146,7 @@ class Shard:
         return progress_key(self._sidecar_name)
 
     def check_sidecars(self) -> None:
-        """Compare the index and keys that the store has with those that were sent.
+        """Compare the index and keys in the store with those that were sent.
 
         Raises:
             IntegrityError: they differ.
@@ -156,7 +156,7 @@ class Shard:
             check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     def check(self) -> None:
-        """Compare the shard that the store has with the one that was sent.
+        """Compare the shard in the store with the one that was sent.
 
         Raises:
             IntegrityError: they differ.

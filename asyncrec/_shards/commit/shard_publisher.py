@@ -2,7 +2,7 @@
 
 Index and keys come first, then the shard, and then (`asyncrec._shards.commit.manifest_writer`) the segment that names
 all three with their sizes and checksums. A crash in between leaves objects that no manifest names. Their names contain
-their maker's: readers of the data set do not see them, and the process that ends the job deletes them.
+their maker's id, so readers of the data set do not see them, and the process that ends the job deletes them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class ShardPublisher:
-    """The shards that one job publishes, in a store or in its staging folder.
+    """A publisher of the shards of one job, to a store or to its staging folder.
 
     Attributes:
-        fates: what has become of the job's shards in the store.
+        fates: the states of the job's shards in the store.
         say: `ManifestWriter.say`, if the job commits shard by shard.
         flush_log: the log to which records are flushed, if not to a disk.
     """
@@ -54,14 +54,14 @@ class ShardPublisher:
         staging: Storage | None = None,
         keep_sidecars: bool = False,
     ) -> None:
-        """``staging`` is where shards are written, if not in the store itself.
+        """``staging`` is the folder to which shards are written, if that is not the store itself.
 
-        With ``keep_sidecars``, the index and keys of a shard that could not be published stay, for the next attempt.
+        With ``keep_sidecars``, the index and keys of a shard that could not be published stay for the next attempt.
         """
         self.fates = fates if fates is not None else Fates()
         self._store = store
         self._staging = staging or store
-        # What is published in a spool is uploaded by an uploader, which says what becomes of it in the store.
+        # A shard published in a spool is uploaded by an uploader, which records its state in the store.
         self._staged = Fates() if header.spool else self.fates
         self._header = header
         self._budget = budget
@@ -74,10 +74,10 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """Open a shard with its index and keys. A clean exit publishes all of it; otherwise nothing of it stays.
+        """Open a shard with its index and keys. A clean exit publishes all of them; otherwise none of them stays.
 
         Raises:
-            ObjectExistsError: there is a shard of this name.
+            ObjectExistsError: a shard with this name exists.
         """
         sidecar_name = with_maker(self._header.name, key, self._header.writer)
         shard = Shard(self._staging, key, sidecar_name, share=self._budget.share)
@@ -109,13 +109,13 @@ class ShardPublisher:
             self._budget.unreserve(reserved)
 
     def entry_of(self, shard: Shard, first: float, last: float) -> ShardEntry:
-        """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
+        """Return the entry of a published shard. ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
     async def take_back(self, event: Event, *states: State, besides: Collection[str] = ()) -> None:
-        """Delete the shards in these states, except some, with this event.
+        """Delete the shards in these states, except those in ``besides``, and move them on with this event.
 
-        Shielded, limited in time; failures are logged.
+        Shielded and limited in time. Failures are logged.
         """
         shards: dict[str, tuple[str, ...]] = {}
         for key in await in_thread(lambda: [each for each in self.fates.those(*states) if each not in besides]):
@@ -136,7 +136,7 @@ class ShardPublisher:
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
-        """Say what becomes of a shard that failed, and delete what was published of it and may go."""
+        """Record the state of a failed shard, and delete its published objects if that is allowed."""
         key, staging = shard.key, self._staging
         if self._staged[key] == "sending":
             self._staged.move(key, "drop")
@@ -155,7 +155,7 @@ class ShardPublisher:
             await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
 
     async def _leave_positions(self, shard: Shard) -> None:
-        """Keep what says how far sources had come for as long as something of the shard is left."""
+        """Keep the stored progress of the sources for as long as an object of the shard is left."""
         with self._deadline.cleaning_up(), suppress(OSError):
             if self._staged[shard.key] != "dropped" or await self._is_left(shard.key):
                 await shard.close_positions()
@@ -163,7 +163,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Return whether a failed disk has kept the unfinished file: `recover` makes a shard of it, with its keys."""
+        """Return whether a failed disk has kept the unfinished file, from which `recover` makes a shard with keys."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
@@ -171,11 +171,11 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Return whether a flush has promised records of a shard to survive; it has not if the shard held none."""
+        """Return whether a flush has promised that records of a shard survive. It has not if the shard had none."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:
-        """Say in the writer's log that a damaged shard is void, since its deletion may come late."""
+        """Declare a damaged shard void in the writer's log, because its deletion may come late."""
         if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self.say is None:
             return True
         with self._deadline.cleaning_up():
@@ -187,7 +187,7 @@ class ShardPublisher:
         return False
 
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
-        """Delete the objects of each shard, the shard first, so that one that stays keeps its index and keys.
+        """Delete the objects of each shard, the shard first, so that a shard that stays keeps its index and keys.
 
         Otherwise, recovery would commit a shard without its keys.
         """
@@ -213,7 +213,7 @@ class ShardPublisher:
 
 
 async def is_lost(staging: Storage) -> bool:
-    """Return whether a job has lost its header or lock there: then nothing under its names is certainly its own."""
+    """Return whether a job has lost its header or lock, so that objects under its names may belong to another job."""
     if isinstance(staging, LocalStorage) and staging.check is not None:
         with anyio.CancelScope(shield=True):
             try:

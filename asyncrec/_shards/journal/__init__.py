@@ -1,1 +1,1 @@
-"""The journal of a writer: a copy on local disk of what no store has yet, from which records are recovered."""
+"""Keep a writer's journal, a local copy of records that no store has yet, from which they are recovered."""

@@ -1,4 +1,4 @@
-"""`FlushEntry` holds what a writer without a disk has flushed: the records of its open shards since its last flush.
+"""`FlushEntry`: an object with the records that a writer without a disk has flushed since its last flush.
 
 An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
 
@@ -37,15 +37,15 @@ from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# It has to keep up with the writer; of isal's levels this is the fastest, and four times as fast as zlib's.
+# It has to keep up with the writer. This is the fastest of isal's levels, and four times as fast as zlib's.
 _PACKED = CompressionOptions(type="ZLIB", level=1)
-# Below one part of an upload, of any store: only such objects are created exclusively everywhere.
+# Below the size of one part of an upload to any store: only such objects are created exclusively in all stores.
 MOST_ENTRY = 4 << 20
 # More than a line with the longest id of a writer and the longest host name.
 FENCE_BYTES = 1024
-# What stands in the line for one section, without the shard's name.
+# The size of one section's part of the line, without the shard's name.
 _SECTION_BYTES = 80
-# And for a position, without the name of its source.
+# The size of one position in the line, without the name of its source.
 _POSITION_BYTES = 48
 
 
@@ -54,13 +54,13 @@ class Section:
     """Records of one shard, in order.
 
     Attributes:
-        shard: the name of the shard that they were taken for.
-        records: how many records end in this section; it has as many digests, if any.
+        shard: the name of the shard for which they were written.
+        records: the number of records that end in this section; it has as many digests, if any.
         digests: of the keys, or `None` if no record has a key.
-        positions: how far the sources of its records have come; `None` if the records of one position go on.
+        positions: the progress of its records' sources; `None` if the records of one position go on in the next.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
-        content: the bytes of frames and digests, which are held in memory.
-        size: its bytes in an entry that is not compressed, its part of the line included.
+        content: the number of bytes of frames and digests, which are held in memory.
+        size: its size in an uncompressed entry, including its part of the line.
     """
 
     shard: str
@@ -83,10 +83,10 @@ class FlushEntry:
     """One object of a flush log.
 
     Attributes:
-        writer: its id.
+        writer: the id of the writer.
         since: the first entry that this one repeats; its own number if it repeats none.
         sections: the records; a fence has no sections.
-        fenced_by: the process that made a fence of it; ``""`` if it is not a fence.
+        fenced_by: the process that made this fence; ``""`` if the entry is not a fence.
     """
 
     writer: str
@@ -95,7 +95,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the object. Blocks: a millisecond for each megabyte, and some three if it is compressed."""
+        """Return the encoded entry. Blocks for a millisecond per megabyte, or some three if it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -127,15 +127,15 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """Return how many bytes these positions take in the line, at most."""
+    """Return the most bytes that these positions take in the line."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 
 def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
-    """Read an entry; ``name`` is for the errors. Blocks.
+    """Parse an entry. ``name`` is for error messages. Blocks.
 
     Raises:
-        ManifestError: it is damaged, or of a later version.
+        ManifestError: the entry is damaged, or has a later version.
     """
     line, newline, content = data.partition(b"\n")
     try:
@@ -160,7 +160,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
-        sound = sound and size <= 4 * MOST_ENTRY  # else it would be no entry of a writer, and fill the memory
+        sound = sound and size <= 4 * MOST_ENTRY  # otherwise no writer made this entry, and it could fill the memory
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:

@@ -1,11 +1,11 @@
-"""`FlushLedger`: which records of a writer are in which entry of its flush log, and which entries are needed.
+"""`FlushLedger`: the entries of a writer's flush log, with the records in each, and which entries are still needed.
 
-It knows numbers and sections, and sends no requests (`asyncrec._shards.commit.flush_log` does). Sections wait until the
-next entry takes them. An entry is in doubt from its request to the answer. Then it is live until all its shards are
-committed, or a later entry repeats it.
+It knows numbers and sections, but sends no requests (`asyncrec._shards.commit.flush_log` does). Sections wait for the
+next entry. An entry is in doubt from its request until the answer. Then it is live until all its shards are committed,
+or a later entry repeats it.
 
-A later entry repeats a small one if it is at least as large. So of *n* entries of one size some log2(*n*) are live,
-each byte is sent about as often, and what may be repeated is held in memory.
+A later entry repeats an earlier one if it is at least as large. So of *n* entries with equal sizes some log2(*n*) are
+live, each byte is sent about as often, and the sections that may be repeated are held in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from asyncrec.storage._base import Buffer
 
 @dataclass(eq=False)
 class SentEntry:
-    """An entry: its number, and the first that it repeats.
+    """An entry with its number, and the first entry that it repeats.
 
     ``first`` is the count of the first section that is in no earlier entry, or 0. The sections are kept as long as a
-    later entry may repeat them, and the content until its answer has come.
+    later entry may repeat them, and the content until the answer has come.
     """
 
     number: int
@@ -48,7 +48,7 @@ class SentEntry:
         self.held = sum(each.content for each in sections)
 
     def leave_out(self, shards: Collection[str]) -> None:
-        """Note that its records of these shards are void."""
+        """Note that the entry's records of these shards are void."""
         if not self.shards.isdisjoint(shards):
             self.shards.difference_update(shards)
             self.hold([each for each in self.sections if each.shard not in shards])
@@ -58,27 +58,27 @@ class FlushLedger:
     """The entries of one flush log.
 
     Attributes:
-        kept: bytes that object writers keep for their next flush.
-        last: the number of the last entry that is in the store; 0 before the first.
-        taken: how many sections were taken.
-        doubt: the entry that was requested and not answered.
-        garbage: numbers of entries that nothing needs any more; see `deletable`.
+        kept: the number of bytes that object writers keep for their next flush.
+        last: the number of the last entry in the store; 0 before the first.
+        taken: the number of sections taken so far.
+        doubt: the entry that was requested without an answer.
+        garbage: the numbers of entries that are no longer needed; see `deletable`.
     """
 
     def __init__(self, most: int) -> None:
-        """``most`` is how many bytes of records an entry has at the most."""
+        """``most`` is the largest number of bytes of records in an entry."""
         self.kept = 0
         self.last = 0
         self.taken = 0
         self.doubt: SentEntry | None = None
         self.garbage: set[int] = set()
         self._most = most
-        self._waiting: deque[tuple[int, Section]] = deque()  # each with its count
+        self._waiting: deque[tuple[int, Section]] = deque()  # sections, each with its count
         self._waiting_bytes = 0
-        self._said = 0  # the last number that a commit says
+        self._said = 0  # the last number that a commit states
         self._live: dict[int, SentEntry] = {}
-        self._tail: list[SentEntry] = []  # the last entries, while a later one may repeat them
-        self._beat = 0  # the last entry, if nothing in it is needed: it says that the writer lives
+        self._tail: list[SentEntry] = []  # the last entries, which a later entry may repeat
+        self._beat = 0  # the last entry, if it has no records and only shows that the writer is alive
 
     @property
     def stored(self) -> int:
@@ -89,22 +89,22 @@ class FlushLedger:
 
     @property
     def is_needed(self) -> bool:
-        """Whether something is in the log that no commit has."""
+        """Whether the log has records that are in no commit."""
         return bool(self._live) or self.doubt is not None
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether nothing in it is needed, but its last entry stays until a commit states its number."""
+        """Whether no record in the log is needed, but its last entry stays until a commit states its number."""
         return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an entry is in doubt, or something is to be put into the next one."""
+        """Whether an entry is in doubt, or sections wait for the next entry."""
         return bool(self._waiting) or self.doubt is not None
 
     @property
     def held(self) -> int:
-        """Bytes of records that are held in memory."""
+        """The number of bytes of records held in memory."""
         entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
         return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
@@ -145,22 +145,22 @@ class FlushLedger:
         self.last, entry.content = entry.number, b""
         self._drop({self._beat, *range(entry.since, entry.number)})
         self._beat = entry.number if self._live and not entry.sections else 0
-        if not (entry.sections or self._live):  # a commit came before it: it is needed no more
+        if not (entry.sections or self._live):  # a commit came first, so the entry is no longer needed
             self.garbage.add(entry.number)
         if entry.shards:
             self._live[entry.number] = entry
         self._tail.append(entry)
-        if 2 * entry.size > self._most:  # nothing repeats these any more
+        if 2 * entry.size > self._most:  # no later entry can repeat these
             self.forget_tail()
 
     def forget_tail(self) -> None:
-        """Stop holding what later entries might repeat."""
+        """Stop holding the sections that later entries might repeat."""
         for each in self._tail:
             each.hold([])
         self._tail = []
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Note that these shards are committed, by a commit that says that the log had come up to ``flushed``."""
+        """Note that these shards are committed. The commit states that the last entry of the log was ``flushed``."""
         self._said = max(self._said, flushed)
         self._waiting = deque((count, each) for count, each in self._waiting if each.shard not in shards)
         self._waiting_bytes = sum(section.content for _, section in self._waiting)
@@ -175,12 +175,12 @@ class FlushLedger:
     def deletable(self) -> list[int]:
         """Return the numbers of the entries that may be deleted now.
 
-        The last entry stays until a commit states its number: else a fence might take that number once more.
+        The last entry stays until a commit states its number: otherwise a fence might take that number again.
         """
         return sorted(number for number in self.garbage if number < self.last or number <= self._said)
 
     def end(self) -> None:
-        """Note that the writer has ended, and all its records are committed."""
+        """Note that the writer has ended, and that all its records are committed."""
         self._said = sys.maxsize
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
@@ -188,7 +188,7 @@ class FlushLedger:
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing any more. What is in the store stays there."""
+        """Hold nothing any more. The entries in the store stay there."""
         self._tail, self.doubt = [], None
         self._waiting.clear()
         self._waiting_bytes = self.kept = 0
@@ -200,9 +200,9 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Join sections of one shard to one section, except if some records have keys and others have none.
+    """Join the sections of each shard, except if some of their records have keys and others do not.
 
-    They are not joined either if the result would not end where the records of a position do.
+    Sections are not joined either if the result would not end with the last record of a position.
     """
     groups: list[list[Section]] = []
     last: dict[str, list[Section]] = {}
@@ -237,7 +237,7 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     digests: list[bytes] = []
     positions: Positions = {}
     records = size = 0
-    is_whole = True  # no records of a position go on behind this
+    is_whole = True  # false while the records of a position go on after this section
 
     def end() -> None:
         nonlocal frames, digests, positions, records, size

@@ -1,9 +1,9 @@
-"""`JobHeader`: what a job says of itself before its first shard, so that another process can finish it or give it up.
+"""`JobHeader`: the description of a job that it writes before its first shard, so that another process can end it.
 
 In a local folder or a spool, the header is in a file that the job keeps locked (`_shards.journal.headers`). In any
-other store it is the job's mark, a small object. A header is one line of JSON and never holds credentials. It is input
-like any other: a malformed one is not a header. It is a value: `JobNames` says what a job's shards are called,
-`FoundJob` whether the job lives, and `end_job` what becomes of it.
+other store it is the job's mark, a small object. A header is one line of JSON and never contains credentials. It is
+input like any other, so a malformed line is not a header. It is a value: `JobNames` gives the names of a job's shards,
+`FoundJob` finds out whether the job is alive, and `end_job` ends it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from asyncrec._framing.compression import CompressionOptions
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of some thousand features; a larger object of that name is not a header.
+# A schema of some thousand features fits. A larger object with such a name is not a header.
 MOST_BYTES = 16 << 20
-# As many as a fixed data set may have (`asyncrec.open_sharded_writer`).
+# The most shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
 
 _VERSION = "asyncrec journal 2"
@@ -31,7 +31,7 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 
 
 def this_host() -> str:
-    """Return the name of this machine, for people: a container has a new one each time that it starts."""
+    """Return the name of this machine, for people. A container has a new name each time it starts."""
     return socket.gethostname()
 
 
@@ -40,22 +40,23 @@ class JobHeader:
     """The description of a job: what it makes, how, and in which process.
 
     Attributes:
-        kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all at its end, and commits them
+        kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all shards at its end, and commits them
             together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
-        name: of the data set.
-        writer: the id under which it commits, and that is in the names of what it makes.
-        url: of the data set, as the user gave it, without credentials; absolute if it is local.
-        num_shards: of fixed names; `None` if they roll.
-        stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
+        name: the name of the data set.
+        writer: the id under which the job commits, which is part of the names of its objects.
+        url: the address of the data set, as the user passed it, without credentials; absolute if it is local.
+        num_shards: the number of fixed shards; `None` if they are rolling.
+        stems: for a copy, which keeps the names of its source: the makers in these names, and ``of-00008`` for plain
+            fixed names.
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         joins: the first and the last of these others, if it joins them and leaves them to those who read them: behind
             the commit they are not deleted at once.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
-        host, pid, since: of its process, and when it began.
+        host, pid, since: the machine and process of the job, and its start time.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
-        life: the token of the lock that proves it alive (`Staging`), if the header is a mark; else empty.
-        silent_after: it flushes to the store, and may be taken for dead if nothing of it changes there for this many
-            seconds; 0 if it never flushes to the store.
+        life: the token of the lock that proves it alive (`Staging`), if the header is a mark; otherwise empty.
+        silent_after: for a job that flushes to the store: the number of seconds without a change there after which it
+            may be considered dead; 0 for other jobs.
     """
 
     kind: Kind
@@ -80,7 +81,7 @@ class JobHeader:
 
     @property
     def together(self) -> bool:
-        """Whether everything is committed at once, at the end of the job."""
+        """Whether all shards are committed together, at the end of the job."""
         return self.kind != "rolling"
 
     def encode(self) -> bytes:
@@ -90,7 +91,7 @@ class JobHeader:
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Read a line; `None` if it is not a header, or is cut off: then its job had made nothing yet."""
+        """Parse a line. Return `None` if it is not a header, or if it is cut off, when its job has made no object."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:

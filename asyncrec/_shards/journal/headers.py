@@ -1,17 +1,17 @@
 """The header of a job in a folder on a disk: its path, and the lines of its file.
 
-A folder that is written to (a local data set's own, or a spool) holds, in addition to shards,
+A folder to which jobs write (a local data set's own folder, or a spool) holds, in addition to shards,
 
     .pages.<maker>.partial                                  the header of a job that has not ended well
-    .pages.<maker>~status.partial                           how it gets on (`_shards.journal.status`), perhaps
-    .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
+    .pages.<maker>~status.partial                           perhaps its progress (`_shards.journal.status`)
+    .pages-<maker>-000003.tfrecord.<maker>.partial          the journal of a shard that it has open
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
 The header's file has one line with the job's process, one with the `JobHeader`, and one with the machine on which it is
-locked. It gets a line ``acknowledged`` when a `flush` of a fixed writer is about to return, and after the place of that
-line a line ``taken`` once another process has the job (`_shards.journal.staging`).
+locked. It gets a line ``acknowledged`` when a `flush` of a fixed writer is about to return. Once another process has
+taken the job (`_shards.journal.staging`), it gets a line ``taken`` after the place of that line.
 
-Everything here blocks, and is for worker threads.
+All functions in this module block, and are for worker threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def header_path(folder: LocalStorage, name: str, writer: str) -> str:
 
 
 def names_in(folder: LocalStorage, part: str = "") -> list[str]:
-    """List a folder, or the folder ``part`` in it; the list is empty if there is no such folder."""
+    """List a folder, or the folder ``part`` in it. Return an empty list if it does not exist."""
     path = os.path.join(folder.folder, part)
     with mapped_errors("listing", path):
         try:

@@ -1,11 +1,11 @@
-"""`Home`: where the jobs on a data set keep what is not in its store yet, a local folder or nowhere.
+"""`Home`: where the jobs on a data set keep records that are not yet in its store, a local folder or nowhere.
 
-In a folder on a disk (`LocalHome`: a local data set's own, or a spool) a job has a locked file with its header, and its
-unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine. A
-request to a store that was not answered may take effect late, even if its sender is dead. `home_of` says which it is,
-and no other code asks what kind of storage a data set is in.
+In a folder on a disk (`LocalHome`: a local data set's own folder, or a spool) a job has a locked file with its header,
+and its unfinished shards beside it (`LocalStaging`). A job on a store has only its mark, and a lock on its own machine.
+An unanswered request to a store may take effect late, even if its sender is dead. `home_of` returns the home of a data
+set, and no other code checks which kind of storage a data set is in.
 
-Everything here blocks, and is for worker threads.
+All methods of this module block, and are for worker threads.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import is_not_own, open_own
 from asyncrec.storage._local.storage import LocalStorage, local_folder, mapped_errors
 
-# A small object is locked as soon as it is begun, and takes milliseconds.
+# A small object is locked as soon as its file is created, and takes milliseconds to write.
 _SMALL_SECONDS = 60
-# What a header begins with, and a journal does not.
+# The beginning of a header, which no journal has.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
-# A header before it has its name.
+# The name of a header's file until it is linked to its own name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Home:
-    """The home of jobs on a data set in a store: no place at all.
+    """The home of the jobs on a data set in a store, which is no place at all.
 
     Attributes:
         folder: the folder on a disk, if there is one.
@@ -45,7 +45,7 @@ class Home:
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers in it, of the jobs on the data set ``name`` or on any, alive or not.
+        """Read the headers in the home, of the jobs on the data set ``name`` or on any, alive or not.
 
         Raises:
             StorageError: a header cannot be read; its files still belong to its job.
@@ -53,26 +53,26 @@ class Home:
         return []
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Return whether a file has the name of a job's header, whichever user's it is."""
+        """Return whether a file has the name of a job's header, whichever user owns it."""
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
-        """Lock what proves a job alive; `None` if its header was removed meanwhile, or is not a header.
+        """Lock the proof that a job is alive. Return `None` if its header was removed meanwhile, or is not a header.
 
-        `Staging.dead` says whether that proves the job dead. The job may be taken only then, or if a person says that
-        it is dead.
+        `Staging.dead` is true if holding the lock proves the job dead. The job may be taken only then, or if a person
+        declares it dead.
 
         Raises:
-            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file is not this user's.
+            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file belongs to another user.
         """
         lock, dead = take_token(header.life)
         return Staging(header, lock, dead=dead)
 
     def sync(self, name: str) -> None:
-        """Make durable what was created and deleted for a data set."""
+        """Make the objects created and deleted for a data set durable."""
 
     def remove_strays(self, name: str) -> None:
-        """Remove the headers without a name, marks and segments that processes left when they were killed."""
+        """Remove unnamed headers, marks and segments that killed processes left."""
 
 
 class LocalHome(Home):
@@ -90,7 +90,7 @@ class LocalHome(Home):
             try:
                 fd = open_own(path, os.O_RDONLY, linked=True)
             except StorageError as error:
-                if is_not_own(error):  # then it is not a header that we may obey
+                if is_not_own(error):  # a header of another user is ignored
                     continue
                 raise
             try:
@@ -119,14 +119,14 @@ class LocalHome(Home):
         with suppress(OSError):
             for each in os.listdir(path):
                 unfinished = os.path.join(path, each)
-                with suppress(OSError):  # another process is writing it, or removed it
+                with suppress(OSError):  # another process is writing it, or has removed it
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         self._remove_unheld(unfinished)
 
     def remove_unnamed(self) -> None:
-        """Remove what jobs left that were killed while they wrote their headers."""
+        """Remove the files of jobs that were killed while they wrote their headers."""
         for name in filter(_UNNAMED.fullmatch, names_in(self.folder)):
-            with suppress(StorageError):  # it went, is not ours, or its job is just writing it
+            with suppress(StorageError):  # it was removed, belongs to another user, or is being written
                 self._remove_unheld(os.path.join(self.folder.folder, name))
 
     def _remove_unheld(self, path: str) -> None:
@@ -142,6 +142,6 @@ NOWHERE = Home()
 
 
 def home_of(folder: Storage) -> Home:
-    """Return where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
+    """Return the home of the jobs without a spool on a data set in this folder."""
     local = local_folder(folder)
     return NOWHERE if local is None else LocalHome(local)

@@ -1,8 +1,8 @@
-"""`JobFiles`: what a job has on a disk: its journals, its sidecars, and when anything of them last changed.
+"""`JobFiles`: the files of a job on a disk, its journals and sidecars, and the time of their last change.
 
-The names follow from the header's, so another user may put something there: a file, a link, a pipe. Only this user's
-own files count as the job's. Anything else is neither read nor removed, and keeps no job from ending. Everything here
-blocks, and is for worker threads.
+The names follow from the header's, so another user may put a file, a link or a pipe under such a name. Only this user's
+own files count as the job's. Any other is neither read nor removed, and keeps no job from ending. All methods of this
+module block, and are for worker threads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from asyncrec.storage._local.disk import partial_name
 from asyncrec.storage._local.opening import create_file, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-# Stands behind the maker in the name of an unfinished file that another process has taken.
+# This suffix follows the maker in the name of an unfinished file that another process has taken.
 _TAKEN = "~taken"
-# Sixty statuses of the default, and the longest that Linux's NFS believes what it has remembered of a file.
+# Sixty times the default interval of statuses, and the longest time for which Linux's NFS caches a file's attributes.
 _SILENT_SECONDS = 120.0
 
 
@@ -31,25 +31,25 @@ class JobFiles:
     """The unfinished files of one job in a folder, and in a spool its whole shards.
 
     Attributes:
-        folder: the folder that has them.
+        folder: the folder of these files.
     """
 
     def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
         self.folder = folder
         self._header = header
         self._writer = header.writer
-        # Whatever may be the job's: a file on this disk is this user's own, and no other job has this id.
+        # Match every name that may be the job's: files here are this user's own, and no other job has this id.
         self._names = JobNames.of(header, plain=True)
         self._owned = folder.owned_by(header.writer)
         self._taken = folder.owned_by(f"{header.writer}{_TAKEN}")
         self._ends = (f".{header.writer}.partial", f".{header.writer}{_TAKEN}.partial")
 
     def shards(self) -> list[str]:
-        """List the shards that the job has begun and not finished, in order; in a spool, finished ones too."""
+        """List the shards that the job has begun but not finished, in order; in a spool, finished ones, too."""
         return sorted({shard for shard, path in self._shards() if self._is_own(path)})
 
     def any_left(self) -> bool:
-        """Return whether anything is left of what the job has begun. Then its header has to stay: it leads to that."""
+        """Return whether any unfinished file of the job is left. If so, its header must stay to lead to them."""
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
@@ -58,12 +58,12 @@ class JobFiles:
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 
     def are_silent(self) -> bool:
-        """Return whether nothing of the job has changed for two minutes, by the filesystem's clock, not this machine's.
+        """Return whether none of the job's files has changed for two minutes, by the filesystem's clock.
 
-        False if that clock cannot be read, because nothing can be written there.
+        Return false if that clock cannot be read because no file can be written there.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
-        # As a header before it has its name, which is taken away if this process dies meanwhile.
+        # Named like an unnamed header, so that it is removed later if this process dies meanwhile.
         probe = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
         try:
             fd = create_file(probe, system=system)
@@ -88,9 +88,9 @@ class JobFiles:
         return bool(now - told > _SILENT_SECONDS)
 
     def take(self) -> None:
-        """Rename what the job has begun, so that it can publish nothing more of it if it is alive after all.
+        """Rename the unfinished files of a job, so that it can publish none of them if it is alive after all.
 
-        The journal of each shard goes first: the job publishes it last. A shard that was taken before stays as it is.
+        The journal of each shard goes first, because the job publishes it last. A shard taken before stays as it is.
         """
         paths = [(str(self._owned.partial_of(shard)), str(self._taken.partial_of(shard))) for shard in self.shards()]
         end, taken = self._ends
@@ -101,9 +101,9 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """Return the paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
+        """Return the paths of a taken shard's journal, its keys, their other names, and its positions.
 
-        And the path that its positions would have (`positions_file`).
+        In a spool, the shard and its keys may be whole. The path of the positions may not exist (`positions_file`).
         """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):
@@ -111,30 +111,30 @@ class JobFiles:
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         positions = str(self._taken.partial_of(progress_key(sidecar_name)))
         key = keys_key(sidecar_name)
-        # Keys are published before the shard.
+        # The keys may already have their own name, because they are published before the shard.
         keys = next(filter(own_file, (str(self.folder.path_of(key)), str(self._taken.partial_of(key)))), None)
         names = [*self._other_names(path), *(self._other_names(keys) if keys is not None else ())]
         return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
-        """Return whether a whole shard is in a spool, to be uploaded."""
+        """Return whether a whole shard is in a spool and waits to be uploaded."""
         return self._header.spool and own_file(str(self.folder.path_of(shard)))
 
     def remove(self) -> list[str]:
-        """Remove what is left of all shards; return their names."""
+        """Remove the remaining files of all shards. Return the names of the shards."""
         shards = self.shards()
         for shard in shards:
             self.remove_shard(shard)
-        # Those that no shard led to: a copy's have the ids of others in their names; and a disk that failed, or a power
-        # cut, may have left an index whose shard is gone.
+        # Remove sidecars that belong to no listed shard: those of a copy have other ids in their names, and a disk
+        # failure or a power cut may have left an index whose shard is gone.
         for path in self._own_sidecars():
             self._unlink(path)
         return shards
 
     def remove_shard(self, shard: str) -> None:
-        """Remove what is left of one shard, which is in the manifest or never will be.
+        """Remove the remaining files of one shard, which is in the manifest or never will be.
 
-        The shard goes last: the others are found by it.
+        The shard goes last, because the other files are found by it.
         """
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         for key in (index_key(sidecar_name), keys_key(sidecar_name), progress_key(sidecar_name), shard):
@@ -159,9 +159,9 @@ class JobFiles:
                 yield shard, os.path.join(self.folder.folder, name)
 
     def _sidecars(self) -> Iterator[str]:
-        """Paths of indexes and keys that it has begun and not finished; in a spool, of finished ones too.
+        """Yield the paths of unfinished indexes and keys, and in a spool of finished ones, too.
 
-        They may have no shard: it was not begun yet, or was removed by a disk that then failed to remove these.
+        They may have no shard: the shard was not yet begun, or a disk failed after it had removed the shard.
         """
         ends = (*self._ends, f".{self._writer}~begun.partial")
         for part, end in (("_index", ".index"), ("_keys", ".keys"), ("_progress", ".progress")):
@@ -197,13 +197,13 @@ def kept_path(path: str) -> str:
 
 
 def keep(path: str) -> str:
-    """Give a damaged journal a second name, which no recovery removes; return that name."""
+    """Give a damaged journal a second name, which no recovery removes. Return that name."""
     kept = kept_path(path)
     with mapped_errors("saving", kept):
         try:
             os.link(path, kept)
         except FileExistsError:
-            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # otherwise an earlier recovery has kept it
                 kept = f"{kept}-{secrets.token_hex(4)}"
                 os.link(path, kept)
     return kept

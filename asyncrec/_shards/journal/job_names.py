@@ -1,8 +1,8 @@
-"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain names are its own.
+"""`JobNames`: the names of one job's shards, fixed once it is known whether the job owns the plain names.
 
-A name contains its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
-if the job's claim says that no other job uses them (`_shards.ownership.claims`). A shard that a job rewrites has the
-job's id at the end of its name.
+A name contains the maker's id, so that no two jobs make the same name. But fixed shards have plain names, without a
+maker, if the job's claim shows that no other job uses them (`_shards.ownership.claims`). A shard that a job rewrites
+has the job's id at the end of its name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class JobNames:
     """The names of a job's shards.
 
     Attributes:
-        name: of the data set.
+        name: the name of the data set.
         writer: the id in the names.
-        num_shards: of fixed names; `None` if they roll.
-        stems: of a copy, which keeps the names it finds.
-        plain: the names without a maker are the job's own.
-        rewrites: the job rewrites shards, whose names begin with those of others.
+        num_shards: the number of fixed shards; `None` if the job is rolling.
+        stems: the makers in the names that a copy keeps.
+        plain: whether the job owns the names without a maker.
+        rewrites: whether the job rewrites shards; its names then begin with those of others.
     """
 
     name: str
@@ -39,20 +39,20 @@ class JobNames:
         return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
-        """Name the shard of this number."""
+        """Name the shard with this number."""
         if self.num_shards is None:
             return rolling_shard_name(self.name, self.writer, number)
         return fixed_shard_name(self.name, number, self.num_shards, "" if self.plain else self.writer)
 
     def fixed(self) -> list[str]:
-        """Name all fixed shards, in order."""
+        """Return the names of all fixed shards, in order."""
         return [self.shard(number) for number in range(self.num_shards or 0)]
 
     def makes(self, shard: str) -> bool:
         """Return whether the job makes a shard of this name.
 
-        No other name counts: it may be of another data set, whose own name goes on where this one's ends. What a copy
-        makes under names that it found is not its own: it is there for the next copy.
+        No other name counts, because it may belong to a data set whose longer name begins with this one. A shard that a
+        copy makes under a name that it found is not its own, but is kept for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

@@ -1,15 +1,15 @@
-"""`PositionsFile`: how far sources had come at each flush of a shard, in a file beside the journal of its records.
+"""`PositionsFile`: the progress of sources at each flush of a shard, in a file beside the journal of its records.
 
 A consumer reads a queue, and each record has the position that it came from. A journal has only the records. The naive
-way is a file with the last position. Suppose it reaches the disk before the records, or after them, and the process
-dies in between: then a message is lost, or comes twice. So there is a line for each flush, which says how many records
-come before it. Recovery takes the last line whose records are all there, and cuts the journal after these records. What
-it cuts was acknowledged to no caller, and comes again.
+way is a file with the last position. Suppose the process dies when this file has reached the disk but the records have
+not, or the reverse: then a message is lost or stored twice. So the file has a line for each flush, which states how
+many records come before it. Recovery uses the last line whose records are all in the journal, and cuts the journal
+after these records. The records that it cuts were acknowledged to no caller, so they come again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
 
-A line has what changed since the one before: the number of the source's turn, and its last position. The file is on the
+A line has the changes since the line before: the number of the source's turn, and its last position. The file is on the
 disk before the first record that has a position, and is removed when the shard is committed. In a store it is an object
 with one line, from the publication of the shard to its commit. Everything here blocks, except `PositionsKeeper`.
 """
@@ -40,8 +40,8 @@ def positions_line(records: int, positions: Positions) -> bytes:
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
     """Read the positions of a shard that has ``records`` whole records.
 
-    Returns the record up to which it has them, and the positions; `None` if no line is whole, so that no record of a
-    source was stored. A line that was torn is the last.
+    Return the number of records up to which positions are known, and the positions. Return `None` if no line is whole,
+    in which case no record of a source was stored. A torn line is the last.
     """
     found: tuple[int, Positions] | None = None
     for line in content.split(b"\n")[:-1]:
@@ -60,17 +60,17 @@ def positions_in(data: Any) -> Positions | None:
     """Return the positions in a JSON value, which may be null.
 
     Raises:
-        ManifestError: they are not those of sources.
+        ManifestError: they are not positions of sources.
         AttributeError: they are not an object.
     """
     return None if data is None else progress_from_json(data, "positions")
 
 
 def read_positions(path: str) -> bytes | None:
-    """Read such a file; `None` if it does not exist.
+    """Read a positions file; return `None` if it does not exist.
 
     Raises:
-        StorageError: it is not this user's own regular file; or the disk failed.
+        StorageError: the file is not a regular file of this user, or the disk failed.
     """
     try:
         fd = open_own(path, os.O_RDONLY)
@@ -84,31 +84,31 @@ def read_positions(path: str) -> bytes | None:
 
 
 class PositionsFile:
-    """The file of one shard, in the folder where its journal is."""
+    """The file of one shard, in the folder of its journal."""
 
     def __init__(self, folder: LocalStorage, shard: str) -> None:
         """``folder`` is the writer's own (`LocalStorage.owned_by`); ``shard`` has the maker in its name."""
         self._folder = folder
         self._disk = folder.disk
         self._shard = shard
-        self._path = ""  # until it is begun
+        self._path = ""  # empty until `begin`
         self._lock: FileLock | None = None
         self._end = 0
 
     def begin(self, records: int) -> None:
-        """Make the file, durably."""
+        """Create the file durably."""
         self._path = str(self._folder.partial_of(progress_key(self._shard)))
         with mapped_errors("writing", self._path):
             folder = os.path.dirname(self._path)
             self._disk.make_folder(folder)
-            # On a filesystem without locks its age alone says whether a process writes it.
+            # On a filesystem without locks, only its age shows whether a process is writing it.
             fd = create_file(self._path, system=self._disk.system)
             self._lock = FileLock(fd, self._path, needed=False)
             self.note(records, {})
             self._disk.sync_folder(folder)
 
     def note(self, records: int, positions: Positions) -> None:
-        """Add a line, durably."""
+        """Append a line durably."""
         assert self._lock is not None, "it was begun"
         with mapped_errors("writing", self._path):
             line = positions_line(records, positions)
@@ -120,7 +120,7 @@ class PositionsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return bool(self._path)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class PositionsFile:
             self._lock.release()
 
     def remove(self) -> None:
-        """Remove the file of a shard that is committed, or that has nothing left."""
+        """Remove the file of a shard that is committed or has no files left."""
         if not self._path:
             return
         self.close()
@@ -138,7 +138,7 @@ class PositionsFile:
 
 
 class PositionsKeeper:
-    """`KeptPositions` of a shard on a disk: the same, for the event loop."""
+    """The `KeptPositions` of a shard on a disk, which the event loop can await."""
 
     def __init__(self, folder: LocalStorage, shard: str) -> None:
         self._folder = folder
@@ -151,11 +151,11 @@ class PositionsKeeper:
         await self._folder.disk.in_thread(self._file.note, records, positions)
 
     async def close(self) -> None:
-        """Close the file and release its lock, whatever becomes of the task."""
+        """Close the file and release its lock, even if the task is cancelled."""
         if self._file.is_begun:
             await self._folder.disk.surely_in_thread(self._file.close)
 
     async def remove(self) -> None:
-        """Remove the file, whatever becomes of the task."""
+        """Remove the file, even if the task is cancelled."""
         if self._file.is_begun:
             await self._folder.disk.surely_in_thread(self._file.remove)

@@ -1,8 +1,8 @@
 """`JournalReader` reads the whole records of a file that its writer could not finish. For worker threads.
 
-It reads from the beginning of the file until something is not whole. After a crash that is the torn tail: a frame that
-was cut off, or the zeros that a filesystem puts where no data had arrived. Flushed records lie before it. Anything else
-is damage, and is reported as such: records may follow it.
+It reads from the beginning of the file up to the first incomplete part. After a crash that is the torn tail: a frame
+that was cut off, or the zeros that a filesystem writes in place of data that never arrived. Flushed records lie before
+it. Anything else is damage, and is reported as such, because records may follow it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 
 _BLOCK = 1 << 20
-# An inflater that meets damage gives nothing of that call's input: so it is given little, and then the same again byte
-# by byte.
+# An inflater that meets damage returns no output for the input of that call. So it is fed small slices, and the damaged
+# slice again byte by byte.
 _SLICE = 32 << 10
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -30,19 +30,19 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 class JournalReader:
     """The records of one journal, with their keys if it has a file of keys.
 
-    With keys, records end where the keys do: the digest of a record is written before it.
+    With keys, the records end with the keys, because the digest of a record is written before it.
 
     Args:
-        path: of the shard's journal.
+        path: the path of the shard's journal.
         keys: of its keys; `None`, or a path where nothing is, without.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
         most: how many records are returned at most: those behind them count as a torn tail.
 
     Attributes:
-        records: returned so far.
-        cut: bytes behind the last whole record, decompressed, as far as the file was read; known at the end.
-        damage: what these bytes are, if not a torn tail; known at the end.
-        modified: when the journal was last written to; known when it is open.
+        records: the number of records returned so far.
+        cut: the number of bytes after the last whole record, decompressed, as far as the file was read; set at the end.
+        damage: the error for these bytes, if they are not a torn tail; set at the end.
+        modified: the time of the last write to the journal; set by `open`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class JournalReader:
         """Open the files. The constructor does not, so that a caller that is cancelled meanwhile can still close them.
 
         Raises:
-            StorageError: a file is not this user's own regular file, or has an unknown second name; or the disk failed.
+            StorageError: a file is not this user's own regular file, or has an unknown hard link; or the disk failed.
         """
         self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):
@@ -101,7 +101,7 @@ class JournalReader:
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
-            if self.records == self._most:  # damage behind the last of them is reported, too
+            if self.records == self._most:  # damage after the last of them is reported, too
                 if decoder.error is not None:
                     break
                 continue
@@ -121,7 +121,7 @@ class JournalReader:
                 break
         self.cut = (fed if self._compressed else self._size) - whole
         error = decoder.error
-        # In what decompresses, every byte was written.
+        # In a decompressed stream, every byte was written.
         if error is not None and (self._compressed or not is_torn(self._fd, self._size, decoder.offset, error)):
             self.damage = error
 
@@ -137,7 +137,7 @@ class JournalReader:
 
     def _inflated(self) -> Iterator[bytes]:
         stream = None
-        position = 0  # of the block's end
+        position = 0  # the position of the block's end
         for block in self._blocks(_SLICE):
             position += len(block)
             while block:
@@ -160,7 +160,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """Decompress a block up to its damage; return what came out, and how many bytes went in."""
+    """Decompress a block up to its damage. Return the output, and the number of input bytes that were used."""
     output = bytearray()
     for used in range(len(block)):
         try:

@@ -1,4 +1,4 @@
-"""What a person can do about a job: commands as they are typed, in quotation marks, for messages."""
+"""Shell commands with which a person can resolve a job, quoted for use in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncrec._shards.journal.header import JobHeader
 
 
 def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
-    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
+    """Return the shell command for `asyncrec.recover` in quotation marks, for messages to users of shell and Python."""
     words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
     command = shlex.join(words)
     quote = '"' if "'" in command else "'"
@@ -17,12 +17,12 @@ def recover_command(path: str, *, to: str | None = None, abandon: str | None = N
 
 
 def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
-    """Return the command that recovers a job, or gives it up; ``where`` is its data set's path, or its spool's."""
+    """Return the command that recovers a job or gives it up. ``where`` is the path of its data set or of its spool."""
     return recover_command(where, to=header.url if header.spool else None, abandon=header.writer if abandon else None)
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Return what can be done about a dead job; ``where`` is what `recover` is called with."""
+    """Return a message on what to do about a dead job. ``where`` is the path to pass to `recover`."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":
@@ -42,7 +42,7 @@ def told_dead(header: JobHeader, where: str) -> str:
 
 
 def age_of(header: JobHeader) -> float:
-    """Return how many seconds ago the job began, by this machine's clock; 0 if the header does not say."""
+    """Return how many seconds ago the job began, by this machine's clock; 0 if the header has no start time."""
     if not header.since:
         return 0.0
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(header.since)).total_seconds())

@@ -1,15 +1,15 @@
-"""`Staging`: what a job keeps outside the store before it commits: its lock, its journals, and what it leaves.
+"""`Staging`: the files that a job keeps outside the store before it commits, with its lock and its journals.
 
-There are two. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header, and
-its unfinished shards beside it, which hold the final bytes of their records and are there when the process has died. A
-job that writes to a store alone has only a locked file on its machine that proves it alive or dead (`tokens`). A job
-with a spool has both: its mark in the store is for processes that do not know the spool.
+There are two kinds. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header,
+and its unfinished shards beside it. They hold the final bytes of their records and remain if the process dies. A job
+that writes only to a store has a locked file on its machine that proves it alive or dead (`tokens`). A job with a spool
+has both, because its mark in the store is for processes that do not know the spool.
 
-If the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process that
-takes it first says so in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it.
-A flush looks at both, after it has written and before it promises anything (`Staging.check`).
+If the lock proves nothing (`storage._local.mounts`), a job may be taken from a live writer. So the process that takes
+it first notes this in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it. A
+flush checks both after it has written and before it promises anything (`Staging.check`).
 
-Everything here blocks, and is for worker threads.
+All methods of this module block, and are for worker threads.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _TAKEN = b"taken\n"
 
 
 class Staging:
-    """The staging of a job of this process, or of another's that was claimed. This class is for a job without a disk.
+    """The staging of a job of this process, or of another's job that was claimed. This class is for a job without disk.
 
     Attributes:
-        header: the job's.
-        files: what it has on a disk; `None` if it has none.
+        header: the job's header.
+        files: the job's files on a disk; `None` if it has none.
         acknowledged: whether records have been promised to survive, or are about to be.
-        dead: for another job, whether it is proven dead, or was silent for long if nothing can prove it.
+        dead: for a job of another process, whether it is proven dead, or was silent for long if nothing can prove it.
     """
 
     files: JobFiles | None = None
@@ -64,8 +64,8 @@ class Staging:
 
     @classmethod
     def begin_marked(cls, header: JobHeader) -> Staging:
-        """Begin the staging of a job that has a mark; its header says by which lock the job is proven alive or dead."""
-        if header.detached:  # no process holds it
+        """Begin the staging of a job that has a mark. Its header names the lock that proves the job alive or dead."""
+        if header.detached:  # no process holds a detached job
             return cls(replace(header, life="none"), None)
         try:
             token, lock = begin_token()
@@ -81,49 +81,49 @@ class Staging:
         return cls(replace(header, life=token), lock)
 
     def take(self) -> None:
-        """Take over the job of another process, durably: what it acknowledges from now on does not count.
+        """Take over the job of another process, durably. Later acknowledgements of that process do not count.
 
         Raises:
-            StorageError: the disk failed; nothing is taken.
+            StorageError: the disk failed; the job is not taken.
         """
 
     def check(self) -> None:
-        """Raise if this process has lost its job; otherwise what is flushed can be recovered.
+        """Raise an error if this process has lost its job. Otherwise, the flushed records can be recovered.
 
         Raises:
-            ConflictError: another process has taken it.
+            ConflictError: another process has taken the job.
             StorageError: the header was removed.
         """
 
     def acknowledge(self) -> None:
-        """Write down durably that records are safe, before the caller of `flush` learns it. Once is enough.
+        """Note durably that records are safe, before the caller of `flush` learns it. Once is enough.
 
         Raises:
-            StorageError: the disk failed; it is not written down. Or as `check`.
+            StorageError: the disk failed; nothing is noted. Or the header was removed, as in `check`.
         """
 
     def holds_promises(self) -> bool:
-        """Return whether records in it may have been promised to survive: only `asyncrec.recover` keeps them."""
+        """Return whether records in it may have been promised to survive. If so, `asyncrec.recover` must keep them."""
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
-        """Release the lock, after removing its file, unless it is to be kept or something of the job is left.
+        """Release the lock. First remove its file, unless ``keep`` is set or a file of the job is left.
 
-        Idempotent. ``briefly``: a file that only proves a job dead is kept for a day, and not for a month.
+        Idempotent. With ``briefly``, a file that only proves a job dead is kept for a day rather than a month.
         """
         if self._lock is not None:
             end_token(self._lock, keep=keep, briefly=briefly)
 
 
 class LocalStaging(Staging):
-    """The staging of a job on a disk: of this process (`begin`), or another's (`claim`)."""
+    """The staging of a job on a disk, begun by this process (`begin`) or claimed from another (`claim`)."""
 
     files: JobFiles
 
     def __init__(
         self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
-        """``end`` is the position at which the header ends in its file."""
+        """``end`` is the position in the file at which the header ends."""
         super().__init__(header, lock, dead=dead)
         self.files = JobFiles(folder, header)
         self.acknowledged = acknowledged
@@ -135,10 +135,10 @@ class LocalStaging(Staging):
 
     @classmethod
     def begin(cls, folder: LocalStorage, header: JobHeader) -> LocalStaging:
-        """Write the header, durably.
+        """Write the header durably.
 
         Raises:
-            ObjectExistsError: a job of this id left a header.
+            ObjectExistsError: a job with this id left a header.
             StorageError: the disk failed.
         """
         path = header_path(folder, header.name, header.writer)
@@ -146,7 +146,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
-            # Locked before it has its name, so that no process takes it for that of a job that has died.
+            # Locked before it has its name, so that no process mistakes it for the header of a dead job.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
             fd = create_file(unnamed, system=system)
             lock = None
@@ -172,7 +172,7 @@ class LocalStaging(Staging):
                 if lock is not None:
                     lock.release()
                 raise
-            with suppress(OSError):  # a second name, which `remove_unnamed_headers` removes when this job has ended
+            with suppress(OSError):  # `LocalHome.remove_unnamed` removes the second name after this job
                 system.unlink(unnamed)
         return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
 
@@ -180,10 +180,10 @@ class LocalStaging(Staging):
     def claim(cls, folder: LocalStorage, name: str, writer: str) -> LocalStaging | None:
         """Lock the header of a job; return `None` if it was removed meanwhile, or is not a header.
 
-        `dead` says whether that proves the job dead. It may be taken only then, or if a person says that it is dead.
+        `dead` is true if the lock proves the job dead. The job may be taken only then, or if a person declares it dead.
 
         Raises:
-            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file is not this user's.
+            StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file belongs to another user.
         """
         path = header_path(folder, name, writer)
         try:
@@ -211,7 +211,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", self._path):
             write_at(self._held.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
             self._folder.disk.system.fsync(self._held.fd)
-            # What it acknowledged until then counts.
+            # Acknowledgements up to this moment count.
             self.acknowledged = parts_of(self._held.fd)[3].startswith(_ACKNOWLEDGED)
 
     def check(self) -> None:
@@ -238,7 +238,8 @@ class LocalStaging(Staging):
                 system.fsync(fd)
                 self.check()
             except BaseException:
-                # No caller will learn of it: it is not a promise. Overwritten, for what others wrote behind it stays.
+                # No caller learns of the line, so it is no promise. Overwrite it, to keep the bytes that others wrote
+                # after it.
                 with suppress(OSError):
                     write_at(fd, bytes(1), self._end, system)
                 raise
@@ -256,7 +257,7 @@ class LocalStaging(Staging):
             self._held.release()
 
     def _remove(self) -> None:
-        """Remove the status and the header; what was removed before stays removed, even after a power cut."""
+        """Remove the status and the header. Earlier deletions stay in effect even after a power cut."""
         status = status_path(self._folder, self.header)
         with mapped_errors("deleting", status), suppress(FileNotFoundError):
             if own_file(status):
@@ -269,8 +270,8 @@ class LocalStaging(Staging):
 def sync_folders(folder: LocalStorage, name: str) -> None:
     """Make the names of a data set durable. Blocks.
 
-    Deleting syncs nothing, for a job may delete thousands of objects. Its deletions are made durable before its header
-    or mark goes: after a power cut, the objects would be there again without an owner.
+    A deletion is not synced, because a job may delete thousands of objects. Its deletions are made durable before its
+    header or mark is removed. Otherwise the objects might reappear after a power cut, without an owner.
     """
     for part in ("", "_index", "_keys", manifest_prefix(name)):
         with suppress(FileNotFoundError):

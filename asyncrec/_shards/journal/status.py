@@ -1,11 +1,11 @@
-"""`JobStatus`: a report on a writer's progress, which a writer with a disk makes every few seconds for ``watch``.
+"""`JobStatus`: a report on a writer's progress. A writer with a disk writes one every few seconds for ``watch``.
 
-It is a file beside the job's header (`status_path`), which is written over in place. Nothing depends on it: it is never
-fsynced, and may be missing, old or cut off. The process that removes the header removes the status first. A status is
-input like any other: a malformed one is not read.
+It is a file beside the job's header (`status_path`), overwritten in place. Nothing depends on it: it is never fsynced,
+and may be missing, old or cut off. The process that removes the header removes the status first. A status is input like
+any other, so a malformed one is ignored.
 
-A writer without a disk makes none: a request for each report is most of what a large crawl asks of its store, and its
-commits show how it gets on.
+A writer without a disk writes none. A request for each report would be most of the requests of a large crawl, and its
+commits show its progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 WaitingFor = Literal["nothing", "records", "room", "spool", "store", "end"]
 
-# Ten times what one takes.
+# Ten times the size of a status.
 _MOST_BYTES = 8 << 10
 
 _VERSION = "asyncrec status 1"
@@ -35,20 +35,20 @@ _VERSION = "asyncrec status 1"
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The state of one writer at one moment, as it says itself.
+    """The state of one writer at one moment, as reported by the writer.
 
     Attributes:
-        writer: its id.
-        time: when it was made, by its machine's clock.
-        waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
-            disk or store take less than comes. ``"spool"``: the spool is full. ``"store"``: the store fails, and is
-            tried again. ``"end"``: its body has ended, and it publishes what is left.
-        records_per_second, bytes_per_second: taken since the report before, or since it began.
-        idle_seconds: since a record was taken, or since the writer began; up to one report late.
-        open_shards: how many may be open at once.
-        taken_records, taken_bytes: taken in all; bytes of frames, before compression.
-
-    The others are those of `asyncrec.stats.ShardedWriterStats`.
+        writer: the id of the writer.
+        time: when the status was made, by the clock of the writer's machine.
+        waiting_for: the reason why the writer is not faster. ``"records"``: no records came. ``"room"``: its callers
+            wait, because records come faster than the disk or store accepts them. ``"spool"``: the spool is full.
+            ``"store"``: the store fails, and requests are retried. ``"end"``: its body has ended, and it publishes the
+            rest.
+        records_per_second, bytes_per_second: accepted since the report before, or since the writer began.
+        idle_seconds: since the last record was accepted, or since the writer began; up to one report late.
+        open_shards: the most shards that may be open at once.
+        taken_records, taken_bytes: accepted in all; bytes of frames, before compression.
+    The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """
 
     writer: str
@@ -75,13 +75,13 @@ class JobStatus:
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:
-        """Return one line: a checksum, and JSON. It is overwritten in place, and may be read meanwhile."""
+        """Return one line with a checksum and JSON. It is overwritten in place, and may be read meanwhile."""
         content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
         return b"%08x %s\n" % (crc32c(content), content)
 
     @classmethod
     def decode(cls, content: bytes) -> JobStatus | None:
-        """Read a line; `None` if it is not a status, or is only half there."""
+        """Parse a line; return `None` if it is not a status or is only partly written."""
         try:
             checksum, _, line = content.partition(b"\n")[0].partition(b" ")
             if int(checksum, 16) != crc32c(line):
@@ -109,7 +109,7 @@ class JobStatus:
 
 
 def status_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return the path of a job's status, beside its header. No job's header or shard has such a name."""
+    """Return the path of a job's status, beside its header. No job's header or shard has that name."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
 
 
@@ -122,14 +122,14 @@ class StatusFile:
         self._fd = -1
 
     def write(self, status: JobStatus) -> None:
-        """Overwrite the status before, in one call.
+        """Overwrite the previous status in one call.
 
         Raises:
             StorageError: the disk failed.
         """
         with mapped_errors("writing", self._path):
             if self._fd < 0:
-                # Exclusively: nothing that others put there is written to.
+                # Create it exclusively, so that a file planted by another user is not written to.
                 self._fd = create_file(self._path, system=self._system)
             self._system.pwrite(self._fd, status.encode(), 0)
 
@@ -142,7 +142,7 @@ class StatusFile:
 
 
 def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
-    """Read the status of a job beside its header; `None` if it has no status. Blocks."""
+    """Read the status of a job beside its header; return `None` if it has no status. Blocks."""
     path = status_path(folder, header)
     try:
         fd = open_own(path, os.O_RDONLY)

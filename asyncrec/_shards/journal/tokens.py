@@ -1,8 +1,8 @@
-"""The locked file of a job that has a mark in a store: it proves the job alive or dead on the job's machine.
+"""The locked file of a job that has a mark in a store. It proves the job alive or dead on the job's machine.
 
-The file is in a folder of this user's, under a random token, which the job's mark has, too. The system releases the
-lock when the process ends, however it ends. A missing file proves nothing: it may have been in another container, or
-was cleaned up. Everything here blocks, and is for worker threads.
+The file is in a folder of this user, under a random token that the job's mark has, too. The system releases the lock
+when the process ends, however it ends. A missing file proves nothing, because it may have been in another container or
+may have been cleaned up. All functions in this module block, and are for worker threads.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import open_own
 
 _FORGOTTEN_SECONDS = 30 * 86400
-# Of jobs whose mark may come into the store late, though they were refused: a program that is refused each second would
-# fill the folder in a month.
+# For jobs whose opening failed, but whose mark may reach the store late: a program whose opening fails every second
+# would fill the folder in a month.
 _BRIEFLY_SECONDS = 86400
 _swept: set[str] = set()
-# A boot id and a device.
+# The size of a boot id and a device.
 _MOST_MACHINE = 1 << 10
 
 
 def begin_token() -> tuple[str, FileLock]:
-    """Make the locked file of a job of this process; return its token, for the job's mark.
+    """Create the locked file of a job of this process. Return its token, for the job's mark.
 
     Raises:
-        StorageError: the folder does not exist, or cannot be written to.
+        StorageError: the folder does not exist, or is not writable.
     """
     folder = _folder()
     with mapped_errors("creating", folder):
@@ -58,7 +58,7 @@ def begin_token() -> tuple[str, FileLock]:
 
 
 def take_token(token: str) -> tuple[FileLock | None, bool]:
-    """Take the lock of another job, if its file is on this machine; return it, and whether it proves the job dead.
+    """Lock the file of another job if it is on this machine. Return the lock, and whether it proves the job dead.
 
     Raises:
         StorageError: the job is alive; its ``errno`` is EWOULDBLOCK.
@@ -69,7 +69,7 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
         path = os.path.join(_folder(), f"{token}.lock")
         fd = open_own(path, os.O_RDWR)
     except StorageError:
-        return None, False  # not there, or not a file of this user's: it proves nothing
+        return None, False  # a missing file, or that of another user, proves nothing
     lock = FileLock(fd, path)
     try:
         with mapped_errors("reading", path):
@@ -80,9 +80,10 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
 
 
 def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
-    """Release a lock, of `begin_token` or of another job. Idempotent.
+    """Release a lock that was returned by `begin_token` or `take_token`. Idempotent.
 
-    ``keep`` leaves the file for the next process that proves the job dead: for a month, or with ``briefly`` for a day.
+    ``keep`` leaves the file for the next process that must prove the job dead: for a month, or with ``briefly`` for a
+    day.
     """
     if lock.fd >= 0:
         with suppress(OSError):
@@ -102,14 +103,14 @@ def _folder() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return os.path.join(runtime, "asyncrec")
-    with mapped_errors("finding", "a folder for locks"):  # in a container, each may be read-only
+    with mapped_errors("finding", "a folder for locks"):  # in a container, every such folder may be read-only
         return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that were not held for a month: their marks are gone, or of jobs that a person has to judge.
+    """Remove locks that were not held for a month. Their marks are gone, or a person has to judge their jobs.
 
-    Runs once in a process: a machine of many jobs has many of them.
+    Runs once in a process, because a machine with many jobs has many locks.
     """
     if folder in _swept:
         return

@@ -1,1 +1,1 @@
-"""What a data set holds: names, segments, and the manifest that is read from them."""
+"""The content of a data set: names, segments, and the manifest that is read from them."""

@@ -1,31 +1,31 @@
 """A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
 
     {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
-    {"kind": "logs", "writer": ["w1"], "last": [499]}                    how far it has merged each log
-    {"kind": "writers", "writer": ["w1"]}                                ids; the rows below name them by their place,
-    {"kind": "values", "value": [{...}]}                                 and so schemas, metadata and unknown members
+    {"kind": "logs", "writer": ["w1"], "last": [499]}                    the last merged segment of each log
+    {"kind": "writers", "writer": ["w1"]}                                ids; rows below refer to them by their place,
+    {"kind": "values", "value": [{...}]}                                 as to schemas, metadata and unknown members
     {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
      "removal": -1, "flags": 1}
     {"kind": "removed", "path": [...], "commit": [...]}                  paths, and the commit that removed each
-    {"kind": "names", "path": [...]}                                     of indexes and keys that follow from nothing
+    {"kind": "names", "path": [...]}                                     of indexes and keys whose names follow no rule
     {"kind": "shards", "path": ["pages-w1-000000.tfrecord"], "records": 10, "bytes": 181, "crc32c": 740119087,
      "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
      "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
-     "commit": 0, "live": true, "end_crc32c": 740119087}                 all that were ever added, by path and time
-    {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   how far sources were read
+     "commit": 0, "live": true, "end_crc32c": 740119087}                 all shards ever added, by path and time
+    {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   the progress of sources
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
-A kind without rows has no line. A kind of many rows has a line for each 4,096 of them, or for fewer if they take more
-than 16 MiB. If all numbers of a column are the same, the column is that number, unless it is the first column. Other
-rows are named by their place, from 0; -1 means no row. ``writer`` is a row of the writers, ``commit`` of the commits,
-``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as
-`shard_columns` says, which also defines the ``flags`` of shards. The flags of a commit are 1 for a writer's last, and 2
-if the writer was given up. ``removal`` is a place in the log of removals. A source's ``turn`` is 0 if it has no
-progress, and ``released`` if no turn was given back; the end counts sources only if the data set has some. Times are
-microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
+A kind without rows has no line. A kind with many rows has a line for each 4,096 of them, or for fewer if they take more
+than 16 MiB. If all numbers of a column are the same, the column is that number, unless it is the first column. Rows of
+other kinds are referred to by their place, from 0; -1 means no row. ``writer`` is a row of the writers, ``commit`` of
+the commits, ``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or one
+of the constants of `shard_columns`, which also defines the ``flags`` of shards. The flags of a commit are 1 for a
+writer's last, and 2 if the writer was given up. ``removal`` is a place in the log of removals. A source's ``turn`` is 0
+if it has no progress, and its ``released`` is 0 if no turn was released; the end counts sources only if the data set
+has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
 
-A checkpoint is written in steps, and read as it comes, so that neither side holds it whole. Every path in it is checked
-as those of a segment are.
+A checkpoint is written and read in steps, so that neither side holds all of it. Every path in it is checked like those
+of a segment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Not that of segments: a checkpoint cannot be taken for one.
+# Not the version of segments, so that a checkpoint cannot be mistaken for a segment.
 VERSION = 3
 _FORMAT = 1
 MOST_HEAD = 1 << 16
@@ -74,15 +74,15 @@ _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
 }
 _ORDER = (*_KINDS, "end")
 _SORTED = ("removed", "shards")
-# Those that the end names only if there are rows of them.
+# Kinds that the end counts only if they have rows.
 _UNCOUNTED = ("progress",)
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:
-    """Yield a checkpoint of a history, in pieces. For a worker thread.
+    """Yield a checkpoint of a history in pieces. For a worker thread.
 
     Raises:
-        ManifestError: a row of it is larger than a reader accepts.
+        ManifestError: a row is larger than a reader accepts.
     """
     runs = [run.to_json() for run in history.runs]
     head = {"version": VERSION, "format": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
@@ -134,7 +134,7 @@ def _encode_rows(kind: str, columns: Mapping[str, Any], start: int, stop: int) -
 
 
 class ColumnParts:
-    """The parts of columns of paths and of numbers, in their order."""
+    """The parts of columns of paths and of numbers, in order."""
 
     def __init__(self, kind: str) -> None:
         self._types = {name: of for name, of in _KINDS[kind].items() if of is not str}
@@ -149,7 +149,7 @@ class ColumnParts:
             self._join()
 
     def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """Return all rows. Once: the columns that they were in are freed one by one."""
+        """Return all rows. Call this only once, because the original columns are freed one by one."""
         self._join()
         paths = TextColumn.joined(self._paths) if self._paths else TextColumn.of(())
         self._paths.clear()
@@ -170,12 +170,12 @@ class ColumnParts:
 
 
 class CheckpointDecoder:
-    """Reads a checkpoint as it comes. It blocks: some milliseconds for each 4,096 shards, in steps of half of one.
+    """A decoder of a checkpoint. It blocks: some milliseconds for each 4,096 shards, in steps of half a millisecond.
 
     Attributes:
-        covered: how far it has merged each log, once `knows_covered` is true.
-        knows_covered: whether what was fed has all of `covered`.
-        runs: the runs of keys that it names; `None` until they were fed.
+        covered: the last merged segment of each log, once `knows_covered` is true.
+        knows_covered: whether the bytes fed so far contain all of `covered`.
+        runs: the runs of keys that the checkpoint names; `None` until they were fed.
     """
 
     def __init__(self, name: str) -> None:
@@ -194,10 +194,10 @@ class CheckpointDecoder:
         self._identity: int | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes.
+        """Decode the next bytes.
 
         Raises:
-            ManifestError: this is not a checkpoint, one of a later format, or a damaged one.
+            ManifestError: the bytes are not a checkpoint, have a later format, or are damaged.
         """
         for members in self._lines.feed(data):
             kind = members.pop("kind", None)
@@ -215,10 +215,10 @@ class CheckpointDecoder:
                 self._read_rows(kind, members)
 
     def finish(self) -> History:
-        """Return the history, after all was fed.
+        """Return the history, after all bytes were fed.
 
         Raises:
-            ManifestError: it is cut off, or does not fit together.
+            ManifestError: the checkpoint is cut off, or its parts do not match.
         """
         if self._identity is None or not self._lines.is_between_lines:
             raise ManifestError(f"{self._name}: the checkpoint is truncated, or continues after its end")
@@ -284,7 +284,7 @@ class CheckpointDecoder:
             raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
         found: dict[str, Any] = {}
         first = None
-        for name, of in columns.items():  # a column is freed before the next: 50,000 objects at once take a while
+        for name, of in columns.items():  # free each column first: 50,000 objects at once take a while
             if isinstance(of, str):
                 found[name] = self._numbers(f"{kind}.{name}", members.pop(name), rows, of, allowed.get(name))
             elif set(map(type, members[name])) == {of}:
@@ -318,7 +318,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """Return a column of numbers; ``value`` may be one number that stands for all."""
+        """Return a column of numbers. ``value`` may be one number that stands for all rows."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

@@ -1,4 +1,4 @@
-"""A checkpoint is checked as a segment is: another user may have written it."""
+"""Check a checkpoint as strictly as a segment, because another user may have written it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"
 
 
 def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest number of each column, if its type holds more; ``rows`` are of each kind."""
+    """Return the least and the greatest number of each column whose type holds more. ``rows`` are counts by kind."""
     counts = dict.fromkeys(("first", "last", "records", "bytes", "index_bytes", "keys_bytes"), (0, _MOST))
     values, commits = (-1, rows.get("values", 0) - 1), (0, rows.get("commits", 0) - 1)
     match kind:
@@ -45,19 +45,19 @@ def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def check_paths(content: bytes, rows: int, where: str) -> None:
-    """Check many paths at once as `names.check_relative` checks one: each has a NUL behind it.
+    """Check many paths at once, as `names.check_relative` checks one path. Each is followed by a NUL.
 
     Raises:
-        ManifestError: one of them has a NUL, or could lead out of the folder.
+        ManifestError: a path contains a NUL, or could lead out of the folder.
     """
     letters = np.frombuffer(content, np.uint8)
     ends = letters == 0
     if int(ends.sum()) != rows:
         raise ManifestError(f"{where}: names a path with a NUL in it; it is damaged")
-    # A part is what is between two of these; before the first path there is one, too.
+    # A part of a path is between two of these bounds. There is one before the first path, too.
     bounds = np.concatenate([[True], ends | (letters == _SLASH) | (letters == _BACKSLASH)])
     dots = np.concatenate([[False], letters == _DOT])
-    after_end = np.concatenate([[True], ends])  # where a path begins
+    after_end = np.concatenate([[True], ends])  # the places at which a path begins
     if (
         (bounds[:-1] & bounds[1:]).any()
         or (bounds[:-2] & dots[1:-1] & bounds[2:]).any()
@@ -68,10 +68,10 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
 
 
 def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
-    """Check that the numbers of shards are possible.
+    """Check that the numbers of shards are plausible.
 
     Raises:
-        ManifestError: they are not.
+        ManifestError: they are not plausible.
     """
     compressed = numbers["flags"] & 3 != 0
     for rows, kind in ((compressed, True), (~compressed, False)):
@@ -82,20 +82,20 @@ def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
 
 
 def check_sources(sources: Sequence[str], where: str) -> None:
-    """Check that the names of sources are valid, and that each comes once, in ascending order.
+    """Check that the names of sources are valid, unique and in ascending order.
 
     Raises:
-        ManifestError: they are not valid, or not in order.
+        ManifestError: they are not.
     """
     if not all(map(is_source, sources)) or not all(map(lt, sources, sources[1:])):
         raise ManifestError(f"{where}: a source has a name that none may have, or is not in its place; it is damaged")
 
 
 def check_names_by_writer(history: History, name: str) -> None:
-    """Check that writers by which indexes and keys are named can be part of a name.
+    """Check that the ids of writers that are part of the names of indexes and keys can be part of a name.
 
     Raises:
-        ManifestError: a writer cannot.
+        ManifestError: an id cannot.
     """
     numbers = history.shards.numbers
     named_by = np.unique(numbers["commit"][(numbers["index"] == BY_WRITER) | (numbers["keys"] == BY_WRITER)])

@@ -1,9 +1,9 @@
-"""The lines of a checkpoint: each is an object of JSON, and a member of gzip of its own.
+"""The lines of a checkpoint. Each is a JSON object in a gzip member of its own.
 
-So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of the beginning alone checks
-what it reads. A member is bounded before its line is parsed: it inflates to at most 16 MiB and at most 16 times its
-size, and has at least a byte for each comma and opening bracket in the line, which may take a hundred bytes of memory.
-A line that deflates better is stored.
+So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of only the beginning checks
+what it reads. The size of a member is checked before its line is parsed: it inflates to at most 16 MiB and at most 16
+times its size, and has at least one byte for each comma and opening bracket in the line, which may occupy a hundred
+bytes of memory. A line that deflates better is stored uncompressed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from asyncrec._framing.compression.engines import DEFLATE_ERRORS, compressobj, d
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec.errors import ManifestError
 
-# Rows in a line: 4,096 take some three milliseconds to decode, in steps of half a millisecond.
+# The most rows in a line: 4,096 take some three milliseconds to decode, in steps of half a millisecond.
 MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 
 _MOST_RATIO = 16
-# Each member of gzip that ends copies what is left of a step.
+# The input is fed in steps, because the end of each gzip member copies the rest of a step.
 _STEP = 1 << 16
 _JSON = json.JSONDecoder()
 
 
 def encode_line(members: Mapping[str, Any]) -> bytes:
-    """Return a line.
+    """Return the encoded line.
 
     Raises:
-        ManifestError: it would be longer than a reader accepts.
+        ManifestError: the line would be longer than a reader accepts.
     """
     texts = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in members.items()]
     line = b"{%b}\n" % ",".join(texts).encode()
@@ -51,13 +51,13 @@ def _weighs_enough(line: bytes, stored: int) -> bool:
 
 
 class LineReader:
-    """Takes the bytes of a checkpoint as they come, and returns its lines. It blocks, a millisecond at a time."""
+    """Splits the bytes of a checkpoint into lines as they arrive. It blocks, a millisecond at a time."""
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""
         self._name = name
         self._number = 0
-        self._inflating: Any = None  # in the middle of a line
+        self._inflating: Any = None  # set in the middle of a line
         self._line = bytearray()
         self._stored = 0
 
@@ -68,14 +68,14 @@ class LineReader:
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether the last line that has begun was returned."""
+        """Whether the last line begun has been returned."""
         return self._inflating is None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Take the next bytes, and yield the lines that are whole with them.
+        """Decode the next bytes, and yield the lines that they complete.
 
         Raises:
-            ManifestError: this is not gzip, or not lines as a checkpoint has them.
+            ManifestError: the bytes are not gzip, or not lines of a checkpoint.
         """
         for at in range(0, len(data), _STEP):
             some = data[at : at + _STEP]
@@ -86,7 +86,7 @@ class LineReader:
                     yield self._parsed()
 
     def _inflate(self, data: bytes) -> bytes:
-        """Inflate some bytes; return those behind the line, if it ends here."""
+        """Inflate some bytes. Return the bytes after the line if it ends here."""
         if self._inflating is None:
             self._inflating, self._stored, self._number = decompressobj("GZIP"), 0, self._number + 1
             self._line.clear()
@@ -115,7 +115,7 @@ class LineReader:
 
 
 def _members(text: str) -> dict[str, Any]:
-    """Parse an object member by member: between two of them, other threads run."""
+    """Parse an object member by member, so that other threads can run in between."""
     at, found = 0, dict[str, Any]()
     while text[at] == ("," if found else "{"):
         name, colon = _JSON.raw_decode(text, at + 1)

@@ -1,4 +1,4 @@
-"""`CoveredLogs`: how far a checkpoint has merged each writer's log."""
+"""`CoveredLogs`: the segments of each writer's log that a checkpoint has merged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from asyncrec._shards.manifest.names import segment_of
 
 @dataclass(frozen=True, slots=True)
 class CoveredLogs:
-    """The merged segments: of each log, all up to a number.
+    """The merged segments: of each log, those up to a number.
 
     Attributes:
-        last: that number, by writer.
+        last: the number, by writer.
     """
 
     last: Mapping[str, int] = field(default_factory=dict)
@@ -23,16 +23,16 @@ class CoveredLogs:
         return found is not None and found[1] <= self.last.get(found[0], 0)
 
     def may_go(self, file: str) -> bool:
-        """Return whether the segment of this name may be deleted: it is covered, and not the last of its log.
+        """Return whether the segment with this name may be deleted: it is covered, and not the last of its log.
 
-        The last one stays, because its number says what the next one is: a writer that was stopped for a long time, or
-        a process that ends it, would otherwise create a number that was used before.
+        The last segment stays, because its number determines the next one. Otherwise a writer that was stopped for a
+        long time, or a process that ends it, could create a number that was used before.
         """
         found = segment_of(file)
         return found is not None and found[1] < self.last.get(found[0], 0)
 
     def plus(self, files: Iterable[str]) -> CoveredLogs:
-        """Return these segments and more."""
+        """Return these segments together with the named ones."""
         last = dict(self.last)
         for file in files:
             if found := segment_of(file):

@@ -1,7 +1,7 @@
 """`History`: everything that was ever committed to a data set, as columns, from which a manifest is computed.
 
-It is the sum of all segments, and nothing is left out, so it does not matter how much of it came from a checkpoint. It
-is never changed; `merging.plus` makes a new one from it and more segments.
+It is the sum of all segments, and nothing is left out, so it does not matter which part came from a checkpoint. It is
+immutable; `merging.plus` makes a new history from it and more segments.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLOSED, ABANDONED = 1, 2
-# Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
+# The number of entries that are made from columns together: the first is ready soon, and each costs less than alone.
 _MADE_AT_ONCE = 256
-# Shards, commits and sources of a history that is looked at without a thread.
+# The most shards, commits and sources of a history that is examined without a thread.
 _LITTLE = 1000
 
-# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; no `removal` is -1.
+# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1. `removal` is -1 for
+# none.
 COMMITS: Final[Mapping[str, str]] = {
     "writer": "uint32",
     "time": "int64",
@@ -47,21 +48,21 @@ def _no_shards() -> ShardColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What was committed. Made in a thread: it imports NumPy.
+    """The commits of a data set. Create it in a thread, because it imports NumPy.
 
     Attributes:
-        writers: ids, by number.
+        writers: the ids of the writers, by number.
         values: JSON objects by number, each once: schemas, metadata, unknown members.
         commits: the columns of `COMMITS`, a row for each segment.
-        shards: all that were ever added, by path, and of one path in the order of time.
-        removed: the paths that were removed, sorted; a path is there once for each removal.
-        removed_by: the commit of each.
-        identity: of the shards that are in the data set now.
-        covered: how far each log was merged.
-        checkpoint: the number of the checkpoint that it was read from; 0 if there was none.
+        shards: all shards ever added, by path, and for each path in order of time.
+        removed: the paths that were removed, sorted; a path is repeated for each removal.
+        removed_by: the commit of each removal.
+        identity: the hash of the shards that are in the data set now.
+        covered: the merged segments of each log.
+        checkpoint: the number of the checkpoint from which it was read; 0 if there was none.
         runs: the runs of keys that this checkpoint names.
-        progress: of each source its last turn in which something was committed, and the last position of that.
-        releases: of each source the last turn that was given back.
+        progress: the last turn of each source in which records were committed, and the last position of that turn.
+        releases: the last turn of each source that was released.
     """
 
     writers: tuple[str, ...] = ()
@@ -81,7 +82,7 @@ class History:
 
     @property
     def is_little(self) -> bool:
-        """Whether a look at all of it, or a merge of some segments into it, takes a few tenths of a millisecond."""
+        """Whether examining all of it, or merging some segments into it, takes a few tenths of a millisecond."""
         return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property
@@ -96,7 +97,7 @@ class History:
 
     @cached_property
     def closed_well(self) -> frozenset[str]:
-        """The ids of the writers whose closing segment is there, and no tombstone."""
+        """The ids of the writers that have a closing segment rather than a tombstone."""
         commits = self.commits
         well = (commits["flags"] & (CLOSED | ABANDONED)) == CLOSED
         return frozenset(self.writers[each] for each in np.unique(commits["writer"][well]).tolist())
@@ -114,7 +115,7 @@ class History:
         return next(self.entries([row]))
 
     def entries(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[ShardEntry]:
-        """Yield the entries of shards, made some at a time."""
+        """Yield the entries of shards. They are made some at a time."""
         for at in range(0, len(rows), _MADE_AT_ONCE):
             some = np.asarray(rows[at : at + _MADE_AT_ONCE], np.int64)
             writers = self.commits["writer"][self.shards.numbers["commit"][some]].tolist()
@@ -127,12 +128,12 @@ class History:
         return high > low
 
     def removes(self, path: str) -> bool:
-        """Return whether a shard of this path was ever removed."""
+        """Return whether a shard with this path was ever removed."""
         low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
         return high > low
 
     def rows_naming(self, key: str) -> list[int]:
-        """Return the shards that were ever committed under this path, or with an index or keys of this path."""
+        """Return the rows of shards ever committed under this path, or with an index or keys under this path."""
         rows = [*range(*self.shards.paths.range_of(key.encode("utf-8", "surrogatepass")))]
         rows += self._rows_by_sidecar.get(key, ())
         for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
@@ -144,7 +145,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """Return the shards of indexes and keys whose names do not follow from a shard's."""
+        """Return the shards of indexes and keys whose names follow no rule."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]
@@ -153,7 +154,7 @@ class History:
         return found
 
     def added_by(self, writer: str) -> list[ShardEntry]:
-        """Return the shards that a writer ever committed; of each path, the last."""
+        """Return the shards that a writer ever committed. If a path was committed repeatedly, return the last."""
         found = {}
         for entry in self.entries(self._rows_of(writer)):
             found[entry.path] = entry
@@ -166,13 +167,13 @@ class History:
         return np.flatnonzero(own[self.shards.numbers["commit"]]).tolist()
 
     def objects_of(self, paths: Collection[str]) -> Iterator[str]:
-        """Yield the shards of these paths that were ever committed, with their indexes and keys."""
+        """Yield the shards with these paths that were ever committed, each with its index and keys."""
         for path in paths:
             for row in range(*self.shards.paths.range_of(path.encode())):
                 yield from self.shards.objects(row, self.writer_of(row))
 
     def closing(self, writer: str) -> Segment | None:
-        """Return what has ended a writer, without what it removed; `None` if it has not ended."""
+        """Return the segment that ended a writer, without its removals; `None` if the writer has not ended."""
         if writer not in self.ended:
             return None
         commits = self.commits
@@ -189,7 +190,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """Yield the shards that an index or keys of this name may belong to: by that name, or without its writer in it."""
+    """Yield the shards to which an index or keys with this name may belong: with this name, or without its writer."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

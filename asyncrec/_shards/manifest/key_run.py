@@ -1,15 +1,15 @@
-"""A run holds the keys of many shards, sorted: the requests of a look-up by key do not grow with the shards.
+"""A run has the sorted keys of many shards, so that the requests of a look-up by key do not grow with the shards.
 
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
-    blocks of `RUN_BLOCK` entries, the last of fewer: the 16 bytes of each key's digest, then where each record is:
-        the number of its shard in the run, and its own in the shard, two little-endian 32-bit numbers
-    tail: deflated by zlib: of each shard ``records`` (64 bits); of each block of entries the first digest's beginning
-        (64 bits); of each shard ``keys_crc32c``, and of each block its CRC32C (32 bits each); at last the shards'
-        paths, each with a NUL behind it
+    blocks of `RUN_BLOCK` entries, the last with fewer: the 16 bytes of each key's digest, then the place of each
+        record: the number of its shard in the run, and its own in the shard, two little-endian 32-bit numbers
+    tail: deflated by zlib: for each shard ``records`` (64 bits); for each block the beginning of its first digest
+        (64 bits); for each shard ``keys_crc32c``, and for each block its CRC32C (32 bits each); then the shards'
+        paths, each followed by a NUL
 
 Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
 checkpoint that names it has its size, its numbers of entries and shards, its CRC32C, and the offset of its tail. A
-look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. If a snapshot
+look-up reads the tail once, and then one block for each key; both have checksums of their own. If a snapshot
 does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
 shard are ignored. So removing or replacing a shard needs no new run.
 
@@ -33,27 +33,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"asyncrec keys 1\n"
-# A block is what a look-up reads: 12 KiB, in which the answer to a request of a far store is not delayed.
+# The unit of a look-up: 12 KiB, too little to delay the answer of a remote store.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
-# A count of a shard that has more is not a number of 32 bits: its own keys are read.
+# The numbers of a shard with more records do not fit into 32 bits, so its own keys are read.
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
-# A tail is deflated to a 256th at most, or stored; so a shard, of which it has 14 bytes or more, takes part of a byte.
+# A tail is deflated to at least a 256th, or stored. So a shard, which takes at least 14 bytes of it, takes part of a
+# byte.
 _MOST_RATIO = 256
 _LEAST_SHARD = 14 / _MOST_RATIO
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRun:
-    """What a checkpoint says of a run.
+    """The description of a run in a checkpoint.
 
     Attributes:
         name: its file beside the checkpoint.
         bytes: its size.
-        crc32c: of all of it.
-        entries: how many keys it has.
+        crc32c: the checksum of the whole file.
+        entries: the number of its keys.
         shards: how many shards it has keys of.
         tail: the size of its tail.
     """
@@ -75,10 +76,10 @@ class KeyRun:
 
     @classmethod
     def from_json(cls, text: Any, name: str) -> KeyRun:
-        """Check what a checkpoint says; ``name`` is the checkpoint's.
+        """Check and return the description of a run. ``name`` is the checkpoint's.
 
         Raises:
-            ManifestError: a run cannot be like that.
+            ManifestError: the description is impossible.
         """
         numbers = ("bytes", "crc32c", "entries", "shards", "tail")
         if (
@@ -96,18 +97,18 @@ class KeyRun:
 
 
 def run_name(number: int, maker: str) -> str:
-    """Name a run that is made for the checkpoint ``number``."""
+    """Return the name of a run made for the checkpoint ``number``."""
     return f"~keys-{number:06d}~{maker}.run"
 
 
 def run_number(name: object) -> int | None:
-    """Return the number of the checkpoint that a run was made for, from the run's name; `None` for other names."""
+    """Return the number of the checkpoint for which a run was made, from the run's name; `None` for other names."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else int(match[1])
 
 
 class Entries(NamedTuple):
-    """Some entries of runs, or of keys that are in no run yet.
+    """Some entries of runs, or for keys that are not yet in a run.
 
     Attributes:
         digests: uint64 (n, 2): the first and the last eight bytes.
@@ -124,12 +125,12 @@ class Entries(NamedTuple):
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
-        """Return the same entries, in the order of runs."""
+        """Return the same entries in the order of runs."""
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
     def none(cls) -> Entries:
-        """No entry."""
+        """Return no entries."""
         return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
@@ -156,8 +157,8 @@ class RunTail:
     """The tail of a run.
 
     Attributes:
-        paths: of its shards, ascending.
-        keys_crc32c, records: uint32 and int64 (shards,): what a snapshot says of these shards' keys.
+        paths: the paths of its shards, ascending.
+        keys_crc32c, records: uint32 and int64 (shards,): the checksums and counts of these shards' keys in a snapshot.
         first: uint64 (blocks,): the first eight bytes of each block's first digest.
         crc32c: uint32 (blocks,).
     """
@@ -169,7 +170,7 @@ class RunTail:
     crc32c: NDArray[np.uint32]
 
     def encode(self) -> bytes:
-        """Return the tail, as it is stored."""
+        """Return the tail in its stored form."""
         content = b"".join(
             (
                 self.records.astype("<i8").tobytes(),
@@ -187,7 +188,7 @@ class RunTail:
         """Read the tail of a run.
 
         Raises:
-            ManifestError: it is damaged, or not what the checkpoint says.
+            ManifestError: the tail is damaged, or does not match the checkpoint.
         """
         inflating = zlib.decompressobj()
         try:
@@ -225,7 +226,7 @@ class RunTail:
         """Return the entries of blocks ``[low, high)``.
 
         Raises:
-            ManifestError: they are damaged.
+            ManifestError: the blocks are damaged.
         """
         size = RUN_BLOCK * ENTRY_BYTES
         if len(content) != min(run.begin_of_tail - len(MAGIC), high * size) - low * size:

@@ -1,7 +1,7 @@
-"""`open_runs` opens the runs of a snapshot, and says for which of its shards they hold the keys.
+"""`open_runs` opens the runs of a snapshot, and finds the shards whose keys they have.
 
-A run that is gone or damaged is left out, and the log says so: the keys of its shards are read from the shards' own
-files. So a run saves requests, and is never needed.
+A run that is gone or damaged is left out with a log line, and the keys of its shards are read from the shards' own
+files. So a run saves requests, but is never needed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# Entries that are looked at together: in a thread, a millisecond or two.
+# The number of blocks to examine together, which takes a millisecond or two in a thread.
 _STEP_BLOCKS = 64
 _UNREADABLE = "a run of keys cannot be read: %s; the keys of its shards are read from their own files instead"
-# What a run that is gone, damaged or another's raises.
+# The errors for a run that is gone, damaged, or another's.
 UNFIT = (ObjectNotFoundError, ManifestError, FormatError, ValueError)
 
 
@@ -46,7 +46,7 @@ class OpenRun:
     """A run whose tail was read.
 
     Attributes:
-        run: what the checkpoint says of it.
+        run: its description in the checkpoint.
         tail: its tail.
         rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1.
     """
@@ -58,7 +58,7 @@ class OpenRun:
     rows: NDArray[np.int64]
 
     async def find(self, digest: bytes) -> Entries:
-        """All entries of a key.
+        """Return all entries of a key.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -66,7 +66,7 @@ class OpenRun:
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
         found = [Entries.none()]
-        for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
+        for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key is repeated many times
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
             found.append(entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1)))
         return Entries.joined(found)
@@ -81,7 +81,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> AsyncGenerator[Entries]:
-        """Yield all that it has of the snapshot, some at a time, in its order, by one request.
+        """Yield all its entries for the snapshot, some at a time, in its order, with one request.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -106,15 +106,15 @@ class OpenRuns:
     """The runs of a snapshot.
 
     Attributes:
-        runs: those that have keys of it.
-        covered: bool (shards,): whether a run has the keys of a shard; its own file need not be read.
+        runs: the runs that have keys of the snapshot.
+        covered: bool (shards,): whether a run has the keys of a shard, so that its own file need not be read.
     """
 
     runs: list[OpenRun]
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Log that a run cannot be read; all runs are given up, which `covered` then says."""
+        """Log that a run cannot be read, and give up all runs, so that nothing is covered."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False

@@ -1,7 +1,7 @@
-"""`list_manifest` lists what is in the folder of a manifest, as it was at one moment or later.
+"""`list_manifest` lists the folder of a manifest, as it was at one moment or later.
 
-Segments are deleted a minute after a checkpoint that covers them, at the earliest. A list has the checkpoints after the
-segments, so a list that took half of that minute is checked by a second one.
+Segments are deleted a minute after a checkpoint that covers them, at the earliest. A listing has the checkpoints after
+the segments, so a listing that took half of that minute is checked by a second one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, removal_of, segment_of, source_turn_of
 from asyncrec.storage._base import ObjectInfo, Storage
 
-# How long a list may take that is believed, in seconds: half of `loading.LEAST_GRACE`.
+# The longest time in seconds that a listing may take to be trusted: half of `loading.LEAST_GRACE`.
 _LONG_LIST = 30.0
 
 
 @dataclass(slots=True)
 class ListedManifest:
-    """What is in the folder of a manifest.
+    """The contents of a manifest's folder.
 
     Attributes:
-        segments: by name, without the folder.
-        pointers: of checkpoints, by number.
-        checkpoints: of each number, by maker: one of them counts.
-        runs: of keys, by name, without the folder.
-        turns: of sources, by name, without the folder.
+        segments: the segments by name, without the folder.
+        pointers: the pointers to checkpoints, by number.
+        checkpoints: the checkpoints of each number, by maker; one of them counts.
+        runs: the runs of keys by name, without the folder.
+        turns: the turns of sources by name, without the folder.
         removal: the highest place in the log of removals; 0 if no place is taken.
     """
 
@@ -48,13 +48,13 @@ class ListedManifest:
         return max(self.pointers, default=0)
 
     def count_uncovered(self, covered: CoveredLogs) -> int:
-        """Return how many segments a checkpoint does not cover. If there are many, call it in a thread."""
+        """Return how many segments a checkpoint does not cover. Call this in a thread if there are many."""
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
-        """Return the turns, won until ``until``, after which a later turn of their source is listed.
+        """Return the turns won until ``until`` after which a later turn of their source is listed.
 
-        The last turn stays for good: a late request for its number finds it taken.
+        The last turn stays forever, so that a late request for its number finds it taken.
         """
         last: dict[str, int] = {}
         for file in self.turns:
@@ -64,7 +64,7 @@ class ListedManifest:
         return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
-        """Return whether all that was listed earlier is here unchanged, and no checkpoint is new. Slow if many."""
+        """Return whether all objects listed earlier are unchanged, and no checkpoint is new. Slow for many segments."""
         if self.newest != earlier.newest or (
             self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
         ):
@@ -110,7 +110,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """Return a function that says whether a list that begins now took so little time that it can be trusted."""
-    # The loop's clock stands still while a machine sleeps.
+    """Return a function that returns whether a listing begun now was fast enough to be trusted."""
+    # The loop's clock stops while a machine sleeps.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

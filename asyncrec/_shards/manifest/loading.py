@@ -1,13 +1,13 @@
-"""`load_history` reads what was committed to a data set, from its newest checkpoint and the segments that are newer.
+"""`load_history` reads all commits of a data set, from its newest checkpoint and the segments that are newer.
 
-What a checkpoint covers may be deleted while it is read. If an object is missing, whether it was listed or not, there
-is a newer checkpoint, and reading begins again. A list has the checkpoints after the segments. So if a segment was
-deleted before the list came to it, the list has the checkpoint that covers it. The list of a folder is an exception:
-all its names were read before the first file was looked at (`asyncrec._shards.manifest.listed`).
+Objects that a checkpoint covers may be deleted while they are read. If an object is missing, whether it was listed or
+not, there is a newer checkpoint, and reading starts again. A listing has the checkpoints after the segments. So if a
+segment was deleted before the listing came to it, the listing has the checkpoint that covers it. The listing of a local
+folder is an exception: all its names were read before the first file was examined (`asyncrec._shards.manifest.listed`).
 
 The segments of a log have numbers without a gap, and an end is the last one. Suppose A commits 1, 2 and 3 while B
-lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
-cover 3 without 2, and 2 would be lost for good. So parts that do not fit together are looked at again.
+lists: the first page of B's listing may end before 2 exists, and the second may have 3. A checkpoint made from it would
+cover 3 without 2, and 2 would be lost forever. So segments that do not fit together are listed again.
 """
 
 from __future__ import annotations
@@ -46,36 +46,36 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Call ``func(*args)`` here if it is ``little`` work, with no checkpoint, and else as `in_thread` does.
+    """Call ``func(*args)`` here, without a checkpoint, if it is ``little`` work; otherwise call it with `in_thread`.
 
-    Up to half a millisecond is little: to wait for a thread takes a fifth of that on an idle machine, and milliseconds
-    if other threads compute.
+    Work is little if it takes up to half a millisecond. Waiting for a thread takes a fifth of that on an idle machine,
+    but milliseconds if other threads compute.
     """
     return func(*args) if little else await in_thread(func, *args)
 
 
-# Between a checkpoint and the deletion of a segment in it, in seconds.
+# The least time in seconds between a checkpoint and the deletion of a segment that it covers.
 LEAST_GRACE = 60.0
-# A store whose lists are late may show for a while what is gone.
+# A store with late listings may list deleted objects for a while.
 _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
-# Segments that are held as text at once.
+# The number of segments that are held as text at once.
 _TOGETHER = 128
-# Entries that are held as objects before they become columns: this many, or an eighth of those in columns if more.
+# The number of entries held as objects before they become columns; or an eighth of those in columns, if that is more.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-# Manifests up to this size are parsed and merged in the event loop, in up to half a millisecond, without a thread.
+# Manifests up to this size are parsed and merged in the event loop without a thread, in up to half a millisecond.
 _LITTLE_SEGMENTS = 100
 _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
 
 
 class LoadedManifest(NamedTuple):
-    """A manifest, as it was loaded.
+    """A manifest as it was loaded.
 
     Attributes:
-        listed: what was in its folder.
-        base: the history that loading began with: its newest checkpoint, or what was known.
+        listed: the contents of its folder.
+        base: the history from which loading started: that of the newest checkpoint, or the known history.
         history: the whole history.
     """
 
@@ -84,13 +84,13 @@ class LoadedManifest(NamedTuple):
     history: History
 
     async def count_uncovered(self) -> int:
-        """Return how many segments were listed that the checkpoint does not cover."""
+        """Return how many listed segments the checkpoint does not cover."""
         little = self.history.is_little and len(self.listed.segments) <= _LITTLE_SEGMENTS
         return await in_thread_unless(little, self.listed.count_uncovered, self.base.covered)
 
 
 async def load_history(folder: Storage, name: str) -> History:
-    """Load all that was committed to a data set; for a closed writer, the closing segment stands for all.
+    """Load all commits of a data set. A closing segment replaces the other segments of its writer.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
@@ -100,15 +100,15 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set, as `load_history`; `None` if there is nothing, which needs no NumPy."""
+    """Load the history of a data set like `load_history`; return `None`, without importing NumPy, if there is none."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 
 
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
-    """Load what is listed, beginning with what is ``known`` from an earlier call; `None` if there is nothing.
+    """Load the listed objects, starting from those ``known`` from an earlier call; return `None` if none is listed.
 
-    The history is the same object if nothing is new.
+    The history is the same object if there are no new commits.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
@@ -136,7 +136,7 @@ class _Torn(Exception):
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
-    """Load the newest checkpoint of a list, or return an empty history if the list has no checkpoint."""
+    """Load the newest checkpoint of a listing, or return an empty history if the listing has no checkpoint."""
     if not listed.newest:
         return await in_thread_unless(is_warm(), History)
     key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
@@ -150,13 +150,13 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
-    """Merge the segments of a list that a history does not cover.
+    """Merge the listed segments that a history does not cover.
 
     Raises:
-        _Torn: they do not fit together.
+        _Torn: the segments do not fit together.
     """
 
-    def look() -> dict[str, list[int]]:  # of 100,000 commits a tenth of a second
+    def look() -> dict[str, list[int]]:  # a tenth of a second for 100,000 commits
         logs: dict[str, list[int]] = {}
         last, ended = history.covered.last, history.ended
         for file in listed.segments:
@@ -179,15 +179,15 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
         return history
     newest = await in_thread_unless(little, lambda: files({each: [max(numbers)] for each, numbers in logs.items()}))
     history = await _merged(folder, name, history, newest, covers=newest)
-    # A closing segment repeats what its log has before it. A tombstone does not: the process that put it there could
-    # not know what was still being committed.
+    # A closing segment repeats the earlier segments of its log. A tombstone does not, because the process that created
+    # it could not know the commits that were still under way.
     well = history.closed_well
     before = {writer: sorted(numbers)[:-1] for writer, numbers in logs.items() if writer not in well}
     return await _merged(folder, name, history, await in_thread_unless(little, files, before))
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
-    """Return the maker of the checkpoint of a number: if several tried to make it, the one that its pointer names."""
+    """Return the maker of the checkpoint with a number. If several tried to make it, its pointer names the winner."""
     makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))
@@ -205,7 +205,7 @@ async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
 
     Raises:
         ObjectNotFoundError: the pointer does not exist.
-        ManifestError: it names no checkpoint.
+        ManifestError: the pointer names no checkpoint.
     """
     try:
         content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)
@@ -221,8 +221,8 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
     """Read a checkpoint.
 
     Raises:
-        ObjectNotFoundError: it is gone.
-        ManifestError: it cannot be read.
+        ObjectNotFoundError: the checkpoint is gone.
+        ManifestError: the checkpoint cannot be read.
     """
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
@@ -232,10 +232,10 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read the runs of keys that a checkpoint names, and no more of it.
+    """Read only the runs of keys that a checkpoint names.
 
     Raises:
-        ObjectNotFoundError: it is gone.
+        ObjectNotFoundError: the checkpoint is gone.
         ManifestError: its first line cannot be read.
     """
     decoder = CheckpointDecoder(key)
@@ -248,7 +248,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredLogs:
-    """Read how far a checkpoint covers each log, and no more of it."""
+    """Read only the last covered segment of each log from a checkpoint."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):
@@ -259,12 +259,12 @@ async def load_covered(folder: Storage, key: str) -> CoveredLogs:
 async def _merged(
     folder: Storage, name: str, history: History, names: Sequence[str], *, covers: Sequence[str] = ()
 ) -> History:
-    """Merge segments into a history, some at a time: columns take a sixth of what objects do.
+    """Merge segments into a history, some at a time, because columns take a sixth of the memory of objects.
 
     ``covers`` are the names of the last segments of their logs, if these are read. The others come before them.
 
     Raises:
-        _Torn: a segment that comes before others ends its log.
+        _Torn: a segment that is followed by others ends its log.
     """
     prefix = manifest_prefix(name)
 
@@ -274,7 +274,7 @@ async def _merged(
         except ValueError as error:
             raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
-    # What is no longer needed goes in the threads, too: a million entries take a tenth of a second to be freed.
+    # Objects are also freed in the threads, because freeing a million entries takes a tenth of a second.
     waiting: list[Segment] = []
     entries = 0
 

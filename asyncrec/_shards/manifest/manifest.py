@@ -1,8 +1,8 @@
-"""`Manifest`: a snapshot of a data set, made of its history.
+"""`Manifest`: a snapshot of a data set, made from its history.
 
-Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time``
-(a writer that removes makes sure that its time is later than all it has read). So every reader of the same segments
-gets the same snapshot, whatever order the store lists them in. The snapshot's id depends on its shards alone.
+Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time`` (a
+writer that removes shards ensures that its time is later than all times that it has read). So every reader of the same
+segments gets the same snapshot, in whatever order the store lists them. The snapshot's id depends only on its shards.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """The state of one writer, as its data set's manifest has it.
+    """The state of one writer, according to the manifest of its data set.
 
     Attributes:
-        closed: it ended well, and has nothing that it did not commit.
-        abandoned: another process gave it up; it can commit nothing more.
-        recovered: it had died, and what it left on its disk was committed for it.
+        closed: whether it ended well, without uncommitted records.
+        abandoned: whether another process gave it up, so that it can commit nothing more.
+        recovered: whether it had died, and the records on its disk were committed for it.
     """
 
     id: str
@@ -48,19 +48,19 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set: which shards it consists of, and what is known about them.
+    """A snapshot of a data set: its shards, and what is known about them.
 
     Attributes:
         path: the data set, as the caller passed it.
         id: 32 hexadecimal digits. Two snapshots with equal shards have the same id, in every process and at any time.
-        shards: the shards, in the order of their names; a `ShardEntry` is made when it is asked for.
+        shards: the shards, in the order of their names; each `ShardEntry` is made on demand.
         schema: the features of the records, as JSON; if writers gave different schemas, the latest.
-        metadata: that of all writers, merged; for equal names the latest counts.
+        metadata: the metadata of all writers, merged; for equal names the latest counts.
         writers: the writers, by id.
-        removals: the highest number, in the log of removals and replacements, that was taken and committed.
+        removals: the highest committed place in the log of removals.
         conflicts: sentences about contradictions in the manifest, none of which is fatal.
-        progress: of each source the position up to which its records are committed. It does not change when shards are
-            removed. An earlier snapshot (``at=``) has none, because it is not kept.
+        progress: for each source, the position up to which its records are committed. It does not change when shards
+            are removed. An earlier snapshot (``at=``) has none, because it is not kept.
     """
 
     path: str
@@ -74,23 +74,23 @@ class Manifest:
     progress: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shards, ShardList):  # as others make one, of a sequence of entries
+        if not isinstance(self.shards, ShardList):  # made by a caller, from a sequence of entries
             history = plus(History(), [Segment(writer="", time=format_time(0), add=tuple(self.shards))])
             object.__setattr__(self, "shards", ShardList(history))
 
     @property
     def records(self) -> int:
-        """How many records the shards have."""
+        """The number of records in the shards."""
         return self.shards.records
 
     @property
     def bytes(self) -> int:
-        """How many bytes the shards have as stored, compressed or not, without index and keys."""
+        """The number of bytes in the shards as stored, compressed or not, without indexes and keys."""
         return self.shards.bytes
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """Return what a data set with all records of these states of their sources, as members of `Segment`."""
+    """Return the source progress of a data set with all records of these snapshots, as attributes of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -101,15 +101,15 @@ def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """Merge segments into a snapshot, in whatever order they come; as `manifest_of`."""
+    """Merge segments, in any order, into a snapshot. ``at`` as for `manifest_of`."""
     return manifest_of(path, plus(History(), segments), at=at)
 
 
 def manifest_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
-    """Make a snapshot of a history.
+    """Return a snapshot of a history.
 
-    ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot. That takes some
-    microseconds for each shard; without it, the result of merging the history is returned.
+    ``at`` requests an earlier snapshot: a time (everything committed until then), or the id of a snapshot. This takes
+    some microseconds for each shard. Without ``at``, the result of merging the history is returned.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
@@ -143,10 +143,10 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 
 
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the commits that have something in a column, by time and writer; repetitions of the last are left out.
+    """Return the commits with a value in a column, ordered by time and writer.
 
-    For an earlier moment, these are the commits until then, and all of a writer that has shards in it: its closing
-    segment says what its first one did, and the earlier ones are not read once it is there.
+    For an earlier moment, these are the commits until then, and all commits of writers with shards in that snapshot: a
+    closing segment repeats the first segment of its writer, and the earlier segments are not read once it exists.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
@@ -163,7 +163,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield which writer gave which schema, in the order of time. Replaced or removed shards need no schema."""
+    """Yield each writer with its schema, in order of time. Schemas of replaced or removed shards are left out."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -233,9 +233,9 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 
 
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
-    """Yield removals and additions: time, whether it was added, writer and row.
+    """Yield removals and additions as tuples: time, 1 for an addition or 0 for a removal, writer, and row.
 
-    Removals come first within one instant: a rewritten split removes and adds the same names in one segment.
+    Removals come first within one instant, because a rewritten split removes and adds the same names in one segment.
     """
     commits = history.commits
     for row, commit in enumerate(history.removed_by.tolist()):
@@ -252,7 +252,7 @@ PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set
 
 
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
-    """Make the error for a shard that was not found, though the data set lists it."""
+    """Return the error for a shard that the data set lists but that was not found."""
     told = ObjectNotFoundError(
         f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or after the data set was "
         "opened, it was replaced, or records of it were deleted; then open it again. To list every missing shard, run "
@@ -264,7 +264,7 @@ def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
 
 @contextmanager
 def naming_lost_shards() -> Iterator[None]:
-    """Raise an error that says so for a shard that is not found within this context.
+    """Explain within this context that a shard was not found although the manifest lists it.
 
     Raises:
         ObjectNotFoundError: the shard does not exist.

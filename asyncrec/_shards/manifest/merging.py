@@ -1,9 +1,9 @@
-"""`plus` merges more segments into a history: what they add, what they remove, and what of it counts now.
+"""`plus` merges more segments into a history: their additions, their removals, and the shards that count as a result.
 
-A closing segment repeats what its writer's others said, so those are dropped. What a path stands for is the last that
-was added to it, unless it was removed later. Only the paths that a commit concerns are looked at, so that one commit to
-a million shards costs only what it adds. Of a source the highest turn counts, and its highest position, whatever is
-removed. It blocks, some 15 microseconds for a new shard.
+A closing segment repeats the earlier segments of its writer, so those are dropped. A path stands for the last shard
+added to it, unless that was removed later. Only the paths that a commit concerns are examined, so that a commit to a
+million shards costs no more than its own additions. For each source the highest turn counts, and its highest position,
+even if shards are removed. Merging blocks for some 15 microseconds per new shard.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A list is sorted without letting another thread run: sorting this many items takes a millisecond or two.
+# The number of items that are sorted without letting another thread run. This takes a millisecond or two.
 _SORTED_AT_ONCE = 2048
 
 
 def plus(history: History, segments: Iterable[Segment], *, names: Collection[str] = ()) -> History:
-    """Return a history with more segments; ``names`` are those of all segments that it then covers.
+    """Return a history with more segments. ``names`` are the names of all segments that it then covers in addition.
 
     The order of the segments does not matter.
     """
@@ -77,7 +77,7 @@ def _with(known: Mapping[str, Level], more: Mapping[str, Level]) -> Mapping[str,
 
 
 class _Tables:
-    """Writers, values and commits, to which more are added."""
+    """The tables of writers, values and commits, to which rows are added."""
 
     def __init__(self, history: History) -> None:
         self.writers = list(history.writers)
@@ -89,7 +89,7 @@ class _Tables:
         self._value_of = {_text(value): number for number, value in enumerate(self.values)}
 
     def commit(self, segment: Segment) -> int:
-        """Add a commit; return its row."""
+        """Add a commit and return its row."""
         row = {
             "writer": self._writer(segment.writer),
             "time": micros_of(segment.time),
@@ -103,7 +103,7 @@ class _Tables:
         return self._first + len(self._rows) - 1
 
     def value(self, value: Any, *, always: bool = False) -> int:
-        """Return the number of a JSON object; -1 for an empty one, unless ``always``."""
+        """Return the number of a JSON object, or -1 for an empty one unless ``always`` is set."""
         if not value and not always:
             return -1
         number = self._value_of.setdefault(_text(value), len(self.values))
@@ -141,7 +141,7 @@ def _sorted(items: list[Any]) -> list[Any]:
 
 
 def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
-    """Leave out all that these writers committed; also return the paths that this concerns."""
+    """Leave out all commits of these writers. Return the history, and the paths that this concerns."""
     numbers = [number for number, writer in enumerate(history.writers) if writer in writers]
     gone = np.isin(history.commits["writer"], numbers)
     if not gone.any():
@@ -170,7 +170,7 @@ def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
 
 
 def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, dict[bytes, tuple[int, int]]]:
-    """Insert new shards among the existing ones; also return the rows of each path among them."""
+    """Insert new shards among the existing ones. Also return the range of rows of each path."""
     there = history.shards
     places: list[int] = []
     groups: dict[bytes, tuple[int, int]] = {}
@@ -208,7 +208,7 @@ def _removals(history: History, removed: Sequence[tuple[bytes, int]]) -> dict[st
 
 
 def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
-    """Find out for these paths which shard is in the data set: the last that was added, if it was not removed later."""
+    """Determine for these paths which shard is in the data set: the last one added, if it was not removed later."""
     if not groups:
         return history
     numbers, times = history.shards.numbers, history.commits["time"]
@@ -238,6 +238,6 @@ def _row_identity(shards: ShardColumns, row: int) -> int:
 
 
 def shard_identity(path: str, records: int, size: int, crc32c: int | None) -> int:
-    """Hash a shard to 128 bits. XORed together, those of several shards stand for the set, in any order."""
+    """Hash a shard to 128 bits. The XOR of several shards' hashes stands for their set, in any order."""
     text = f"{path}\0{records}\0{size}\0{crc32c}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")

@@ -1,28 +1,28 @@
-"""How the objects of a data set are named, and which names are data at all.
+"""The names of a data set's objects, and the rule for which names are data at all.
 
-A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s3://crawl/2026``. There stand
+A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s3://crawl/2026``. The folder contains
 
     pages-00000-of-00008.tfrecord             a fixed shard (TensorFlow's own pattern)
-    pages-<maker>-00000-of-00008.tfrecord     the same, where that name was taken: of a writer that replaces, say
-    pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
-    pages-<maker>-000000.<writer>.tfrecord    any of these, rewritten by the job <writer>, which left records out
-    _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
-    _keys/pages-<maker>-....tfrecord.keys     which record it is
-    _progress/pages-<maker>-....progress      how far sources had come in a published shard that no commit names yet
+    pages-<maker>-00000-of-00008.tfrecord     the same if that name was taken, as for a replacement
+    pages-<maker>-000000.tfrecord             a rolling shard: its maker, and its number
+    pages-<maker>-000000.<writer>.tfrecord    any of these, rewritten by the job <writer>
+    _index/pages-<maker>-....tfrecord.index   the offset of each record of a shard
+    _keys/pages-<maker>-....tfrecord.keys     the key of each record
+    _progress/pages-<maker>-....progress      the source progress of a published shard that is not yet committed
     _manifest/pages/<maker>-000000.jsonl      the begin of a log: the mark of a job that has not ended
     _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
-    _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
-    _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
-    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    so; `~` sorts behind all others
+    _manifest/pages/_removal-000001.jsonl     a place in the log of removals
+    _manifest/pages/~checkpoint-000001.json   the pointer to the first checkpoint, one of the objects called
+    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    `~` sorts after all other characters
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
-    _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
-    _manifest/pages/_claim-000001.json        who may make a fixed data set of that name
-    _manifest/pages/_source-<hash>-000001.json    who has a turn of a source; the hash is of its name
-    _flush/pages/<writer>-000001.frames       what a writer without a disk has flushed (`_shards.journal.flush_entry`)
+    _manifest/pages/~latest.json              the checkpoint to read if a store cannot list; only on request
+    _manifest/pages/_claim-000001.json        the job that may make a fixed data set with this name
+    _manifest/pages/_source-<hash>-000001.json    the writer that has a turn of a source, by a hash of its name
+    _flush/pages/<writer>-000001.frames       the flushes of a writer without a disk (`_shards.journal.flush_entry`)
 
-A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
-fixed shard holds its maker's, and those are their claim's. Names whose first character is ``_`` or ``.`` are not
-data: the convention of Hadoop, Spark and Ray.
+A maker is a writer's id, or ``<id>.<part>`` if several make parts of one job. So every name except that of a plain
+fixed shard contains its maker, and plain names belong to the job that has their claim. Names whose first character is
+``_`` or ``.`` are not data. This is the convention of Hadoop, Spark and Ray.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
-# What follows a data set's name in that of a shard: the maker, for a rolling shard its number, and who rewrote it.
+# The rest of a shard's name after that of its data set: the maker, the number of a rolling shard, and the rewriter.
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))"
     r"(?:\.([A-Za-z0-9][A-Za-z0-9_]{0,63}))?\.tfrecord"
@@ -55,61 +55,61 @@ _NO_PARTS = frozenset(("", ".", ".."))
 
 
 def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
-    """Name a fixed shard; ``maker`` is given where the plain name is not the writer's to use."""
+    """Return the name of a fixed shard. ``maker`` is passed if the writer must not use the plain name."""
     return f"{name}-{f'{maker}-' if maker else ''}{shard:05d}-of-{num_shards:05d}.tfrecord"
 
 
 def rolling_shard_name(name: str, maker: str, sequence: int) -> str:
-    """Name a rolling shard."""
+    """Return the name of a rolling shard."""
     return f"{name}-{maker}-{sequence:06d}.tfrecord"
 
 
 def rewritten_name(shard: str, maker: str) -> str:
-    """Name what a job makes of a shard, in the place of it: their names sort alike."""
+    """Return the name of the shard that a job makes in the place of another. The two names sort alike."""
     return f"{original_of(shard).removesuffix('.tfrecord')}.{maker}.tfrecord"
 
 
 def rewriter_of(shard: str) -> str | None:
-    """Tell from a shard's name the job that has rewritten it; `None` if it is as its first maker made it."""
+    """Return the job that rewrote a shard, according to its name; `None` if the shard is as its first maker made it."""
     match = _REWRITTEN.fullmatch(shard)
     return None if match is None else match[2]
 
 
 def original_of(shard: str) -> str:
-    """Tell from a shard's name the name that it had before it was rewritten."""
+    """Return the name that a shard had before it was rewritten."""
     match = _REWRITTEN.fullmatch(shard)
     return shard if match is None else f"{match[1]}.tfrecord"
 
 
 def index_key(shard: str) -> str:
-    """Return where the index of a shard is."""
+    """Return the key of a shard's index."""
     return f"_index/{shard}.index"
 
 
 def keys_key(shard: str) -> str:
-    """Return where the keys of a shard are."""
+    """Return the key of a shard's keys."""
     return f"_keys/{shard}.keys"
 
 
 def progress_key(shard: str) -> str:
-    """Return where it stands how far sources have come in a shard that is not committed."""
+    """Return the key of the source progress of an uncommitted shard."""
     return f"_progress/{shard}.progress"
 
 
 def with_maker(name: str, shard: str, maker: str) -> str:
-    """Put the maker into the name of a shard that has none: by the result its index and keys are named."""
+    """Insert the maker into the name of a shard that has none. Its index and keys are named by the result."""
     if shard.startswith(f"{name}-{maker}-") or rewriter_of(shard) == maker:
         return shard
     return f"{name}-{maker}{shard[len(name) :]}"
 
 
 def segment_key(name: str, writer: str, number: int) -> str:
-    """Return where the segment of this number is in a writer's log. The first is number 1."""
+    """Return the key of the segment with this number in a writer's log. The first number is 1."""
     return f"{manifest_prefix(name)}{writer}-{number:06d}.jsonl"
 
 
 def segment_of(file: str) -> tuple[str, int] | None:
-    """Tell from a file below `manifest_prefix` whose segment it is, and its number; `None` if it is not a segment."""
+    """Return the writer and the number of a segment, a file below `manifest_prefix`; `None` for another file."""
     match = _SEGMENT.fullmatch(file)
     if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
         return None
@@ -117,41 +117,41 @@ def segment_of(file: str) -> tuple[str, int] | None:
 
 
 def removal_key(name: str, place: int) -> str:
-    """Return where a place in the log of removals is."""
+    """Return the key of a place in the log of removals."""
     return f"{manifest_prefix(name)}_removal-{place:06d}.jsonl"
 
 
 def removal_of(file: str) -> int | None:
-    """Return the place in the log of removals that a file below `manifest_prefix` is; `None` if it is another file."""
+    """Return the place in the log of removals that a file below `manifest_prefix` holds; `None` for another file."""
     match = _REMOVAL.fullmatch(file)
     return None if match is None else int(match[1])
 
 
 def checkpoint_pointer_key(name: str, number: int) -> str:
-    """Return where it stands which object a checkpoint is."""
+    """Return the key of the pointer to a checkpoint."""
     return f"{manifest_prefix(name)}~checkpoint-{number:06d}.json"
 
 
 def checkpoint_key(name: str, number: int, maker: str) -> str:
-    """Return where a checkpoint is, or what would have become one."""
+    """Return the key of a checkpoint, or of a candidate for it."""
     return f"{manifest_prefix(name)}~checkpoint-{number:06d}~{maker}.jsonl.gz"
 
 
 def checkpoint_of(key: str) -> tuple[int, str | None] | None:
-    """Tell from a key the number of a checkpoint, and its maker; `None` for its pointer's maker, and for other keys."""
+    """Return the number of a checkpoint and its maker, which is `None` for a pointer; `None` for another key."""
     match = _CHECKPOINT.fullmatch(key.rpartition("/")[2])
     return None if match is None else (int(match[1]), match[2])
 
 
 def latest_key(name: str) -> str:
-    """Return where it stands which checkpoint is to be read by those who cannot list."""
+    """Return the key of the pointer for readers that cannot list."""
     return f"{manifest_prefix(name)}~latest.json"
 
 
 def split_checkpoint_path(path: str) -> tuple[str, str] | None:
-    """Take the path of a checkpoint, or of what names the latest, apart: into the data set's path and its file's name.
+    """Split the path of a checkpoint, or of the pointer to the latest, into the data set's path and the file's name.
 
-    `None` is returned for every other path.
+    Return `None` for every other path.
     """
     folder, _, file = path.rpartition("/")
     parent, _, name = folder.rpartition("/")
@@ -166,34 +166,34 @@ def split_checkpoint_path(path: str) -> tuple[str, str] | None:
 
 
 def begin_key(name: str, maker: str) -> str:
-    """Return where the begin of a job's log is."""
+    """Return the key of the beginning of a job's log."""
     return f"{manifest_prefix(name)}{maker}-000000.jsonl"
 
 
 def begin_of(file: str) -> str | None:
-    """Tell from a file below `manifest_prefix` whose begin it is; `None` if it is not a begin."""
+    """Return the job whose log begins with a file below `manifest_prefix`; `None` if the file is not a beginning."""
     match = _BEGIN.fullmatch(file)
     return None if match is None else match[1]
 
 
 def claim_key(name: str, number: int) -> str:
-    """Return where a claim is."""
+    """Return the key of a claim."""
     return f"{manifest_prefix(name)}_claim-{number:06d}.json"
 
 
 def claim_of(file: str) -> int | None:
-    """Tell from a file below `manifest_prefix` the number of a claim; `None` if it is not a claim."""
+    """Return the number of the claim in a file below `manifest_prefix`; `None` if it is not a claim."""
     match = _CLAIM.fullmatch(file)
     return None if match is None or match[1] != f"{int(match[1]):06d}" else int(match[1])
 
 
 def source_turn_key(name: str, source: str, turn: int) -> str:
-    """Return where a turn of a source is. The first is number 1."""
+    """Return the key of a source's turn. The first turn is number 1."""
     return f"{manifest_prefix(name)}_source-{hash_of_source(source)}-{turn:06d}.json"
 
 
 def source_turn_of(file: str) -> tuple[str, int] | None:
-    """Tell from a file below `manifest_prefix` the hash of a source and its turn; `None` if it is not a turn."""
+    """Return the hash of the source and the turn in a file below `manifest_prefix`; `None` if it is not a turn."""
     match = _SOURCE_TURN.fullmatch(file)
     if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
         return None
@@ -201,7 +201,7 @@ def source_turn_of(file: str) -> tuple[str, int] | None:
 
 
 def hash_of_source(source: str) -> str:
-    """Return what stands for a source in the names of its turns: 16 hexadecimal digits of its name's SHA-256."""
+    """Return the hash of a source in the names of its turns: 16 hexadecimal digits of its name's SHA-256."""
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
@@ -211,26 +211,26 @@ def flush_prefix(name: str) -> str:
 
 
 def flush_key(name: str, writer: str, number: int) -> str:
-    """Return where the entry of this number is in a writer's flush log. The first is number 1."""
+    """Return the key of the entry with this number in a writer's flush log. The first number is 1."""
     return f"{flush_prefix(name)}{writer}-{number:06d}.frames"
 
 
 def flush_of(file: str) -> tuple[str, int] | None:
-    """Tell from a file below `flush_prefix` whose flush entry it is, and its number; `None` for another file."""
+    """Return the writer and the number of the flush entry in a file below `flush_prefix`; `None` for another file."""
     match = _FLUSH.fullmatch(file)
     return None if match is None or f"{int(match[2]):06d}" != match[2] else (match[1], int(match[2]))
 
 
 def is_data(key: str) -> bool:
-    """Whether a key may be a shard: no part of it begins with ``_`` or ``.``."""
+    """Return whether a key may be a shard: no part of it begins with ``_`` or ``.``."""
     return not any(part.startswith(("_", ".")) for part in key.split("/"))
 
 
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
-    """Tell from a shard's name who made it for the data set ``name``, and whether it is a rolling one.
+    """Return the maker of a shard of the data set ``name``, and whether it is a rolling shard.
 
-    The maker is `None` for a plain fixed shard, and of a rewritten one it is who has rewritten it, which is no rolling
-    one; `None` is returned for what has no name of a shard of this data set.
+    The maker of a plain fixed shard is `None`. That of a rewritten shard is the job that rewrote it, and such a shard
+    does not count as rolling. Return `None` if the name is not that of a shard of this data set.
     """
     match = _SHARD.fullmatch(shard[len(name) :])
     if not shard.startswith(name) or match is None or (match[2] and not match[1]):
@@ -239,7 +239,7 @@ def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
 
 
 def stem_of(name: str, shard: str) -> str | None:
-    """Tell whose a shard of the data set ``name`` is: its maker, or for plain fixed names their end, ``of-00008``."""
+    """Return the owner of a shard of the data set ``name``: its maker, or ``of-00008`` for a plain fixed name."""
     found = maker_of(name, shard)
     if found is None:
         return None
@@ -247,21 +247,21 @@ def stem_of(name: str, shard: str) -> str | None:
 
 
 def sequence_of(shard: str) -> int:
-    """Tell from a rolling shard's name its number among those of its maker."""
+    """Return the number of a rolling shard among those of its maker."""
     return int(shard.rpartition("-")[2].removesuffix(".tfrecord"))
 
 
 def new_writer_id() -> str:
-    """Make up an id of 14 hexadecimal digits: the second, so that names sort by time, and 24 random bits.
+    """Return a new id of 14 hexadecimal digits: the second, so that names sort by time, and 24 random bits.
 
-    Two writers that begin in the same second and draw the same bits still cannot overwrite each other: the mark of each
-    is created exclusively.
+    Two writers that begin in the same second and draw the same bits still cannot overwrite each other, because the mark
+    of each is created exclusively.
     """
     return f"{int(time.time()):08x}{secrets.token_hex(3)}"
 
 
 def validate_writer_id(writer: str) -> str:
-    """Return the id, or raise ValueError: it becomes part of names, and has no ``-``, ``.``, ``/`` or space."""
+    """Return the id, or raise ValueError if it cannot be part of names because of a ``-``, ``.``, ``/`` or space."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ArgumentValueError(
             f"writer_id={writer!r}: must be 1 to 64 letters, digits or '_', beginning with a letter or digit, "
@@ -271,11 +271,11 @@ def validate_writer_id(writer: str) -> str:
 
 
 def check_relative(path: str) -> None:
-    """Refuse a path that a manifest may not name, since it could lead out of the data set's folder.
+    """Reject a path that a manifest may not name because it could lead out of the data set's folder.
 
     Raises:
-        ValueError: it is absolute, has a scheme or a drive, or a part of it is empty, ``.`` or ``..``; or it cannot be
-            written as UTF-8.
+        ValueError: the path is absolute, has a scheme or a drive, or a part of it is empty, ``.`` or ``..``; or it is
+            not valid UTF-8.
     """
     if (
         not path

@@ -1,7 +1,7 @@
-"""`Origin`: which shards a shard stands for that was made of others, and the order in which records were committed.
+"""`Origin`: a shard that is part of another shard, made from several, with the time at which it was committed.
 
-Of several records with one key the first committed counts. So a shard that was rewritten says when its records were
-committed at first: in `since`, or, if it was joined of several shards, in `joined`, a line for each of these::
+Of several records with one key, the first committed counts. So the entry of a rewritten shard states when its records
+were first committed: in `since`, or, if it was joined from several shards, in `joined`, with a line for each of these::
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
@@ -29,7 +29,7 @@ SINCE, JOINED = "since", "joined"
 
 
 class Origin(NamedTuple):
-    """A shard whose records are in another one.
+    """A shard whose records are in another shard.
 
     Attributes:
         shard: its name, as it was before it was ever rewritten.
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
-    """The shards that one of the data set ``name`` stands for, in the order of their records; or itself alone."""
+    """Return the origins of a shard of the data set ``name``, in the order of their records, or the shard itself."""
     origins = _joined(entry)
     if origins is None:
         return [Origin(original_of(entry.path), entry.records, _since(entry))]
@@ -51,7 +51,7 @@ def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
 
 
 def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> ShardEntry:
-    """The entry of a shard of the data set ``name`` that stands for these."""
+    """Return the entry of a shard of the data set ``name`` with these origins."""
     origins = list(origins)
     extra = {member: value for member, value in entry.extra.items() if member not in (SINCE, JOINED)}
     if len(origins) == 1 and origins[0].shard == original_of(entry.path):
@@ -65,7 +65,7 @@ def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> Sha
 
 
 def _joined(entry: ShardEntry) -> list[Origin] | None:
-    """What the entry of a joined shard says, without the name of the data set; `None` for any other, or nonsense."""
+    """Return the origins in the entry of a joined shard, without the data set's name; `None` if it has none."""
     text = entry.extra.get(JOINED)
     if not isinstance(text, str):
         return None
@@ -81,25 +81,25 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
 def _since(entry: ShardEntry) -> str:
     try:
         return format_micros(micros_of(entry.extra[SINCE]))
-    except (KeyError, TypeError, ValueError, OverflowError):  # it was read
+    except (KeyError, TypeError, ValueError, OverflowError):  # the text was read from a store
         return entry.committed
 
 
 def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
-    """When the records of a shard were committed: how many, and when, in their order."""
+    """Return the number of records of a shard with each commit time, in the order of the records."""
     joined = _joined(entry)
     return [(entry.records, _since(entry))] if joined is None else [each[1:] for each in joined]
 
 
 class CommitOrder:
-    """In which order the records of some shards were committed: of several records of a key, which is the first.
+    """The order in which the records of some shards were committed, which decides the first record of a key.
 
-    The names of shards say when their writers were opened. Of what was committed together, or is in no manifest, the
-    order stays.
+    The names of shards show when their writers were opened. Records that were committed together, or are in no
+    manifest, keep the order of the shards.
     """
 
     def __init__(self, shards: Sequence[ShardEntry]) -> None:
-        """Look at all shards. Blocks."""
+        """Examine all shards. Blocks."""
         if isinstance(shards, ShardList):
             counts, times = shards.counts, shards.committed
             rows = shards.rows_with(SINCE, JOINED)
@@ -115,7 +115,7 @@ class CommitOrder:
         self._places[order] = np.cumsum(counts[order]) - counts[order]
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of records, by their numbers among the records of all these shards."""
+        """Return the places of records, from their numbers among the records of all these shards."""
         parts = np.searchsorted(self._starts, numbers, side="right") - 1
         places: NDArray[np.int64] = numbers - self._starts[parts] + self._places[parts]
         return places
@@ -124,7 +124,7 @@ class CommitOrder:
 def _in_parts(
     shards: Sequence[ShardEntry], rows: Sequence[int], counts: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The counts and times of shards, with several of them in the place of each of these rows."""
+    """Return the counts and times of shards, with each of these rows replaced by its origins."""
     parts_of, parts_at, last = [], [], 0
     for row in rows:
         told = times_of(shards[row])

@@ -1,9 +1,9 @@
-"""Progress: how far each source was read, as segments, checkpoints and histories have it.
+"""Progress: the position up to which each source was read, as stored in segments, checkpoints and histories.
 
-A *source* is what a consumer reads, such as ``topic/3``; a *position* is the number of its last message that is stored.
-Both stand with the turn of the source in which they were committed, because only the writer with the last turn goes on.
-The state of a source is the pair with the highest turn, then with the highest position. The position -1 says that the
-source was forgotten.
+A *source* is a stream that a consumer reads, such as ``topic/3``. A *position* is the number of its last stored
+message. Both are stored with the turn of the source in which they were committed, because only the writer with the last
+turn goes on. The state of a source is the pair with the highest turn, then with the highest position. The position -1
+means that the source was forgotten.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from asyncrec.errors import ManifestError
 
-# A turn, and the last position that was committed in it.
+# A turn, and the last position committed in it.
 Reached = tuple[int, int]
-# Of a source, what the highest counts of: a turn and a position, or a turn that was given back.
+# The value of a source of which the highest counts: a turn and a position, or a released turn.
 Level = TypeVar("Level", int, Reached)
 
-# For each data set: with short names 2.4 MB in a segment, and 0.5 MB in a checkpoint.
+# The most sources of a data set. With short names they take 2.4 MB in a segment, and 0.5 MB in a checkpoint.
 MOST_SOURCES = 100_000
 MOST_SOURCE_BYTES = 512
 MOST_POSITION = (1 << 63) - 1
@@ -29,7 +29,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_source(value: object) -> bool:
-    """Return whether this is a valid name of a source: 1 to 512 bytes of UTF-8, without control characters."""
+    """Return whether a value is a valid name of a source: 1 to 512 bytes of UTF-8, without control characters."""
     if not isinstance(value, str) or not value or len(value) > MOST_SOURCE_BYTES or _CONTROLS.search(value):
         return False
     try:
@@ -39,22 +39,22 @@ def is_source(value: object) -> bool:
 
 
 def is_turn(value: object) -> bool:
-    """Return whether this is the number of a turn."""
+    """Return whether a value is the number of a turn."""
     return type(value) is int and 1 <= value <= MOST_POSITION
 
 
 def is_reached(value: object) -> bool:
-    """Return whether this is a turn and a position, as JSON has them."""
+    """Return whether a JSON value is a turn and a position."""
     if not isinstance(value, list) or len(value) != 2 or not is_turn(value[0]):
         return False
     return type(value[1]) is int and NO_POSITION <= value[1] <= MOST_POSITION
 
 
 def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]:
-    """Read ``{source: [turn, position]}``; ``name`` is for the errors.
+    """Read ``{source: [turn, position]}``. ``name`` is for error messages.
 
     Raises:
-        ManifestError: it has more sources than a data set may have, an invalid name of a source, or another value.
+        ManifestError: there are too many sources for a data set, an invalid name of a source, or another value.
     """
     _check_sources(data, "progress", name)
     for source, value in data.items():
@@ -67,7 +67,7 @@ def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]
 
 
 def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Read ``{source: turn}``; ``name`` is for the errors.
+    """Read ``{source: turn}``. ``name`` is for error messages.
 
     Raises:
         ManifestError: as for `progress_from_json`.
@@ -83,7 +83,7 @@ def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, Any]:
-    """Return both as members of a JSON object, each only if it has a source."""
+    """Return both as members of a JSON object. Leave out a member without sources."""
     members: dict[str, Any] = {}
     if progress:
         members["progress"] = {source: list(reached) for source, reached in progress.items()}
@@ -93,12 +93,12 @@ def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> 
 
 
 def newer(known: Mapping[str, Level], more: Mapping[str, Level]) -> dict[str, Level]:
-    """Return what ``more`` has that is higher than what is known of its source."""
+    """Return the values in ``more`` that are higher than the known values of their sources."""
     return {source: value for source, value in more.items() if source not in known or value > known[source]}
 
 
 def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, list[Any]]:
-    """Return both as columns of a checkpoint: a row for each source, in the order of their names."""
+    """Return both as columns of a checkpoint, with a row for each source, in the order of their names."""
     sources = sorted(progress.keys() | releases.keys())
     reached = [progress.get(source, (0, NO_POSITION)) for source in sources]
     return {
@@ -110,7 +110,7 @@ def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int
 
 
 def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
-    """Read columns that `progress_columns` has made, in their order."""
+    """Read the columns that `progress_columns` made, in their order."""
     sources, turns, positions, released = columns
     progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
     return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}

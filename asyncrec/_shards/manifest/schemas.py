@@ -1,7 +1,7 @@
-"""Which schema a data set has, if several writers gave one.
+"""Determine the schema of a data set whose writers have several.
 
-A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one is valid
-for all records, even while writers with the earlier one are still at work.
+A schema may follow another if it decodes every record that the other decodes (`Schema.reads`). Then the later schema is
+valid for all records, even while writers with the earlier schema are still at work.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ Json = Mapping[str, Any]
 
 
 def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
-    """Return the schema that decodes the records of all writers, and if no schema does, sentences that say so.
+    """Return the schema that decodes the records of all writers, and sentences that explain each conflict.
 
-    ``given`` are writers with their schemas, in the order of time; if these contradict each other, the latest is
-    returned.
+    ``given`` are writers with their schemas, in order of time. If these contradict each other, return the latest.
     """
     schema: Json | None = None
     conflicts: list[str] = []
@@ -39,7 +38,7 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
-    """Raise SchemaError if records of the schema ``old`` would not decode with ``new``, the one that follows."""
+    """Raise SchemaError if records of the schema ``old`` would not decode with ``new``, the schema that follows."""
     if old is None:
         return
     reason = _why_not(new.to_json(), old)

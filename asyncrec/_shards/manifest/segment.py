@@ -10,17 +10,17 @@ A segment is JSON lines, created exclusively, never changed: a line about its wr
      "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is of the shard's last 4,096 bytes: it shows a reader, without reading the whole shard, that another
-shard was put under this name. ``first`` is when the writer took the shard's first record, ``last`` when the shard
-ended. A writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one
-object per closed writer, not one per commit. If the job was given up, a tombstone (``"abandoned": true``) stands in its
-place: the job can commit nothing more, and what it had committed is in its other segments. ``removal`` is the place in
-the log of removals that the writer won when it removed or replaced. Paths are relative to the data set's folder.
-``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and ``releases``
-are of sources (`progress`), and are there only if it has any. Unknown members are kept.
+``end_crc32c`` is the checksum of the shard's last 4,096 bytes. It shows a reader, without reading the whole shard, that
+another shard has replaced it under this name. ``first`` is when the writer accepted the shard's first record, ``last``
+when the shard ended. A writer's closing segment (``"closed": true``) repeats all its commits, so that a reader needs
+one object per closed writer rather than one per commit. If the job was given up, a tombstone (``"abandoned": true``)
+stands in its place: the job can commit nothing more, and its commits are in its other segments. ``removal`` is the
+place in the log of removals that the writer won when it removed or replaced shards. Paths are relative to the data
+set's folder. ``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and
+``releases`` are those of sources (`progress`), and are present only if it has any. Unknown members are kept.
 
-``largest`` is the length of the shard's longest record. It is there only if that is longer than 256 MiB, which every
-reader takes.
+``largest`` is the length of the shard's longest record. It is present only if that is longer than 256 MiB, which every
+reader accepts.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from asyncrec._shards.manifest.names import check_relative
 from asyncrec._shards.manifest.progress import Reached, members_of, progress_from_json, releases_from_json
 from asyncrec.errors import ManifestError
 
-# A closing segment of a million shards has about 500 MB; what is larger than this is not ours.
+# A closing segment of a million shards has about 500 MB; a larger object is not a segment.
 MAX_SEGMENT_BYTES = 512 << 20
 
 _VERSION = 2
 _LEAST_FRAME = 16
 _MOST_INFLATION = 1032
-# What `format_time` writes.
+# The form that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
 # Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
@@ -64,11 +64,11 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """The index or the keys of a shard, as the manifest has them.
+    """The index or the keys of a shard, as in the manifest.
 
     Attributes:
         path: relative to the data set's folder.
-        bytes, crc32c: of its content.
+        bytes, crc32c: the size and checksum of its content.
     """
 
     path: str
@@ -81,9 +81,9 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """What the manifest says of one shard. ``path`` is relative to the data set's folder.
+    """The entry of one shard in a manifest. ``path`` is relative to the data set's folder.
 
-    The checksums and ``committed`` are always in a manifest; a shard that no manifest lists may have none of them.
+    The checksums and ``committed`` are always in a manifest. A shard that no manifest lists may have none of them.
     """
 
     path: str
@@ -128,13 +128,13 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """Return what an entry has besides if its shard's longest record is this long; empty if all readers take it."""
+    """Return the optional members of an entry whose longest record has this length; empty if all readers accept it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The shards that one commit added and removed, and what it says of its writer."""
+    """One commit: the shards that it added and removed, and its statements about the writer."""
 
     writer: str
     time: str
@@ -154,7 +154,7 @@ class Segment:
         """Return the JSON lines, in UTF-8.
 
         Raises:
-            TypeError: schema or metadata hold what JSON does not.
+            TypeError: schema or metadata cannot be written as JSON.
         """
         head = {
             "version": _VERSION,
@@ -176,11 +176,11 @@ class Segment:
 
 
 def parse_segment(content: bytes, *, name: str) -> Segment:
-    """Read one segment; ``name`` is for the errors. For a worker thread: some 20 microseconds a shard.
+    """Parse one segment. ``name`` is for error messages. For a worker thread: some 20 microseconds a shard.
 
     Raises:
-        ManifestError: it is not JSON, lacks what a segment has, is of a later version, or names a path that is
-            absolute, has a scheme, or leads out of the folder.
+        ManifestError: the content is not JSON, lacks a member of a segment, has a later version, or names a path that
+            is absolute, has a scheme, or leads out of the folder.
     """
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)
@@ -210,7 +210,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         flushed=_count(take("flushed", int, 0), name),
         progress=progress_from_json(take("progress", dict, {}), name),
         releases=releases_from_json(take("releases", dict, {}), name),
-        extra=data,  # all that was not taken
+        extra=data,  # all members that were not taken
     )
 
 
@@ -227,7 +227,7 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
 
 
 class _Taker:
-    """Takes members out of a decoded JSON object, of the type they must have; what is left is unknown and kept."""
+    """Takes members of the required types out of a decoded JSON object. The rest are unknown and kept."""
 
     _REQUIRED = object()
 
@@ -281,10 +281,10 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 
 
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
-    """Return whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
+    """Return whether ``size`` stored bytes cannot hold ``records`` records. Accepts numbers, or arrays of them.
 
-    Memory is allocated by a count before the shard is read, so the count must cost as much in the file. A frame has at
-    least 16 bytes, and two bits of Deflate stand for at most 258.
+    Memory is allocated for a count before the shard is read, so the count must have its price in the file. A frame has
+    at least 16 bytes, and two bits of Deflate stand for at most 258.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 
@@ -335,7 +335,7 @@ def _crc(text: str, name: str) -> int:
 
 
 def _time(text: str, name: str) -> str:
-    """Return a time in the one form that sorts as text."""
+    """Return a time in the form that sorts as text."""
     try:
         seconds = parse_time(text)
         return text if _SORTS.fullmatch(text) else format_time(seconds)

@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
 
-Names of indexes and keys usually follow from the shard's: then a column has only the way in which they do. Times are
-microseconds since 1970. Flags say what a row lacks.
+The names of indexes and keys usually follow from the shard's name. Then a column has only the rule that they follow.
+Times are microseconds since 1970. Flags state what a row lacks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-# The lowest two bits of a row's flags are its compression; then what it lacks: a shard that no manifest lists has no
-# checksums, and was not committed.
+# The lowest two bits of a row's flags are its compression. The others state what it lacks: a shard that no manifest
+# lists has no checksums, and was not committed.
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
-# A writer whose id can be part of a name.
+# The id of a writer that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# How an index or keys are named: not at all, as their shard, as their shard with its writer, or number n of `names`.
+# The name of an index or keys: none, as the shard's, as the shard's with its writer, or otherwise number n of `names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers, and their types.
@@ -60,19 +60,19 @@ def micros_of(time: str) -> int:
 
 
 def format_micros(micros: int) -> str:
-    """Return the text of a time of `micros_of`."""
+    """Return the text of a time in microseconds since 1970."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 class Added(NamedTuple):
     """A shard that a commit added.
 
-    They sort as shards do in columns: by path, and of one path the last that was added comes last.
+    Additions sort as shards do in columns: by path, and for each path with the last addition last.
 
     Attributes:
-        path: as UTF-8.
-        time: when it was added.
-        tie: decides between entries of one time, whatever order they come in.
+        path: the path as UTF-8.
+        time: the time of the addition.
+        tie: decides between entries with the same time, in whatever order they come.
         commit: its row among the commits.
         extra: the number of its unknown members among the history's values, or -1.
     """
@@ -91,10 +91,10 @@ class ShardColumns:
     """The columns of some shards.
 
     Attributes:
-        paths: of the shards.
+        paths: the paths of the shards.
         numbers: the columns of `NUMBERS` by name; ``commit`` is a row of the history's commits, ``live`` whether the
             shard is in the data set, ``extra`` a number among the history's values.
-        names: indexes and keys with names that follow from nothing.
+        names: the names of indexes and keys that follow no rule.
     """
 
     paths: TextColumn
@@ -160,7 +160,7 @@ class ShardColumns:
         )
 
     def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
-        """Return all rows, with those of ``more`` inserted before the rows ``places`` of these, which ascend."""
+        """Return all rows, with those of ``more`` inserted before the rows ``places``, which ascend."""
         if not len(self):
             return more
         if not len(more):
@@ -177,7 +177,7 @@ class ShardColumns:
 
     @classmethod
     def of(cls, added: Sequence[Added]) -> ShardColumns:
-        """Make columns of entries."""
+        """Make columns from entries."""
         rows: dict[str, list[Any]] = {name: [] for name in NUMBERS}
         names: list[str] = []
         for each in added:
@@ -232,7 +232,7 @@ def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names
 
 
 def _with_writer(path: str, writer: str) -> str:
-    """Insert a writer's id before the number in the name of a plain fixed shard: its index has this name."""
+    """Insert a writer's id before the number in the name of a plain fixed shard, as in the name of its index."""
     end = path.rfind("-of-")
     number = path.rfind("-", 0, max(end, 0))
     return f"{path[:number]}-{writer}{path[number:]}" if number >= 0 else path

@@ -1,4 +1,4 @@
-"""`ShardList`: the shards of a snapshot, a sequence of entries that are made on demand."""
+"""`ShardList`: the shards of a snapshot, as a sequence of entries that are made on demand."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Entries that are kept for those who ask again: a reader does, for each record.
+# The number of entries that are kept, because a reader asks for the same entry for each record.
 _RECENT = 1024
 
 
 class ShardList(Sequence[ShardEntry]):
-    """The shards of a snapshot in the order of their names; equal to any sequence of equal entries.
+    """The shards of a snapshot in the order of their names, equal to any sequence of equal entries.
 
-    Each entry is made anew, some microseconds each; for one number of all shards, there is a column here.
+    Each entry is made on demand, which takes some microseconds. To read one number of all shards, use a column.
     """
 
     __slots__ = ("_history", "_recent", "_rows")
 
     def __init__(self, history: History, rows: NDArray[np.int64] | None = None) -> None:
-        """``rows`` are those of the history's shards; `None` for all of them."""
+        """``rows`` are the rows of the history's shards; `None` means all of them."""
         self._history = history
         self._rows = rows
         self._recent: dict[int, ShardEntry] = {}
@@ -70,7 +70,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def history(self) -> History:
-        """The history that the snapshot was made of."""
+        """The history from which the snapshot was made."""
         return self._history
 
     @property
@@ -85,17 +85,17 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def records(self) -> int:
-        """How many records they have together."""
+        """The number of records of all shards together."""
         return _total(self.counts)
 
     @property
     def bytes(self) -> int:
-        """How many bytes they have together as stored, without index and keys."""
+        """The number of bytes of all shards together as stored, without indexes and keys."""
         return _total(self.sizes)
 
     @property
     def compressions(self) -> Counter[str]:
-        """How many shards have each compression."""
+        """The number of shards with each compression."""
         found, times = np.unique(self._column("flags") & 3, return_counts=True)
         return Counter({COMPRESSIONS[kind]: count for kind, count in zip(found.tolist(), times.tolist(), strict=True)})
 
@@ -109,7 +109,7 @@ class ShardList(Sequence[ShardEntry]):
         return (self._history.shards.paths[row] for row in rows)
 
     def names(self, key: str) -> bool:
-        """Return whether a shard, an index or keys of this path are in the snapshot."""
+        """Return whether the snapshot has a shard, an index or keys with this path."""
         rows = self._history.rows_naming(key)
         return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
 
@@ -127,9 +127,9 @@ class ShardList(Sequence[ShardEntry]):
     def rows_keyed(
         self, paths: TextColumn, keys_crc32c: NDArray[np.uint32], records: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return which shard has each of these paths, checksums of keys and counts; -1 if no shard has.
+        """Return the number of the shard that matches each path, checksum of keys, and count; -1 if none matches.
 
-        ``paths`` ascend.
+        ``paths`` must ascend.
         """
         found = np.full(len(paths), -1, np.int64)
         there = enumerate(_texts(self._history.shards.paths, self._rows))
@@ -150,7 +150,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def committed(self) -> NDArray[np.int64]:
-        """When each shard was committed, in microseconds since 1970."""
+        """The time when each shard was committed, in microseconds since 1970."""
         return self._column("committed")
 
     def rows_with(self, *members: str) -> list[int]:
@@ -159,7 +159,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.flatnonzero(np.isin(self._column("extra"), having)).tolist() if having else []
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many shards, and how many records, are of each writer of the history, by its number."""
+        """Return the number of shards and of records of each writer of the history, by the writer's number."""
         writers = self._history.commits["writer"][self._column("commit")]
         size = len(self._history.writers)
         records = np.zeros(size, np.int64)
@@ -172,7 +172,7 @@ class ShardList(Sequence[ShardEntry]):
 
 
 def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
-    """Yield the texts of these rows, or of all, made some at a time."""
+    """Yield the texts of these rows, or of all rows. They are made some at a time."""
     for at in range(0, len(column) if rows is None else len(rows), _RECENT):
         some = column if rows is None else column.take(rows[at : at + _RECENT])
         first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))
@@ -180,5 +180,5 @@ def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes
 
 
 def _total(column: NDArray[np.int64]) -> int:
-    """Add up exactly: the sum may be more than 64 bits hold."""
+    """Add up exactly, because the sum may exceed 64 bits."""
     return (int((column >> 32).sum()) << 32) + int((column & 0xFFFFFFFF).sum())

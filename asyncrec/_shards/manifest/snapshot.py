@@ -49,13 +49,13 @@ async def read_manifest(
 ) -> Manifest:
     """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
-    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too: it holds a whole snapshot, and nothing is
+    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too. It holds a whole snapshot, so nothing is
     listed.
 
-    ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
+    ``at`` requests an earlier state: a time, or the `Manifest.id` of a snapshot.
 
     Raises:
-        ObjectNotFoundError: there is no manifest.
+        ObjectNotFoundError: the data set has no manifest.
         ManifestError: a segment cannot be read, or the data set never had the state with this id.
     """
     where, checkpoint = split_checkpoint_path(str(path)) or (path, None)
@@ -79,11 +79,11 @@ async def dataset_at(
     storage_options: dict[str, Any] | None = None,
     allow_pattern: bool = False,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the folder of a data set, as a storage; the context also yields the data set's name.
+    """Open the folder of a data set as a storage, and yield it with the data set's name.
 
     Raises:
-        ValueError: the path has no name, or one with a character that patterns use.
-        TypeError: it is not a path.
+        ValueError: the path has no name, or a name with a character that patterns use.
+        TypeError: the argument is not a path.
     """
     if not isinstance(path, str | PathLike):
         raise ArgumentTypeError(
@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """Return the address of a data set that `dataset_at` opened at ``path``, as jobs note it: without credentials."""
+    """Return the address of a data set that `dataset_at` opened at ``path``, without credentials, as jobs note it."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -107,10 +107,10 @@ def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage
 
 
 def check_name(name: str, path: str) -> None:
-    """Raise unless ``name`` may be the name of a data set.
+    """Raise an error unless ``name`` may be the name of a data set.
 
     Raises:
-        ArgumentValueError: it may not be.
+        ArgumentValueError: the name is invalid.
     """
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError(
@@ -118,7 +118,7 @@ def check_name(name: str, path: str) -> None:
             "must not begin with '_' or '.' and must not contain * ? or ["
         )
     try:
-        check_relative(f"{name}-0.tfrecord")  # as its manifest will name its shards
+        check_relative(f"{name}-0.tfrecord")  # a name such as its manifest will list
     except ValueError as error:
         raise ArgumentValueError(
             f"{path}: this name cannot be used for a data set, because its manifest could not list the shards: {error}"
@@ -126,18 +126,18 @@ def check_name(name: str, path: str) -> None:
 
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
-    """Load the snapshot of a data set; `None` if nothing was ever committed to it."""
+    """Load the snapshot of a data set; return `None` if nothing was ever committed to it."""
     return await snapshot_of(path, await load_history(folder, name), at=at)
 
 
 async def load_checkpoint(
     folder: Storage, name: str, file: str, *, path: str, at: str | datetime | None = None
 ) -> Manifest:
-    """Load the snapshot in one checkpoint, by the name of its file, or of the one that names the latest. Lists nothing.
+    """Load the snapshot in a checkpoint, by the name of its file or of the pointer to the latest. List nothing.
 
     Raises:
         ObjectNotFoundError: the checkpoint does not exist.
-        ManifestError: it cannot be read.
+        ManifestError: the checkpoint cannot be read.
     """
     if (key := manifest_prefix(name) + file) == latest_key(name):
         key = checkpoint_key(name, *await read_pointer(folder, key))
@@ -145,7 +145,7 @@ async def load_checkpoint(
 
 
 async def snapshot_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest | None:
-    """Make the snapshot of a history; `None` if the history has no commit."""
+    """Return the snapshot of a history, or `None` if the history has no commit."""
     return None if history.is_empty else await merged(path, history, at=at)
 
 
@@ -155,23 +155,23 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """Return the names of all data sets in a folder with a manifest that begin with ``beginning``, ascending."""
+    """Return the names of all data sets in a folder that have a manifest and begin with ``beginning``, ascending."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Return whether a file of a manifest's folder commits nothing: it is a job's own."""
+    """Return whether a file in a manifest's folder commits nothing, because it belongs to a job."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:
-    """Return the names of the data sets in a folder that match a pattern, even if their shards' longer names do not."""
+    """Return the names of the data sets in a folder that match a pattern, even if those of their shards do not."""
     return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
 
 
 def matches_data_sets(path: str, names: list[str]) -> str:
-    """Return the message for a pattern that matches data sets (`datasets_like`) and no shard."""
+    """Return the message for a pattern that matches data sets (`datasets_like`) but no shard."""
     return (
         f"{path}: no shard matches this pattern, but the names of these data sets do: {', '.join(names[:10])}; to read "
         f"them together, match the names of their shards: '{path}-*'"
@@ -187,7 +187,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 class ManifestFollower:
-    """The manifest of a data set that grows, loaded again and again; what was read is not read again."""
+    """The manifest of a growing data set, which can be loaded repeatedly without reading a segment twice."""
 
     def __init__(self, folder: Storage, name: str, *, path: str) -> None:
         self._folder = folder
@@ -197,7 +197,7 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the snapshot as it is now, the same object if nothing has changed; `None` if there is no data set."""
+        """Load the current snapshot, the same object if nothing has changed; return `None` if there is no data set."""
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

@@ -1,9 +1,9 @@
 """Parts of splits, written as text: ``train``, ``train[:80%]+extra[10:20]``, ``test[-5%:]``.
 
-A bound is a number of records or a percentage; a negative one counts from the end; a missing one is the split's end.
-Percentages are rounded to the closest record, halves to the even one, as TFDS does with ``rounding="closest"``: so
-``train[:33%]`` and ``train[33%:]`` share no record and miss none. `parse_split` needs no data; `Split.resolve` needs
-the number of records in each split.
+A bound is a number of records or a percentage. A negative bound counts from the end, and a missing bound is the split's
+beginning or end. Percentages are rounded to the closest record, halves to the even one, as TFDS does with
+``rounding="closest"``, so ``train[:33%]`` and ``train[33%:]`` share no record and miss none. `parse_split` needs no
+data; `Split.resolve` needs the number of records in each split.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A position in a split: ``value`` records, or per cent of them, from its beginning, or from its end."""
+    """A position in a split: ``value`` records, or per cent of them, from its beginning or from its end."""
 
     value: int
     percent: bool = False
@@ -47,13 +47,13 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Parts of splits that are read one after the other. ``str`` returns the text again."""
+    """Parts of splits that are read one after the other. ``str`` returns the text that was parsed."""
 
     parts: tuple[SplitPart, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The splits that records are taken from, each once."""
+        """The names of the splits from which records are read, each once."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def resolve(self, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:

@@ -1,7 +1,8 @@
-"""`TextColumn`: many short texts are one array of UTF-8 bytes, each with a NUL behind it.
+"""`TextColumn`: many short texts in one array of UTF-8 bytes, each followed by a NUL.
 
-So a path takes some 50 bytes, and not 150 as a Python string, which matters for a million. No text contains a NUL: a
-path in a manifest cannot. Code that works on all of it does so in steps, or in numpy, so that other threads can run.
+So a path takes some 50 bytes rather than 150 as a Python string, which matters for a million. No text contains a NUL,
+because a path in a manifest cannot. Code that works on a whole column does so in steps, or in NumPy, so that other
+threads can run.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Sequence[str]):
-    """Texts that are never changed."""
+    """An immutable sequence of texts."""
 
-    __slots__ = ("_bytes", "_starts")  # of each text where it begins, and at last the length of all
+    __slots__ = ("_bytes", "_starts")  # the start of each text, and the length of all
 
     def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        """``content`` has the texts, each with its NUL; ``starts`` the position of each, and at last their length."""
+        """``content`` has the texts, each with its NUL; ``starts`` the position of each, and then the length of all."""
         self._bytes = content
         self._starts = starts
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextColumn:
-        """Make a column of texts."""
+        """Make a column from texts."""
         return cls.decode(b"".join([text.encode() + b"\0" for text in texts]))
 
     @classmethod
     def decode(cls, content: bytes) -> TextColumn:
-        """Make a column of texts that follow each other, each ended by a NUL."""
+        """Make a column from texts that follow each other, each ended by a NUL."""
         array = np.frombuffer(content, np.uint8)
         ends = np.flatnonzero(array == 0)
         return cls(array, np.concatenate([np.zeros(1, np.int64), ends + 1]))
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Join columns, one behind the other."""
+        """Join columns, one after the other."""
         if len(columns) == 1:
             return columns[0]
         content = np.empty(sum(each.size for each in columns), np.uint8)
@@ -53,7 +54,7 @@ class TextColumn(Sequence[str]):
 
     @property
     def size(self) -> int:
-        """The bytes of all texts, with a NUL behind each."""
+        """The number of bytes of all texts, each with its NUL."""
         return len(self._bytes)
 
     def write_to(self, content: NDArray[np.uint8], starts: NDArray[np.int64], at: int) -> None:
@@ -68,7 +69,7 @@ class TextColumn(Sequence[str]):
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __getitem__(self, row: int) -> str:  # type: ignore[override]  # no slices are asked for
+    def __getitem__(self, row: int) -> str:  # type: ignore[override]  # slices are not supported
         return self.raw(row).decode()
 
     def raw(self, row: int) -> bytes:
@@ -76,7 +77,7 @@ class TextColumn(Sequence[str]):
         return self._bytes[self._starts[row] : self._starts[row + 1] - 1].tobytes()
 
     def find(self, text: bytes, start: int = 0, side: str = "left") -> int:
-        """Return the position at which a text is, or would be inserted, in a sorted column, from ``start`` on."""
+        """Return the position of a text, or the position to insert it, in a sorted column, from ``start`` on."""
         low, high = start, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -95,7 +96,7 @@ class TextColumn(Sequence[str]):
         return low, self.find(text, low, "right")
 
     def take(self, rows: NDArray[np.int64]) -> TextColumn:
-        """Return these rows, in this order; neighbours are copied together."""
+        """Return these rows, in this order. Neighbours are copied together."""
         if not len(rows):
             return TextColumn.of(())
         lengths = np.diff(self._starts)[rows]

@@ -1,1 +1,1 @@
-"""Which writer may write, replace or remove which shards: claims, marks, tombstones, and which jobs are alive."""
+"""Decide which writer may write, replace or remove which shards: claims, marks, tombstones and the census of jobs."""

@@ -1,8 +1,9 @@
-"""`census` says which jobs on a data set have not ended, and which of them are alive; no other code judges that.
+"""`census` reports which jobs on a data set have not ended and whether each is alive. No other code decides that.
 
-A lock says so, if it would have been seen (`storage._local.mounts`): on the job's header if that is on a disk, else on
-a file of its machine whose token is in the job's mark (`_shards.journal.staging`). In a folder that several machines
-share, a job is dead after two minutes of silence (`JobFiles.are_silent`). Nothing proves a detached job dead.
+A lock shows whether a job is alive, if this machine would see the lock (`storage._local.mounts`). The lock is on the
+job's header if the header is on a disk, otherwise on a file of the job's machine whose token is in the job's mark
+(`_shards.journal.staging`). In a folder that several machines share, a job is dead after two minutes of silence
+(`JobFiles.are_silent`). Nothing proves a detached job dead.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
-"""The state of a job: ``"unknown"`` if nothing here can tell; ``"ended"`` if its header has just gone."""
+"""The state of a job: ``"unknown"`` if nothing here can tell, ``"ended"`` if its header has just been removed."""
 
-# A writer that opens locks the headers of others for a moment; only a job that holds its own for longer is alive.
+# A writer that opens locks the headers of other jobs for a moment, so a job is alive only if its lock is held longer.
 LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
@@ -36,8 +37,8 @@ class FoundJob:
     """A job that has not ended.
 
     Attributes:
-        header: what it says of itself.
-        home: the folder that its header is in; nowhere, if its header is a mark in the store.
+        header: the job's header.
+        home: the folder that its header is in; `NOWHERE` if the header is a mark in the store.
     """
 
     header: JobHeader
@@ -45,14 +46,14 @@ class FoundJob:
 
     @property
     def marked(self) -> bool:
-        """Whether its header is a mark."""
+        """Whether the header is a mark."""
         return self.home.folder is None
 
     def claim(self) -> tuple[JobState, Staging | None]:
-        """Return what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
+        """Return the state of the job, and lock its files unless it is alive or has just ended. Blocks.
 
         Raises:
-            StorageError: the disk, or the file is not this user's.
+            StorageError: the disk fails, or the file belongs to another user.
         """
         try:
             staging = self.home.claim(self.header)
@@ -65,7 +66,7 @@ class FoundJob:
         return ("dead" if staging.dead else "unknown"), staging
 
     def state(self) -> JobState:
-        """Return its state; ``"unknown"`` if that cannot be found out. Blocks."""
+        """Return the state of the job, or ``"unknown"`` if that cannot be found out. Blocks."""
         try:
             state, staging = self.claim()
         except StorageError:
@@ -76,7 +77,10 @@ class FoundJob:
 
 
 async def claimed(job: FoundJob, *, looks: int = 1) -> tuple[JobState, Staging | None]:
-    """Call `FoundJob.claim` in a thread, ``looks`` times if the job seems alive: another look may hold its lock."""
+    """Call `FoundJob.claim` in a thread, up to ``looks`` times while the job seems alive.
+
+    Another census may hold the job's lock for a moment.
+    """
     for look in range(looks):
         if look:
             await anyio.sleep(BETWEEN_LOOKS)
@@ -92,7 +96,7 @@ def _let_go(claimed: tuple[JobState, Staging | None]) -> None:
 
 
 def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
-    """Find the jobs with a header in ``home``, on the data set ``name`` or on any. Blocks.
+    """Find the jobs with a header in ``home``, on the data set ``name`` or on any data set. Blocks.
 
     Raises:
         StorageError: a header cannot be read.
@@ -107,10 +111,10 @@ async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
 
 
 async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
-    """Find a job by its id; `None` if no job has it, or the job has ended.
+    """Find a job by its id; return `None` if no job has this id or the job has ended.
 
     Raises:
-        ConflictError: its header is another user's.
+        ConflictError: the header belongs to another user.
     """
     home = home_of(folder)
     for job in await in_thread(jobs_in, home, name):
@@ -127,21 +131,24 @@ async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
 
 
 async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]:
-    """Return the state of each job, without those that have just ended."""
+    """Return each job with its state, except jobs that have just ended."""
     return [(job, state) for job, state in await in_thread(_judged, list(jobs)) if state != "ended"]
 
 
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
-    """Return the jobs on a data set that have not ended, and whether they are alive.
+    """Return the jobs on a data set that have not ended, each with its state.
 
     In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
-    lock is seen, dead after two minutes of silence, and else unknown.
+    lock is seen to be held, dead after two minutes of silence, and otherwise unknown.
     """
     return await states_of(await find_jobs(folder, name))
 
 
 async def dead_among(jobs: Iterable[FoundJob], *, looks: int = LOOKS) -> list[FoundJob]:
-    """Return the jobs that have died; a job whose header another process looks at for a moment is tried again."""
+    """Return the jobs that have died. A job that seems alive is checked up to ``looks`` times.
+
+    Another process may hold the job's lock for a moment to read its header.
+    """
     left, dead = list(jobs), []
     for look in range(looks):
         if look:

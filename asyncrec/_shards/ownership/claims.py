@@ -1,8 +1,8 @@
-"""One job wins the name of a data set, after ending the dead jobs that had it before (`end_job`).
+"""One job wins the name of a data set, after it has ended the dead jobs that had the name before (`end_job`).
 
-If the job that had the name is on this machine, its lock says whether it is alive; if it is dead and promised nothing,
-it is given up at once. On another machine nothing proves it dead: in a shared folder silence counts as death, in a
-store a person decides.
+If the job that had the name ran on this machine, its lock shows whether it is alive. If it is dead and promised
+nothing, it is given up at once. For a job of another machine there is no such proof: in a shared folder, silence counts
+as death, and in a store a person decides.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from asyncrec.storage._url import join
 async def settle_claims(
     folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
-    """Make sure that the jobs that claimed the data set's name before this one make nothing more of it.
+    """Make sure that the jobs that claimed the data set's name before this one can make nothing more under it.
 
     Args:
         by: the id of this job.
-        after: deletes the claims of jobs that make nothing more, once this job's own claim is there or its opening has
-            failed. Until then, these claims keep a newcomer from beginning with the first number again.
+        after: deletes the claims of those ended jobs, once this job's own claim exists or its opening has failed. Until
+            then, these claims keep a newcomer from starting again with the first number.
 
     Returns:
-        The highest number of a claim, whether fixed shards may use their plain names (if they are free), and all claims
-        that were met.
+        The highest claim number, whether fixed shards may use their plain names (if they are free), and all claims
+        found.
 
     Raises:
-        ConflictError: another job has the name; the message says which, and what can be done.
+        ConflictError: another job has the name; the message names the job and the remedy.
     """
     plain, number = True, 0
     met = await find_claims(folder, name)
@@ -55,10 +55,10 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """Ensure that an earlier job makes nothing more. Returns whether its names are free again, so its claim can go.
+    """Ensure that an earlier job makes nothing more. Return whether its names are free again, so its claim may go.
 
     Raises:
-        ConflictError: it is alive, or may be.
+        ConflictError: the job is alive, or may be.
     """
     job = await find_job(folder, name, writer)
     if job is not None and not job.marked:
@@ -69,18 +69,18 @@ async def _is_settled(
     if job is not None:
         await _give_way(folder, job, take_over=take_over, after=after)
         return False
-    # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
+    # The job ended and left its claim, or its mark was deleted. Behind this tombstone it can commit nothing.
     await entomb(folder, name, writer, by=by)
     return home_of(folder).folder is not None
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
-    """End the job of this id, if it is dead and promised nothing; return false if there is no such job.
+    """End the job with this id, if it is dead and promised nothing. Return false if there is no such job.
 
-    With ``take_over``, a person says that the job is dead, if nothing here can tell.
+    With ``take_over``, a person declares the job dead if this process cannot find out.
 
     Raises:
-        ConflictError: the job is alive, or that is unknown, or it promised something.
+        ConflictError: the job is alive, its state is unknown, or it promised something.
     """
     job = await find_job(folder, name, writer)
     if job is None:
@@ -118,7 +118,7 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
 
 
 async def refuse_makers(folder: Storage, names: JobNames) -> None:
-    """Refuse a copy, which keeps the names it finds, while another job may be making such names.
+    """Reject a copy, which keeps the names of its source's objects, if another job may be making such names.
 
     Raises:
         ConflictError: a job with one of these ids has not ended.

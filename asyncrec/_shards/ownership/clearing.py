@@ -1,4 +1,4 @@
-"""Delete what a job made and no commit names, once the job has ended: nothing of it can be committed any more."""
+"""Delete the objects of an ended job that no commit names. Nothing of such a job can be committed any more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.storage._base import Storage
 
 
 async def delete_unlisted(folder: Storage, names: JobNames) -> None:
-    """Delete the objects of a job that has ended and that no commit names."""
+    """Delete the objects of an ended job that no commit names."""
     name = names.name
     history = await load_history(folder, name)
     others: dict[str, bool] = {}
@@ -32,8 +32,8 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
             return not others[maker]
         return True
 
-    # Only plain names, and those of rewritten shards, are anywhere among those of the data set: a large one is not
-    # listed for the sake of a few.
+    # Only plain names and those of rewritten shards can stand anywhere among the data set's names. For all others the
+    # listing is restricted to the job's own prefix, because a large data set takes long to list.
     anywhere = names.rewrites or (names.plain and names.num_shards is not None)
     begin = f"{name}-" if anywhere else f"{name}-{names.writer}"
     for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):
@@ -44,7 +44,7 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
 
 
 async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
-    """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
+    """Delete shards that a commit removed, with their indexes and keys, except shards that are listed again."""
     if not removed:
         return
     history = await load_history(folder, name)
@@ -54,9 +54,9 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
 
 
 async def is_another_data_set(folder: Storage, name: str) -> bool:
-    """Return whether another job has made, or is making, a data set of this name.
+    """Return whether another job has made, or is making, a data set with this name.
 
-    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
+    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain shard of ``train-v2``.
     """
     if [info.key async for info in folder.list_objects(manifest_prefix(name))]:
         return True

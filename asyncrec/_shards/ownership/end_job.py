@@ -1,28 +1,27 @@
 """`end_job` is the only place that decides what becomes of a job that has died.
 
-A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim. Another
-process ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
-recover``; the next run of a joint job; a writer that waits for A's place in the log of removals.
+A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark and perhaps a claim.
+Another process B ends A before A's names, keys or place are used again: a writer that opens the same data set,
+``asyncrec recover``, the next run of a joint job, or a writer that waits for A's place in the log of removals.
 
-The naive way is to see that A's mark is old, delete what A left, and go on. It fails:
+The naive way is to see that A's mark is old, delete the objects that A left, and go on. It fails:
 
-- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names a missing shard.
-- A flush told A's caller that records are safe. B deletes them.
+- A was only asleep. It wakes and commits the shard that B has just deleted, so the manifest names a missing shard.
+- A flush reported to A's caller that records are safe. B deletes them.
 - C ends A at the same time. B commits A's records and C deletes them, or both commit them.
-- B dies when half is deleted and the mark is gone: no other process finds the rest.
+- B dies after it has deleted the mark and half of the objects. No other process finds the rest.
 
-So B takes these steps, in this order. If B dies, the next process begins with the first step again:
+So B takes these steps in this order. If B dies, the next process starts again with the first step:
 
-1. *Is A alive?* Its lock says so, or in a shared folder its silence (`FoundJob.claim`). If neither can tell, a person
-   does (`Verdict`). B holds the lock to the end, so that on this machine C finds A "alive" meanwhile.
-2. *Has A ended?* Its closing segment or a tombstone says so. Then B only clears up what is left.
-3. *Has A promised something?* If the caller may, B makes A's segments for it (`finishing`). If not, A is left as it is.
+1. *Is A alive?* Its lock shows this, or in a shared folder its silence (`FoundJob.claim`). If neither does, a person
+   decides (`Verdict`). B holds the lock to the end, so C on the same machine finds A "alive" meanwhile.
+2. *Has A ended?* If its closing segment or a tombstone exists, B only cleans up.
+3. *Has A promised something?* If B's caller allows it, B writes A's segments (`finishing`). If not, A stays as it is.
 4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit and the tombstones of B and C, exactly
    one is created. Nothing is deleted before that.
-5. Objects that no commit names go first, then claims, then A's mark or header, by which the rest is found.
+5. B deletes the objects that no commit names, then the claims, then A's mark or header, by which the rest is found.
 
-A job's own exit takes the same steps from step 2 on, with what the job knows of itself (`end_own_job`). A job without
-any mark is ended by `end_unmarked`.
+A job that exits by itself takes these steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
 """
 
 from __future__ import annotations
@@ -66,18 +65,18 @@ async def end_job(
     ending: Ending | None = None,
     after: AsyncExitStack | None = None,
 ) -> Answer:
-    """End a job of another process, if it is dead and the verdict allows; otherwise it stays as it is.
+    """End a job of another process if it is dead and the verdict allows it; otherwise leave the job as it is.
 
-    If a step fails, its error is raised. The steps before it stay done, and the next call does the rest.
+    If a step fails, its error is raised. The earlier steps stay done, and the next call does the rest.
 
     Args:
-        folder: of the data set.
+        folder: the folder of the data set.
         ending: records what was done.
-        after: deletes the job's claims, and its header or mark, when it is left. Until then they keep other jobs from
-            its names, and the lock is held. Without it, they are deleted at once.
+        after: deletes the job's claims, and its header or mark, when this stack exits. Until then they keep other jobs
+            from using its names, and the lock is held. Without ``after``, they are deleted at once.
 
     Raises:
-        ConflictError: it was given up elsewhere, or others have its names, and it had promised something.
+        ConflictError: the job had promised something, but another process gave it up or other jobs have its names.
         StorageError, ManifestError.
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
@@ -86,7 +85,7 @@ async def end_job(
             return "ended"
         if not (verdict.living and job.marked and not job.header.spool):
             return "alive"
-        staging = Staging(job.header, None)  # it is fenced, like a job of which nothing is known here
+        staging = Staging(job.header, None)  # fence the job, like one whose state is unknown here
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
     answer: Answer = "unknown"
     try:
@@ -103,8 +102,9 @@ async def end_job(
 
 
 async def end_fenced(folder: Storage, staging: Staging) -> None:
-    """End a rolling job of this process whose flushes another process has fenced off, as that process would have.
+    """End a rolling job of this process after another process has fenced off its flushes.
 
+    This takes the steps that the other process would have taken.
     Raises:
         ConflictError: another process is ending it.
         StorageError, ManifestError.
@@ -116,7 +116,7 @@ async def end_fenced(folder: Storage, staging: Staging) -> None:
 
 
 class _Taken:
-    """A job of another process that this one has locked."""
+    """A job of another process that this process has locked."""
 
     def __init__(self, folder: Storage, job: FoundJob, staging: Staging, ending: Ending) -> None:
         self._folder = folder
@@ -128,9 +128,9 @@ class _Taken:
         self._not_ours = False
 
     async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
-        """Do everything that `take_away_mark` does not."""
+        """Take every step except those of `take_away_mark`."""
         folder, header, files = self._folder, self._header, self._staging.files
-        if files is not None and not dead and not header.detached:  # no lock says of that that it has ended
+        if files is not None and not dead and not header.detached:  # no lock shows that such a job has ended
             return "unknown"
         if await self._id_is_anothers():
             self._not_ours = True
@@ -177,10 +177,10 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Finish what the job had promised, or say that it is left; `None` if there is nothing to keep."""
+        """Finish what the job promised, or return ``"promised"`` if this is not allowed; `None` if there is nothing."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
-            return "promised"  # its records are in that spool
+            return "promised"  # its records are in the spool of its machine
         if header.kind == "whole" or (header.kind == "fixed" and files is None):
             return None
         if verdict.finishes == "nothing":
@@ -188,7 +188,7 @@ class _Taken:
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
-            # If a person says that it is dead, its disk may come back, with promises: it is given up, and not closed.
+            # If a person declared the job dead, its disk may come back with unfinished journals, so give the job up.
             returns = files is None and verdict.dead
             for attempts_left in reversed(range(_ATTEMPTS)):
                 await finishing.begin()
@@ -196,7 +196,7 @@ class _Taken:
                     await finishing.rolling(close=not returns)
                     break
                 except ConflictError:
-                    # A late request of its own has committed more, so that what it had flushed is to be looked at anew.
+                    # A late request of the job has committed more, so look again at what it had flushed.
                     went_on = (
                         header.silent_after and await load_closing(self._folder, header.name, header.writer) is None
                     )
@@ -212,14 +212,14 @@ class _Taken:
         return "finished"
 
     async def _holds_promises(self) -> bool:
-        """Return whether its caller may have learnt that records are safe which are in no commit."""
+        """Return whether the job may have reported records as safe that are in no commit."""
         header = self._header
         if await in_thread(self._staging.holds_promises):
             return True
         if header.kind != "rolling":
             return False
         if self._staging.files is not None:
-            # What a rolling writer flushed is no longer in its journal once the shard has its name.
+            # The records that a rolling writer flushed leave its journal once the shard is published.
             shards = await published_by(self._folder, JobNames.of(header))
         else:
             shards = [*(await live_of(self._folder, header.name, header.writer)).records] if header.silent_after else []
@@ -227,12 +227,12 @@ class _Taken:
         return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
-        """Return whether the id in the header of a spool is another job's: its writer found the id taken.
+        """Return whether the id in the header of a spool belongs to another job, because its writer found the id taken.
 
-        The mark of a job is there before anything else of it, so nothing of the other job belongs to this one.
+        A job makes its mark before any other object, so nothing of the other job belongs to this one.
 
         Raises:
-            ConflictError: this job has made something all the same, which stays as it is.
+            ConflictError: this job has left files all the same. They stay as they are.
         """
         header, files = self._header, self._staging.files
         if files is None or not header.spool:
@@ -248,12 +248,13 @@ class _Taken:
         return True
 
     async def take_away_mark(self) -> None:
-        """Delete claims, mark and header, by which the rest was found, and release the lock."""
+        """Delete the claims, the mark and the header, by which the rest was found, and release the lock."""
         header = self._header
         ended = False
         try:
             if not self._not_ours:
-                # Elsewhere than on a disk, a request of one that was given up may come late: its names are not free.
+                # Unless the job wrote to a disk, a late request of an abandoned job may still arrive, so its names are
+                # not free.
                 if not (header.life and self._abandoned):
                     await delete_claims(self._folder, header.name, header.writer)
                 if self._marked:
@@ -261,8 +262,8 @@ class _Taken:
             ended = True
         finally:
             await surely_in_thread(partial(self._staging.end, keep=not ended))
-        if self._staging.files is not None and header.life and not self._not_ours:  # of a spool
-            with suppress(StorageError):  # a process that gave the job up holds it, and ends it
+        if self._staging.files is not None and header.life and not self._not_ours:  # the files are in a spool
+            with suppress(StorageError):  # another process that gave the job up holds its lock, and ends it
                 _, marked = await claimed(FoundJob(header))
                 if marked is not None:
                     await surely_in_thread(marked.end)
@@ -270,17 +271,17 @@ class _Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """What a job knows of itself when it ends.
+    """The state of a job at its own exit, as far as the job knows it.
 
     Attributes:
-        committed: its closing segment is there.
+        committed: its closing segment exists.
         unsettled: it is unknown whether a commit took effect.
-        left: something that it published is in no commit, and could not be deleted.
-        doubtful: something that it asked for may still appear.
-        lingers: that may appear under names that its claim keeps for it.
+        left: an object that it published is in no commit, and could not be deleted.
+        doubtful: an object that it requested may still appear.
+        lingers: such an object may appear under a name that its claim reserves.
         placed: it has a place in the log of removals.
         shared: other processes have made shards under its names, and it does not know which.
-        replaced: the shards that its own replace.
+        replaced: the shards that its own shards replace.
         claim: the number of its claim.
     """
 
@@ -298,30 +299,30 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Delete what is left of a job that ends by itself; return false if something needs its mark or its header.
+    """Delete the leftovers of a job that ends by itself. Return false if its mark or header is still needed.
 
-    ``bury`` deletes what is in doubt, except some shards. It is called behind the job's tombstone, with the shards that
-    the tombstone adds: another process may have taken up a shard whose answer had not come.
+    ``bury`` deletes the objects in doubt, except some shards. It is called behind the job's tombstone, with the shards
+    that the tombstone adds: another process may have adopted a shard whose request was not answered.
 
     Raises:
-        StorageError, ManifestError: what is left then needs them, too.
+        StorageError, ManifestError: the mark and the header are then needed, too.
     """
     header, files = staging.header, staging.files
     name, writer = header.name, header.writer
     if exit.committed:
-        # The new manifest holds already: what stays is merely not listed.
+        # The new manifest is already in force: any shard that stays is merely unlisted.
         await delete_replaced(folder, name, exit.replaced)
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
+        # Read from the store what is committed: a commit whose answer was lost may still have taken effect.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))
     if files is not None and (exit.shared or not exit.committed):
         left = await in_thread(files.any_left)
         if left and (exit.shared or (header.kind == "fixed" and not staging.acknowledged)):
-            await in_thread(files.remove)  # of a flush that failed: its caller got an error
+            await in_thread(files.remove)  # files of a failed flush, whose caller got an error
             left = False
         if left or staging.acknowledged:
             return False  # for `recover`
@@ -330,19 +331,19 @@ async def end_own_job(
         if exit.doubtful and closing.abandoned:
             await bury({entry.path for entry in closing.add})
     if exit.claim is not None and not exit.lingers:
-        # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
+        # Delete only its own claim: the claim of an earlier job, which may still be alive, reserves the plain names.
         await folder.delete(claim_key(name, exit.claim))
     if exit.doubtful and not exit.committed:
-        return False  # what comes late is not committed, and recovery finds it by the mark
+        return False  # an object that appears late is uncommitted, and recovery finds it by the mark
     if header.life:
         await remove_mark(folder, name, writer)
     return True
 
 
 async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
-    """End writers that have no mark and no header, by their ids.
+    """End the writers with these ids, which have no mark and no header.
 
-    After this, no object that is in no commit belongs to a job any more.
+    After this, no uncommitted object of theirs belongs to a job any more.
     """
     for writer in sorted(writers):
         await entomb(folder, name, writer, by="verify")

@@ -1,8 +1,8 @@
-"""`Finishing`: what a dead job had promised becomes part of its data set.
+"""`Finishing` commits the records that a dead job had promised to keep.
 
-The whole records of a journal are written into a shard of the name that it would have had, with index and keys, and
-committed like every other shard. So the manifest has nothing that was not published and verified, and after a crash the
-next call goes on with what is left. What the job had published itself is committed as it is.
+The whole records of a journal are written into a shard with the name that its writer would have used, with an index and
+keys, and committed like every other shard. So the manifest lists only shards that were published and verified, and
+after a crash the next call continues with the rest. A shard that the job itself published is committed as it is.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ _MEMORY_LIMIT = 256 << 20
 
 
 class Finishing:
-    """The finishing of one dead job that this process has taken. `begin` comes first."""
+    """The finishing of one dead job that this process has locked. Call `begin` first."""
 
     def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
-        """``target`` is the folder of the data set; ``ending`` records what was done."""
+        """``target`` is the folder of the data set; ``ending`` records the results."""
         self._target = target
         self._staging = staging
         self._header = staging.header
         self._names = names
         self._ending = ending
-        # Its header may have another: the folder may have been moved, or copied.
+        # The header may hold another address, because the folder may have been moved or copied.
         self._address = address_of(self._header.url, target, self._header.name, storage=target)
         self._history: History
         self._flushes = staging.files is None and bool(staging.header.silent_after)
@@ -77,7 +77,7 @@ class Finishing:
         self._own: set[str]
 
     async def begin(self) -> None:
-        """Read the manifest; if the writer flushes to its store, first ensure that it flushes nothing more."""
+        """Read the manifest. If the writer flushes to its store, first ensure that it can flush nothing more."""
         header = self._header
         last: int | None = None
         if self._flushes:
@@ -94,7 +94,7 @@ class Finishing:
         committed = await in_thread(self._history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
         for path in [each for each in self._own if each.startswith(f"{header.name}-{header.writer}.")]:
-            # An earlier recovery has made this of the shard, under a name of its own.
+            # An earlier recovery has rewritten the shard under a name of its own.
             self._own.add(rolling_shard_name(header.name, header.writer, sequence_of(path)))
         self._manifest = ManifestWriter(
             self._target,
@@ -107,7 +107,7 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
-        if self._history.progress and last is not None:  # else the commit looks for itself
+        if self._history.progress and last is not None:  # otherwise the commit reads it
             self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
         self._publisher = self._publisher_of(header)
 
@@ -120,17 +120,17 @@ class Finishing:
         return publisher
 
     async def rolling(self, *, close: bool) -> None:
-        """Commit what a rolling writer had on its disk, and what it had published, in the segment that ends its log.
+        """Commit a rolling writer's journals and published shards, in the segment that ends its log.
 
-        The naive way is to commit shard by shard, and then to end the log. Suppose the writer is not dead, and sleeps
-        for hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint
-        covers it. Then the writer wakes, creates that number once more, and reports records as committed that no reader
-        finds. An end is never deleted.
+        The naive way is to commit shard by shard and then to end the log. Suppose the writer is not dead but sleeps for
+        hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint covers
+        it. Then the writer wakes, creates that number once more, and reports records as committed that no reader finds.
+        The end of a log is never deleted.
 
-        With ``close`` the log ends well; without, by a tombstone, because the writer's disk may come back.
+        With ``close`` the log ends well; otherwise with a tombstone, because the writer's disk may come back.
 
         Raises:
-            ConflictError: it was given up, or others have what it promised.
+            ConflictError: the job was given up, or others have the shards that it promised.
             StorageError: for instance, a file has an unknown second name; all others are committed.
         """
         files = self._staging.files
@@ -142,7 +142,7 @@ class Finishing:
             assert files is not None, "it has files"
             journals = Journals(files, self._header, self._ending)
             if refused is not None and await in_thread(journals.noted, shard) is not None:
-                left.add(shard)  # else it could be said that a source has come so far, without the shard before
+                left.add(shard)  # otherwise the source's progress would skip the earlier shard
                 continue
             try:
                 if (entry := await self._of_journal(files, shard)) is not None:
@@ -155,7 +155,7 @@ class Finishing:
         for shard in await published_by(self._target, self._names):
             known = shard in entries or shard in left
             if not (known or self._is_listed(shard) or self._history.removes(shard)):
-                # What a flush has acknowledged is in the flush log. An object that has less is deleted behind the end.
+                # An object with fewer records than a flush acknowledged is deleted behind the end of the log.
                 flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
                     entry = await self._unlisted(shard)
@@ -193,12 +193,12 @@ class Finishing:
             raise refused
 
     async def is_promised(self, files: JobFiles) -> bool:
-        """Return whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+        """Return whether to finish a fixed set: a flush had returned, or all its shards are whole.
 
-        If it had promised nothing, the whole shards may be only a part: of what it published, or has not yet deleted.
+        If a flush never returned, the whole shards may be only a part of those it published, or has not yet deleted.
 
         Raises:
-            ConflictError: it is to be finished, and others have its names.
+            ConflictError: the set must be finished, but other jobs have its names.
         """
         names = self._names.fixed()
         if taken := await in_thread(lambda: list(filter(self._is_listed, names))):
@@ -213,7 +213,7 @@ class Finishing:
         return True
 
     async def fixed(self, files: JobFiles) -> None:
-        """Commit a fixed set, all of it."""
+        """Commit all shards of a fixed set."""
         found = await self._taken(files)
         entries = []
         for name in self._names.fixed():
@@ -224,7 +224,7 @@ class Finishing:
             self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
-        """Take the job's files, and return its shards. What others put under their names is logged."""
+        """Lock the job's files and return its shards. Log each foreign file under their names."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
@@ -240,7 +240,7 @@ class Finishing:
         return shard in self._own or self._history.lists(shard)
 
     async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:
-        """Make a shard of a journal; `None` if the journal is empty, or the shard is committed."""
+        """Make a shard from a journal; return `None` if the journal is empty or the shard is committed."""
         if self._is_listed(shard):
             if shard not in self._own:
                 raise _taken(self._target, shard)
@@ -250,9 +250,9 @@ class Finishing:
     async def _commit(
         self, entries: Sequence[ShardEntry], adopted: Sequence[ShardEntry], *, end: bool, well: bool
     ) -> bool:
-        """Commit shards, and ``end`` the log with them. Return whether this process did: another may have been faster.
+        """Commit shards, and ``end`` the log with them. Return false if another process was faster.
 
-        That one has the ``adopted`` shards of a flush log in shards of its own.
+        In that case, the records of the ``adopted`` shards of a flush log are in shards of the other process.
         """
         if not end:
             for entry in entries:
@@ -261,7 +261,7 @@ class Finishing:
             try:
                 await self._manifest.close([*entries, *adopted], abandoned_by="" if well else this_host())
             except ConflictError:
-                # Another recovery was faster, if it has all of this.
+                # If all of these shards are listed, another recovery was faster.
                 closing = await load_closing(self._target, self._header.name, self._header.writer)
                 history = await load_history(self._target, self._header.name)
                 lost = (closing is None or closing.abandoned) if well else closing is None
@@ -285,7 +285,7 @@ class Finishing:
         return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
-        """Return the entry of a shard without a journal, which the writer had published, or else make it empty."""
+        """Return the entry of a shard without a journal: its writer's, or else a new, empty one."""
         with suppress(ObjectNotFoundError):
             return await self._unlisted(name)
         async with self._publisher.open_shard(name) as shard:
@@ -295,9 +295,9 @@ class Finishing:
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` if it has no whole record.
 
-        With ``anew``, under a name of this attempt's own, because a damaged object has the shard's. That object is
-        deleted behind the end of the log: a deletion that comes late would take a shard of the same name. Of a journal
-        that has positions, the records up to the last that was noted are published.
+        With ``anew``, publish under a name of this attempt's own, because a damaged object has the shard's name. That
+        object is deleted behind the end of the log: a late deletion would take a new shard with the same name. If the
+        journal has positions, only the records up to the last noted position are published.
         """
         header, publisher, name = self._header, self._publisher, shard
         if anew:
@@ -322,7 +322,7 @@ class Finishing:
                         batch = await in_thread(reader.next)
                     await out.output.finish()
             except ObjectExistsError:
-                # Published before, and not committed: by the writer itself, or by an earlier recovery.
+                # The writer itself or an earlier recovery has published the shard but not committed it.
                 with suppress(FormatError):
                     if await begins_like(self._target, shard, await in_thread(journals.reader, shard)):
                         return await self._unlisted(shard)

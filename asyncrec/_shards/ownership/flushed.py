@@ -1,12 +1,12 @@
-"""Find in its flush log what a writer without a disk had flushed when it died, and write it into shards.
+"""Find the records that a dead writer without a disk had flushed to its flush log, and write them into shards.
 
-The naive way is to list the log and to write what is there. Suppose B does that while the writer A is still alive: A
-flushes once more, tells its caller that the records are safe, and B ends A without them. So B first creates A's next
-flush entry as a *fence*, and lists after that: a later flush of A's is refused, and A gets an error. If a lock has
-proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
+The naive way is to list the log and write its records. Suppose B does that while the writer A is still alive: A flushes
+once more and reports to its caller that the records are safe, and B ends A without them. So B first creates A's next
+flush entry as a *fence*, and lists after that: a later flush of A is rejected, and A gets an error. If a lock has
+proven that A's process is gone, no request of A can be acknowledged any more, so no fence is needed.
 
-Entries for a shard that was committed are void. B's shards have B's token in their names, so that they stay B's own if
-B loses, and the end of A's log names them (docs/protocol.md).
+Entries for a committed shard are void. B's shards have B's token in their names, so that they remain B's own if B loses
+the race. The end of A's log names them (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _ATTEMPTS = 100
-# Shards that are made at once, if their chunks fit into the memory.
+# The number of shards that are made at once, if their chunks fit into memory.
 _AT_ONCE = 16
 _TIME = "~time-"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 # Some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
-# One that is not compressed, with its line; a record's frame and digest are not divided between two.
+# An uncompressed entry with its line. A record's frame and digest are never divided between two entries.
 _MOST_BYTES = 2 * MOST_ENTRY
 
 
@@ -61,9 +61,9 @@ class Flushed(NamedTuple):
     """The content of a flush log.
 
     Attributes:
-        entries: the numbers of the entries that are read, in order, each with the shards that it has records of.
-        records: how many of their records are taken, by shard.
-        ends: the section up to which a shard's are taken: the number of the entry, and the section's own in it.
+        entries: the numbers of the entries to read, in order, each with the shards that it has records of.
+        records: the number of records to use, by shard.
+        ends: the last section to use of each shard: the number of its entry, and its index in that entry.
     """
 
     entries: Mapping[int, frozenset[str]]
@@ -79,10 +79,10 @@ async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
 
 
 async def load_entry(folder: Storage, name: str, writer: str, number: int) -> FlushEntry | None:
-    """Load an entry; `None` if it is gone.
+    """Load an entry; return `None` if it has been deleted.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: the entry cannot be read.
     """
     key = flush_key(name, writer, number)
     try:
@@ -95,8 +95,8 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
     """Ensure that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one of another
-    process, counts only if a look after it shows that the writer has not come so far.
+    The number of a fence may have been used before, because the writer deletes its entries. So a fence, even that of
+    another process, counts only if a later listing shows that the writer has not reached its number.
 
     Raises:
         ConflictError: the writer flushes faster than it can be fenced.
@@ -121,7 +121,7 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
 async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
     """Return the last number of a flush log that is listed, and the last that a commit states.
 
-    In this order: an entry that is no longer listed because a commit made it void is stated by that commit.
+    List first: if a commit made an entry void, so that it is no longer listed, that commit states its number.
     """
     listed = await numbers_of(folder, name, writer)
     _, segment = await load_last(folder, name, writer)
@@ -129,10 +129,10 @@ async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
 
 
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
-    """Find what is in a flush log, behind its fence, except entries that a later one repeats.
+    """Find the records in a fenced flush log, except entries that a later entry repeats.
 
-    Its records of shards that were ever committed are void. The last records of a shard may be a part of a position's
-    records: those are left out.
+    Records of shards that were ever committed are void. If the last records of a shard are only a part of the records
+    of a position, they are left out.
     """
     ends: dict[str, tuple[int, int]] = {}
     entries: dict[int, frozenset[str]] = {}
@@ -155,9 +155,9 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
 async def publish_flushed(
     folder: Storage, header: JobHeader, found: Flushed, shards: Collection[str], manifest: ManifestWriter
 ) -> tuple[list[ShardEntry], int]:
-    """Publish what was flushed of these shards, under names of this attempt's own.
+    """Publish the flushed records of these shards, under names of this attempt's own.
 
-    Returns their entries, and how many bytes are left of frames that have no end.
+    Return the entries of the new shards, and the number of bytes in incomplete frames.
     """
     own = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
     budget = ByteBudget(_MEMORY_LIMIT, objects=_AT_ONCE)
@@ -168,7 +168,7 @@ async def publish_flushed(
     while waiting:
         async with AsyncExitStack() as stack:
             open_now: dict[str, _Adopted] = {}
-            # Each entry is loaded once for all of these.
+            # Each entry is loaded once for all these shards.
             while waiting and _has_room(budget, len(open_now)):
                 shard = waiting.popleft()
                 name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
@@ -176,7 +176,8 @@ async def publish_flushed(
             for number, inside in found.entries.items():
                 if inside.isdisjoint(open_now):
                     continue
-                # If it is gone, the writer has committed, or another has ended it: then nothing of this is committed.
+                # If the entry is gone, the writer has committed or another process has ended it, so nothing of this is
+                # committed.
                 entry = await load_entry(folder, header.name, header.writer, number)
                 for place, section in enumerate(() if entry is None else entry.sections):
                     adopted = open_now.get(section.shard)
@@ -193,12 +194,12 @@ async def publish_flushed(
 
 
 def _has_room(budget: ByteBudget, shards: int) -> bool:
-    """Return whether one more shard fits beside those that are open."""
+    """Return whether one more shard fits beside the open shards."""
     return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
 
 
 class _Adopted:
-    """A shard that is made of what was flushed of another."""
+    """A shard that is made from the flushed records of another shard."""
 
     def __init__(self, out: Shard) -> None:
         self.out = out
@@ -208,7 +209,7 @@ class _Adopted:
         self._fed = 0
 
     async def write(self, section: Section) -> None:
-        """Write the whole records of a section, and of the ones before it."""
+        """Write the records of a section that are whole, together with the sections before it."""
         self.positions |= section.positions or {}
         self._digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
         keyed = any(self._digests)
@@ -222,15 +223,15 @@ class _Adopted:
 
     @property
     def cut(self) -> int:
-        """How many bytes are left of a frame that has no end."""
+        """The number of bytes left over in an incomplete frame."""
         return self._fed - self._decoder.offset
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
-    """Ensure that the log of a writer that may be alive has nothing behind ``number``, its supposed end.
+    """Ensure that the log of a writer that may be alive has nothing after ``number``, its supposed end.
 
     Raises:
-        ConflictError: it has; the writer is alive.
+        ConflictError: the log goes on, so the writer is alive.
     """
     if (await load_last(folder, header.name, header.writer))[0] > number:
         raise ConflictError(
@@ -240,14 +241,14 @@ async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
 
 
 async def delete_adopted(folder: Storage, entries: Collection[ShardEntry]) -> None:
-    """Delete shards that `publish_flushed` made, and no commit names: no other process has their names."""
+    """Delete shards that `publish_flushed` made and no commit names. No other process uses their names."""
     for entry in entries:
         for key in entry.objects:
             await folder.delete(key)
 
 
 async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: bool) -> None:
-    """Delete a flush log whose writer has ended. ``fenced``: its fence stays, since the writer may be alive."""
+    """Delete the flush log of an ended writer. With ``fenced``, keep its fence because the writer may be alive."""
     numbers = await numbers_of(folder, name, writer)
     if fenced and numbers:
         there = await load_entry(folder, name, writer, numbers[-1])
@@ -257,11 +258,11 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 
 
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
-    """Return the ids of those writers that have flushed something, and have not changed for too long.
+    """Return the ids of the writers that have flushed something, but have been silent for too long.
 
-    The store's own clock decides: if there is anything to judge, a small object is made and deleted to read it. The
-    flush logs of all writers are listed at once, and then the commits of those that have not flushed for too long. A
-    fence is not a sign of life: another process has made it.
+    The store's own clock decides. To read it, a small object is created and deleted if there is anything to judge. The
+    flush logs of all writers are listed at once, then the commits of the writers that have not flushed for too long. A
+    fence is not a sign of life, because another process created it.
     """
     silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
     if not silent_after:
@@ -305,7 +306,7 @@ async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> boo
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:
-    """Return the time by the store's clock; `None` if the store does not list the new object yet."""
+    """Return the time by the store's clock, or `None` if the store does not yet list the new object."""
     key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
     await folder.put(key, b"\n")
     try:
@@ -315,12 +316,12 @@ async def _time_of(folder: Storage, name: str) -> datetime | None:
 
 
 async def clear_flushed(folder: Storage, name: str) -> None:
-    """Delete late entries of writers that have ended, and objects left by judging writers. Fences stay."""
+    """Delete late entries of ended writers, and objects left behind by `_time_of`. Fences stay."""
     prefix = flush_prefix(name)
     keys = [info.key async for info in folder.list_objects(prefix)]
     if not keys:
         return
-    begun = set(await find_begun(folder, name))  # looked at behind the list
+    begun = set(await find_begun(folder, name))  # listed after the keys
     for key in keys:
         found = flush_of(key[len(prefix) :])
         if key.startswith(f"{prefix}{_TIME}"):

@@ -1,6 +1,6 @@
-"""`Journals` reads the unfinished files of a dead job: their records, and how far their sources had come.
+"""`Journals` reads the unfinished files of a dead job: their records, and the progress of their sources.
 
-What cannot be read of a journal does not become part of the data set. If it is damaged, a copy is kept.
+Unreadable parts of a journal do not become part of the data set. If a journal is damaged, a copy is kept.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class Journals:
-    """The journals of one job that this process has taken. Its methods block."""
+    """The journals of one job that this process has locked. Its methods block."""
 
     def __init__(self, files: JobFiles, header: JobHeader, ending: Ending) -> None:
-        """``ending`` collects what was not whole."""
+        """``ending`` collects the incomplete and damaged parts."""
         self._files = files
         self._header = header
         self._ending = ending
 
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
-        """Make the reader of a journal, or of a whole shard in a spool; it returns ``most`` records at the most."""
+        """Return a reader of a journal, or of a whole shard in a spool; it returns at most ``most`` records."""
         path, keys, other_names, _ = self._files.to_read(shard)
         compressed = bool(self._header.compression.type)
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, most=most)
 
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
-        """Read how far sources had come in a shard with ``records`` records; by default, in its journal.
+        """Read the progress of the sources in a shard with ``records`` records (by default, those of its journal).
 
-        Returns the record behind which it is to be cut, and the positions; `None` if it has none.
+        Return the number of records to keep, and the positions; return `None` if the shard has none.
         """
         content = self.noted(shard)
         if content is None:
@@ -42,7 +42,7 @@ class Journals:
         return parse_positions(content, self._count(shard) if records is None else records)
 
     def noted(self, shard: str) -> bytes | None:
-        """Read what was noted of a shard's positions; `None` if it has none."""
+        """Read the positions noted for a shard; return `None` if it has none."""
         return read_positions(self._files.to_read(shard)[3])
 
     def _count(self, shard: str) -> int:
@@ -57,7 +57,7 @@ class Journals:
             reader.close()
 
     def report(self, reader: JournalReader) -> None:
-        """Record what was not whole, and keep it if it is damage."""
+        """Record what was cut off, and keep a copy of the journal if it is damaged."""
         self._ending.cut_bytes += reader.cut
         if reader.damage is not None:
             kept = keep(reader.path)

@@ -1,4 +1,4 @@
-"""`list_shards` finds a path's shards in a manifest, or without a manifest in what is stored."""
+"""`list_shards` finds the shards of a path: in its manifest, or if it has none, among the stored objects."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def list_shards(
 
     If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
     the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In the latter case
-    it leaves out shards that a writer has published and not yet committed, and those of another data set whose name
-    begins in the same way, because its own manifest decides what is read of it. Names that begin with ``_`` or ``.``
-    are never shards. With ``storage``, the paths are keys in it.
+    it leaves out shards that a writer has published but not yet committed, and those of another data set whose name
+    begins in the same way, because its own manifest decides which of its shards are read. Names that begin with ``_``
+    or ``.`` are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
@@ -56,7 +56,7 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """Return the paths of keys in a folder. If there are a million, call it in a thread."""
+    """Return the paths of keys in a folder. Call this in a thread, because there may be a million."""
     return [folder + key for key in keys]
 
 
@@ -66,7 +66,7 @@ async def longer_names(folder: Storage, beginning: str) -> list[str]:
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out what a manifest decides: shards of the data set of a longer name, and those of unfinished jobs."""
+    """Leave out shards of a data set with a longer name, and shards of unfinished jobs: their manifests decide."""
     others = await longer_names(folder, name)
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
@@ -74,10 +74,10 @@ async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> lis
 
 
 async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
-    """Leave out what `compact` or `delete` has replaced, or has published and not committed yet.
+    """Leave out shards that `compact` or `delete` has replaced, or has published but not yet committed.
 
-    Of such a data set the manifest decides, also if its shards are found by a pattern: the old shards are there for a
-    while, beside those that have their records. A data set none of whose shards was rewritten is not looked up.
+    The manifest of such a data set decides, even if its shards are found by a pattern: for a while, the old shards
+    stand beside the new shards with the same records. A data set without rewritten shards is not looked up.
     """
     rewritten = [key for key in keys if rewriter_of(key) is not None]
     if not rewritten:
@@ -91,7 +91,7 @@ async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
 
 
 def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[str]:
-    """Tell which of these objects were shards of a data set, or are to be shards that were rewritten. Blocks."""
+    """Return the objects that were shards of a data set, or are rewritten shards in no commit. Blocks."""
     shards = manifest.shards
     return [
         key
@@ -103,8 +103,8 @@ def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[s
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
     """Leave out the objects of jobs that have not ended, for a data set without a manifest.
 
-    What a job has published must not be read before the job commits, nor after it was given up. What other programs,
-    such as TensorFlow, wrote under such names is read as before.
+    A job's published shards must not be read before the job commits, nor after it was given up. Shards that other
+    programs, such as TensorFlow, wrote under such names are read as before.
     """
     unfinished = set((await load_history(folder, name)).writers)
     jobs = await find_jobs(folder, name)
@@ -121,7 +121,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
 
 
 async def is_anything_at(store: Storage, key: str) -> bool:
-    """Return whether a path names anything: a data set (of which only a tombstone may be left), a folder, or shards."""
+    """Return whether a path names anything: a data set (even one with only a tombstone), a folder, or shards."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
     for place in places:

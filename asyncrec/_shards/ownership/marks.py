@@ -1,12 +1,12 @@
-"""Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
+"""Marks and claims show which jobs work on a data set or died doing so, and which of them may use its name.
 
-The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
-an owner that can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
-the beginning of the job's log, number 0, and a locked file on the job's machine says whether the job is alive
-(`_shards.ownership.census`), unless the job is detached, or no lock file could be made.
+The mark of a job is made before its first object and removed after its last, so that every object under its names has
+an owner that can be found. In a local folder the mark is the locked header (`_shards.journal.headers`). In a store it
+is the first entry of the job's log, number 0, and a locked file on the job's machine shows whether the job is alive
+(`_shards.ownership.census`), unless the job is detached or no lock file could be made.
 
-A claim is for jobs that want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
-created exclusively, and the highest counts.
+A claim is for jobs that need a name exclusively: those with fixed shards, and ``mode="new"``. Claims are numbered, each
+is created exclusively, and the highest counts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Claim:
     """A claim on a data set's name.
 
     Attributes:
-        number: of those on this name; the highest counts.
-        writer, since: of the job that made it.
-        plain: fixed shards have names without the maker, which no other job may ever have used.
+        number: the number of the claim on this name; the highest counts.
+        writer, since: the job that made it.
+        plain: the names of fixed shards do not contain the writer's id; no other job may ever have used them.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Claim:
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
-        # It counts all the same: a job wanted the name, and may have used the plain ones.
+        # An unreadable claim counts all the same: a job wanted the name, and may have used the plain names.
         return cls(number=number, writer="", plain=True)
 
 
@@ -65,7 +65,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
     """Make the mark of a job.
 
     Raises:
-        ObjectExistsError: a job of this id is at work, or died.
+        ObjectExistsError: a job with this id is running, or died.
     """
     try:
         await create(folder, begin_key(header.name, header.writer), await in_thread(header.encode), shield=False)
@@ -78,13 +78,13 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
-    """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
-    await in_thread(home_of(folder).sync, name)  # of a job with a spool: its header is in that
+    """Remove the mark of an ended job, when no object that it deleted can come back."""
+    await in_thread(home_of(folder).sync, name)  # the header of a job with a spool is in the spool
     await folder.delete(begin_key(name, writer))
 
 
 async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
-    """Remove the mark of a job, unless another of the same id has made it."""
+    """Remove the mark of a job, unless another job with the same id made it."""
     key = begin_key(header.name, header.writer)
     try:
         own = await folder.get(key, max_bytes=MOST_BYTES) == header.encode()
@@ -95,7 +95,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """Load the header in a mark; `None` if there is no mark, or it holds no header."""
+    """Load the header in a mark; return `None` if there is no mark or it holds no header."""
     try:
         content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
@@ -105,16 +105,16 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
 
 
 async def find_begun(folder: Storage, name: str) -> list[str]:
-    """Return the ids of the jobs that have a mark, whether it can be read or not."""
+    """Return the ids of the jobs that have a mark, even an unreadable one."""
     prefix = manifest_prefix(name)
     found = [begin_of(info.key[len(prefix) :]) async for info in folder.list_objects(prefix)]
     return [writer for writer in found if writer is not None]
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """Return the headers in the marks of a data set: of jobs that have not ended, alive or not.
+    """Return the headers in the marks of a data set, which are those of jobs that have not ended, alive or not.
 
-    If there are more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
+    If there are more than ``most`` jobs, read ``most`` of them, chosen at random, because each needs a request.
     """
     writers = await find_begun(folder, name)
     if most is not None and len(writers) > most:
@@ -141,7 +141,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 
 
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
-    """Return the names of a job's shards: fixed ones have no maker if the job's last claim says so.
+    """Return the names of a job's shards. Fixed shards have plain names if the job's last claim says so.
 
     A job without a claim made nothing.
     """
@@ -162,7 +162,7 @@ async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
     """Make a claim.
 
     Raises:
-        ConflictError: another job was first with this number.
+        ConflictError: another job made the claim with this number first.
     """
     try:
         await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)

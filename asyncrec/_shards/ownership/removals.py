@@ -1,9 +1,9 @@
-"""The log of removals decides which of several jobs that remove or replace shards wins: each takes one place in it.
+"""The log of removals decides which of several jobs that remove or replace shards wins.
 
-A place is a number, won by exclusive creation. Appending never takes a place. A job that removes or replaces takes one
-just before it commits, and its closing segment names the place. So a place counts once its job's closing segment is
-there, and is void once its job was abandoned; before that, no other job can take the next place. If two jobs replace
-the same data set, the second therefore sees the commit of the first.
+Each such job takes one place in the log. A place is a number, won by exclusive creation. Appending never takes a place.
+A job takes its place just before it commits, and its closing segment names the place. So a place counts once the
+closing segment exists, and is void once the job was abandoned; before that, no other job can take the next place. If
+two jobs replace the same data set, the second therefore sees the commit of the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundErro
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Between a place and its closing segment lie two small requests, each with its retries for a minute.
+# Two small requests lie between a place and its closing segment, each with up to a minute of retries.
 _PATIENCE_SECONDS = 130
 _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16
@@ -41,25 +41,25 @@ async def take_place(
     removes: Collection[str] | None = None,
     deadline: Deadline | None = None,
 ) -> int:
-    """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
+    """Win the next place in the log for the job ``writer``. ``since`` is the last place that its snapshot knew.
 
     With ``removes``, others may have removed shards since, but not these; after it, no other job can remove them any
     more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``deadline``
     ends what is shielded in it.
 
     Raises:
-        ConflictError: another job removed or replaced since; or is about to, and has not ended.
+        ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
     """
     display_path = join(folder.root, name)
     patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
-    met: set[int] = set()  # seen when another job created them; a listing need not show them at once
+    met: set[int] = set()  # places found taken; a listing may not yet show them
     while True:
         places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):
             holder = await _holder(folder, name, place)
             if holder == writer:
-                return place  # taken by an attempt whose answer was lost
+                return place  # won by an attempt whose answer was lost
             closing = await load_closing(folder, name, holder) if holder else None
             others = closing is not None and closing.removal == place
             if closing is not None and others and (removes is None or not set(removes).isdisjoint(closing.remove)):
@@ -68,7 +68,7 @@ async def take_place(
                     f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:
-                with suppress(ConflictError):  # it is alive, or that is unknown
+                with suppress(ConflictError):  # the holder is alive, or its state is unknown
                     if await settle_dead(folder, name, holder):
                         break
                 if anyio.current_time() >= patience:
@@ -79,7 +79,7 @@ async def take_place(
                     )
                 await anyio.sleep(_POLL_SECONDS)
                 break
-            settled = place  # it was abandoned
+            settled = place  # the holder was abandoned
         else:
             place = max(settled, places[-1] if places else 0) + 1
             record = json.dumps({"version": 2, "writer": writer}).encode() + b"\n"
@@ -92,7 +92,7 @@ async def take_place(
 
 
 async def times_of_removals(folder: Storage, name: str, history: History) -> dict[str, float]:
-    """When each job that has removed shards has committed, in seconds since 1970, by the store's clock."""
+    """Return when each job that removed shards committed, in seconds since 1970 by the store's clock."""
     numbers = np.unique(history.commits["writer"][history.removed_by]).tolist()
     times = {history.writers[number]: 0.0 for number in numbers}
     if not times:
@@ -106,7 +106,7 @@ async def times_of_removals(folder: Storage, name: str, history: History) -> dic
 
 
 def removed_at(history: History, key: str, times: Mapping[str, float]) -> float:
-    """When a shard, or the shard of an index or keys, was last removed, by these times; 0 if it never was."""
+    """Return when a shard, or the shard of an index or keys, was last removed, by these times; 0 if never."""
     found = 0.0
     for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
         low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))

@@ -1,18 +1,19 @@
-"""A source of records, such as a partition of a queue, has one writer at a time, which begins at the stored position.
+"""A source of records, such as a partition of a queue, has one writer at a time, which starts at the stored position.
 
-P continues a queue behind position 7 and stops for an hour. Q takes its place, continues behind 7, too, and both store
-message 8. The naive way is a lock on the source, but P does not know that it has lost it. Another is to compare
-positions before each commit: P compares, stops, and commits an hour later. So Q takes these steps (docs/protocol.md):
+P continues a queue after position 7 and stops for an hour. Q takes its place and continues after 7, too, so both store
+message 8. The naive way is a lock on the source, but P does not know that it has lost the lock. Another is to compare
+positions before each commit, but P compares, stops, and commits an hour later. So Q takes these steps
+(docs/protocol.md):
 
-1. *The last owner's log has ended*, or it has released the very turn that it had. If not, Q ends it, even if P is
-   alive: nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log,
-   with its other sources.
+1. *The last owner's log must have ended*, or the owner must have released its turn. If not, Q ends the log, even if P
+   is alive: no later request of P is acknowledged, and the records that P had flushed are committed. P goes on in a new
+   log, with its other sources.
 2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. If several processes want the source,
    one wins, and the others look again: the winner is now the last owner.
 3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
-4. *Only now* Q reads the position.
+4. *Only now* does Q read the position.
 
-A turn is larger than every turn that the data set knows: a copy has its original's positions, and no turns.
+A turn is larger than every turn that the data set knows. A copy has the positions of the original, but no turns.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Each attempt but the first means that another process has taken the source, or ended its owner, a moment ago.
+# Each attempt after the first means that another process took the source, or ended its owner, a moment ago.
 _ATTEMPTS = 10
-# A name of 512 bytes, each of which JSON may write as six.
+# A name has at most 512 bytes, and JSON may escape each as six.
 _MOST_BYTES = 8192
 _VERSION = 1
-# The turn and the position of a source of which nothing is stored.
+# The turn and the position of a source without a stored record.
 NOTHING = (0, NO_POSITION)
 
 
@@ -63,10 +64,10 @@ class TakenSource(NamedTuple):
     """A source that a writer owns.
 
     Attributes:
-        source: its name.
+        source: the name of the source.
         turn: the number of the turn that the writer has won.
-        position: of the last message that is stored; -1 if none is.
-        known: the manifest as it was read. Pass it with the next source, so that only what is new is read.
+        position: the position of the last stored message; -1 if there is none.
+        known: the manifest as read. Pass it with the next source, so that only new segments are read.
     """
 
     source: str
@@ -76,20 +77,20 @@ class TakenSource(NamedTuple):
 
     @property
     def release(self) -> Mapping[str, int]:
-        """`Segment.releases` of the segment by which the writer releases the source.
+        """The value of `Segment.releases` in the segment by which the writer releases the source.
 
         This or an earlier segment states the position of the last record that the writer has acknowledged. The writer
-        takes the source again only when the segment is there.
+        takes the source again only once this segment exists.
         """
         return {self.source: self.turn}
 
 
 def check_source(source: str) -> str:
-    """Return the name of a source, or refuse it.
+    """Return the name of a source, or raise an error if it is invalid.
 
     Raises:
-        TypeError: it is not text.
-        ValueError: it is empty, longer than 512 bytes, or has control characters or text that is not Unicode.
+        TypeError: the name is not text.
+        ValueError: the name is empty, longer than 512 bytes, or has control characters or text that is not Unicode.
     """
     if not isinstance(source, str):
         raise ArgumentTypeError(f"source={source!r}: must be text, not {type(source).__name__}")
@@ -101,11 +102,11 @@ def check_source(source: str) -> str:
 
 
 def check_position(position: int) -> int:
-    """Return a position in a source, or refuse it.
+    """Return a position in a source, or raise an error if it is invalid.
 
     Raises:
-        TypeError: it is not an integer.
-        ValueError: it is negative, or larger than 2**63 - 1.
+        TypeError: the position is not an integer.
+        ValueError: the position is negative, or larger than 2**63 - 1.
     """
     if type(position) is not int:
         if isinstance(position, bool):
@@ -129,21 +130,22 @@ async def take_source(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Win the next turn of a source for a job that has begun, and read the position that is stored.
+    """Win the next turn of a source for a job that has begun, and read the stored position.
 
-    If it fails, call it again: a turn that was won without an answer does no harm. A writer takes one source at a time.
+    If the call fails, it can be repeated: a turn that was won without an answer does no harm. A writer takes one
+    source at a time.
 
     Args:
-        header: of the job. Its log takes the turn.
-        since: the turn that the writer had in its last log, which another process has ended: the source is taken only
+        header: the header of the job whose log takes the turn.
+        since: the turn that the writer had in its last log, which another process has ended. The source is taken only
             if no other owner has come since.
-        known: of the last source that was taken.
+        known: `TakenSource.known` of the last source that was taken.
 
     Raises:
-        ValueError: the job commits all its shards together; or the data set has too many sources.
-        ConflictError: another process has taken the source; or its owner cannot be ended from here; or the job's own
+        ValueError: the job commits all its shards together, or the data set has too many sources.
+        ConflictError: another process has taken the source, or its owner cannot be ended from here, or the job's own
             log was ended (``ended`` is set).
-        ManifestError: a turn cannot be read, or is that of another source whose name has the same hash.
+        ManifestError: a turn cannot be read, or belongs to another source whose name has the same hash.
         StorageError: it is unknown whether the turn was won.
     """
     if header.kind != "rolling":
@@ -162,7 +164,7 @@ async def take_turn(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Call `take_source` for the job with this id; a process that only forgets the source has no header."""
+    """Do the same as `take_source` for the job with this id. A process that only forgets the source has no header."""
     taking = _Taking(folder, name, source, known)
     for _ in range(_ATTEMPTS):
         turn, owner = await taking.look()
@@ -180,7 +182,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # Not shielded: a turn that was asked for and not answered hinders no process.
+            # Not shielded: a turn that was created without an answer hinders no process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)
@@ -192,20 +194,20 @@ async def take_turn(
 
 
 async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> None:
-    """End the log of a source's last owner, as a recovery does, even if the owner is alive.
+    """End the log of a source's last owner as a recovery would, even if the owner is alive.
 
     Raises:
-        ConflictError: it cannot be ended from here; the message says what can be done.
+        ConflictError: the log cannot be ended from here; the message names the remedy.
     """
     job = await find_job(folder, name, owner)
-    if job is None:  # it has ended; or its mark was taken away, and it can commit nothing behind this
+    if job is None:  # the job ended, or its mark was deleted; it can commit nothing after this
         await entomb(folder, name, owner, by=this_host())
         return
     header = job.header
     where = f"{join(folder.root, name)}: the source {source!r} belongs to the writer {owner}"
     if header.kind != "rolling":
         raise ManifestError(f"{where}, which is not a rolling writer and can have no source; its turn is damaged")
-    # What is in a spool elsewhere may have been acknowledged, and is read by no process here.
+    # Records in a spool on another machine may have been acknowledged, but no process here can read them.
     in_spool = job.marked and header.spool
     answer = await end_job(folder, job, Verdict(dead=not in_spool, living=not in_spool, finishes="rolling"))
     if answer not in ("alive", "unknown", "promised"):
@@ -223,7 +225,7 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
 
 
 async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
-    """Ensure that the log of a job which has lost a turn goes on: the winner may have ended it.
+    """Ensure that the log of a job that lost a turn goes on. The winner may have ended the log.
 
     Raises:
         ConflictError: the log has ended.
@@ -233,14 +235,14 @@ async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
 
 
 class _Taking:
-    """What is known of a source while a process takes it.
+    """The state of a source while a process takes it.
 
     Attributes:
-        path: of the data set.
-        least: a turn that is there, although a list may not show it yet.
-        ended: owners whose logs have ended, although a list may not show it yet.
+        path: the path of the data set.
+        least: a turn that exists, although a listing may not yet show it.
+        ended: owners whose logs have ended, although a listing may not yet show it.
         stored: the highest turn under which a position is committed, and that position; `NOTHING` if none is.
-        known: the manifest as it was read last.
+        known: the manifest as last read.
     """
 
     def __init__(self, folder: Storage, name: str, source: str, known: LoadedManifest | None) -> None:
@@ -258,14 +260,14 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Find the last turn and its owner, then what is stored. A turn without an owner is a copy's, or 0.
+        """Find the last turn and its owner, then the stored position. The turn of a copy, or 0, has no owner.
 
         Raises:
-            ManifestError: the turn cannot be read, or is another source's.
+            ManifestError: the turn cannot be read, or belongs to another source.
         """
         turn = await self._last_turn()
         while turn and (owner := await self._owner(turn)) is None:
-            # A later one was won, and this one deleted, between the list and this request.
+            # Between the listing and this request, a later turn was won and this one deleted.
             if (later := await self._last_turn()) == turn:
                 raise ManifestError(f"{self._key(turn)}: the store lists this turn, but does not have it")
             turn = later
@@ -273,7 +275,7 @@ class _Taking:
         if self._history is not None:
             self.stored = max(self.stored, self._history.progress.get(self._source, self.stored))
             released = self._history.releases.get(self._source, 0)
-            if (later := max(self.stored[0], released)) > turn:  # it was won behind the list, or a copy has no turns
+            if (later := max(self.stored[0], released)) > turn:  # won after the listing, or a copy has no turns
                 return later, await self._owner(later) or ""
         return turn, owner or "" if turn else ""
 
@@ -287,7 +289,7 @@ class _Taking:
         return join(self._folder.root, source_turn_key(self._name, self._source, turn))
 
     async def _owner(self, turn: int) -> str | None:
-        """Read whose a turn is; `None` if it is gone."""
+        """Return the owner of a turn, or `None` if the turn has been deleted."""
         try:
             content = await self._folder.get(source_turn_key(self._name, self._source, turn), max_bytes=_MOST_BYTES)
             data = json.loads(content)
@@ -306,7 +308,7 @@ class _Taking:
                 f"{self._key(turn)}: the sources {self._source!r} and {str(source)[:80]!r} have the same hash, so one "
                 "data set cannot have both; give one of them another name, or write it to another data set"
             )
-        # It becomes part of names.
+        # The id becomes part of names.
         if not isinstance(writer, str) or begin_of(f"{writer}-000000.jsonl") != writer:
             raise ManifestError(
                 f"{self._key(turn)}: the turn names the writer {str(writer)[:80]!r}, which is not an id"
@@ -314,7 +316,7 @@ class _Taking:
         return writer
 
     def is_free(self, turn: int, owner: str) -> bool:
-        """Return whether the owner's log has ended, or has released this very turn."""
+        """Return whether the owner's log has ended, or has released this turn."""
         history = self._history
         return owner in self.ended or (
             history is not None and (owner in history.ended or history.releases.get(self._source) == turn)

@@ -1,4 +1,4 @@
-"""Describe shards for the manifest that their writer published, and could not commit any more."""
+"""Describe for the manifest the shards that their writer published but could not commit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 async def entry_of_unlisted(
     target: Storage, names: JobNames, shard: str, *, compression: CompressionOptions, now: str
 ) -> ShardEntry:
-    """Describe an existing shard for the manifest, after reading all of it. ``now`` is the time of its commit.
+    """Describe an existing shard for the manifest, after reading all its records. ``now`` is the time of its commit.
 
     Raises:
-        ObjectNotFoundError: it does not exist.
-        FormatError: it is damaged.
+        ObjectNotFoundError: the shard does not exist.
+        FormatError: the shard is damaged.
     """
-    from asyncrec._records.reading.reader import open_reader  # writers import this module, and read nothing
+    from asyncrec._records.reading.reader import open_reader  # writers import this module but read nothing
 
     info = await target.head(shard)
     records = largest = 0
-    # It was written: what is believed is its checksums.
+    # Trust the checksums of the records, because a writer made this file.
     async with open_reader(
         shard, storage=target, compression=compression.type, max_record_bytes=ANY_RECORD_BYTES
     ) as reader:
@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Return whether an existing shard begins with the records of a journal, which is closed.
+    """Return whether an existing shard begins with the records of a journal. The journal is then closed.
 
     Raises:
         FormatError: the shard is damaged.
@@ -88,14 +88,14 @@ async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bo
 
 
 async def published_by(target: Storage, names: JobNames) -> list[str]:
-    """List the rolling shards of a job that are in the data set's folder, in a commit or not."""
+    """List the rolling shards of a job in the data set's folder, committed or not."""
     prefix = rolling_shard_name(names.name, names.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 
 
 async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) -> Positions:
-    """Load how far sources had come in a shard that is in no commit, from the object beside it."""
+    """Load the progress of the sources in a shard that is in no commit, from the object beside the shard."""
     try:
         content = await target.get(progress_key(with_maker(names.name, entry.path, names.writer)))
     except ObjectNotFoundError:

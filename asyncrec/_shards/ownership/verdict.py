@@ -1,4 +1,4 @@
-"""What the caller of `end_job` allows, and the answer that it gets."""
+"""What the caller of `end_job` allows, and the answer that `end_job` returns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias
 from asyncrec._shards.manifest.segment import ShardEntry
 
 Answer: TypeAlias = Literal["alive", "unknown", "promised", "ended", "finished", "given up"]
-"""What became of a job. The first three have not ended, and stay as they are.
+"""What became of a job. A job with one of the first three answers has not ended, and stays as it is.
 
-``"alive"``: its lock is held, by itself or by a process that is ending it. ``"unknown"``: nothing here proves it
-dead, and no person says so. ``"promised"``: it is dead, and holds records that this caller may neither finish nor
-discard. ``"ended"``: it had ended by itself, or another ended it. ``"finished"``: what it had promised is committed.
-``"given up"``: a tombstone stands in the place of its closing segment.
+``"alive"``: the job or a process that is ending it holds its lock. ``"unknown"``: nothing here proves it dead, and no
+person declares it dead. ``"promised"``: it is dead, and holds records that this caller may neither finish nor discard.
+``"ended"``: it had ended by itself, or another process ended it. ``"finished"``: the records it had promised are
+committed. ``"given up"``: a tombstone stands in the place of its closing segment.
 """
 
 
@@ -22,13 +22,14 @@ class Verdict:
     """What a caller allows, beyond what a lock proves.
 
     Attributes:
-        dead: a person says that the job is dead (``take_over=``, ``dead=``).
-        abandon: a person says that it is to be given up, whatever it promised (``abandon=``); dead, too, if nothing
-            proves it alive.
-        living: the job is ended even if a lock proves it alive, unless it has something on a disk: its next request
-            for a segment or a flush entry is refused. A writer that flushes to its store goes on in a new log.
-        finishes: what may be committed of it: what a rolling writer left, or also a fixed set that is promised or
-            whole. A caller that may finish nothing wants its name, and gives up a fixed set that promised nothing.
+        dead: a person declares the job dead (``take_over=``, ``dead=``).
+        abandon: a person declares that the job is to be given up, whatever it promised (``abandon=``). It then counts
+            as dead unless a lock proves it alive.
+        living: the job is ended even if a lock proves it alive, unless it has files on a disk. Its next request for a
+            segment or a flush entry is rejected. A writer that flushes to its store goes on in a new log.
+        finishes: what may be committed of the job: nothing, the shards of a rolling writer, or also a fixed set that is
+            promised or whole. A caller that may finish nothing wants the job's name, and gives up a fixed set that
+            promised nothing.
     """
 
     dead: bool = False
@@ -39,7 +40,7 @@ class Verdict:
 
 @dataclass(kw_only=True)
 class Ending:
-    """What was done to end jobs, so far; the members are those of `Recovery`."""
+    """The results so far of ending jobs. The attributes are those of `Recovery`."""
 
     shards: list[ShardEntry] = field(default_factory=list)
     cut_bytes: int = 0

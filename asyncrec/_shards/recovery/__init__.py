@@ -1,1 +1,1 @@
-"""Another process finishes what a dead writer left."""
+"""Finish, in another process, the work of dead writers."""

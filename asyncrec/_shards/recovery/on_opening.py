@@ -1,12 +1,12 @@
-"""Before a writer begins, what rolling writers had left on its disk when they died becomes part of the data set.
+"""Before a writer begins, commit the records that dead rolling writers left on its disk.
 
 So a program that was killed and is started again loses nothing that was on the disk, without a call of
-`asyncrec.recover`. A job that is all or nothing is never completed unasked: a log line names it, with both remedies.
-But if this writer wants its name, `settle_claims` gives up a job that promised nothing.
+`asyncrec.recover`. A job that is all or nothing is never completed unasked: a log line names the job, with both
+remedies. But if this writer wants the job's name, `settle_claims` gives up a job that promised nothing.
 
 A writer that skips records by their keys has to know the keys of every record that may still become part of the data
-set. So the shards that writers without a disk had published when they died are committed first, too, and a log line
-names a spool that still holds records.
+set. So the shards that dead writers without a disk had published are committed first, too, and a log line names each
+spool that still holds records.
 """
 
 from __future__ import annotations
@@ -35,33 +35,35 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# Of a thousand writers that died, each writer that opens takes four.
+# If a thousand writers died, each writer that opens recovers four of them.
 _MOST_TAKEN_UP = 4
 
 
 async def recover_on_opening(
     folder: Storage, own: JobHeader, *, home: LocalStorage | None, known_keys: bool, path: str, wanted: bool = True
 ) -> None:
-    """Commit what rolling writers left when they died, in ``home``, a spool or the data set's own ``folder``.
+    """Commit the records that dead rolling writers left in ``home``, a spool or the data set's own ``folder``.
 
-    In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
+    If ``home`` is a spool, which belongs to one writer at a time, a fixed set that promised nothing is given up as
+    well.
 
     Args:
         own: the header of the writer that is about to begin.
-        known_keys: commit also what rolling writers on this machine that have no disk had published. If one had a
-            spool, the log says what to do. Writers on other machines cannot be asked, and are left alone.
-        path: of the data set, for the log.
-        wanted: if false, nothing is touched, and the log says what is there.
+        known_keys: also commit the shards that dead rolling writers on this machine without a disk had published. If
+            such a writer had a spool, the log names the remedy. Writers on other machines cannot be asked, so they are
+            left alone.
+        path: the path of the data set, for the log.
+        wanted: if false, nothing is changed, and the log names the jobs found.
 
     Raises:
-        ConflictError, StorageError, ManifestError: something could not be committed; it is still there.
+        ConflictError, StorageError, ManifestError: some records could not be committed; they are kept.
         StorageError: the data set's folder is a spool.
     """
     if home is not None:
         if not own.spool:
             await in_thread(refuse_spool, home)
         jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-        # A job that left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+        # A job whose header for another data set is in this spool left nothing else in it (`refuse_other_spool`).
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:
@@ -90,7 +92,7 @@ async def _recover(
 ) -> None:
     if not dead:
         return
-    module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
+    module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need this module
     run: RecoveryRun = module.RecoveryRun(finishes="rolling")
     run.silent.update(silent)
     for job in dead:
@@ -99,7 +101,7 @@ async def _recover(
             told = _told_unknown_keys(header, "SPOOL" if header.spool else where)
             _path_log.warning(path, "%s", told, writer=header.writer)
         elif not job.marked and (not wanted or (header.kind != "rolling" and not own.spool)):
-            if own.spool:  # elsewhere `open_job` tells of it
+            if own.spool:  # otherwise `open_job` reports the job
                 _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
         else:
             before = run.records
@@ -145,11 +147,11 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 
 
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
-    """Commit what a few writers had flushed to the store, if they died here, or have been silent for too long.
+    """Commit the records that a few writers flushed to the store, if they died here or have been silent for too long.
 
-    They are chosen at random: each takes some requests of a writer that has work of its own.
+    The writers are chosen at random and only a few, because each costs some requests of a writer that has its own work.
 
-    Failures are logged: the writer that calls this is open, and does not depend on it.
+    Failures are logged, because the calling writer is open and does not depend on this recovery.
     """
     try:
         marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]
@@ -164,9 +166,10 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
-    """Ensure that a spool holds no record of another data set than the one at ``url``, of this name.
+    """Ensure that a spool holds no record of a data set other than the one at ``url`` with this name.
 
-    The caller says where a spool's records go, not the folder. The note of a writer that had written nothing stays, for
+    The caller decides where a spool's records go, not the folder. The header of a writer that had written nothing stays
+    for `asyncrec.recover`, and hinders no writer.
     `asyncrec.recover`, and hinders no writer.
 
     Raises:

@@ -1,11 +1,11 @@
-"""`recover`: after a crash, what the jobs of a data set left becomes part of it, or is given up.
+"""`recover`: after a crash, commit the records that a data set's jobs left, or give up the jobs.
 
-It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
-marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them, and keeps what it had promised: the records
-of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
-or whole. A job that is alive is left alone. A job on another machine cannot be asked: it is named, with its age, until
-a person says that it is dead, or that it is to be given up. If its header is in a folder that several machines share,
-it counts as dead when nothing of it has changed for two minutes.
+It finds the jobs of a data set, of all data sets in a folder, or of a spool, by the headers on this disk and by the
+marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them and commits what it had promised: the
+records of journals, the whole shards of a spool, the shards that a rolling writer had published, and a fixed set that
+is acknowledged or whole. A job that is alive is left alone. A job on another machine cannot be asked, so it is reported
+with its age until a person declares that it is dead or is to be given up. If its header is in a folder that several
+machines share, it counts as dead once none of its files has changed for two minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
 
-# Addresses that an error lists.
+# The most addresses that an error lists.
 _MOST_LISTED = 5
 _NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: give the folder that was its spool="
 # The mark of a job, with its folder and its data set's name.
@@ -51,37 +51,38 @@ async def recover(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Recovery:
-    """Commit what writers left behind when they died, and give up dead jobs whose shards must appear all together.
+    """Commit the records that dead writers left behind, and give up dead jobs whose shards must appear all together.
 
-    You may call it at any time, while others write, and more than once. If it is cancelled or fails, the rest stays for
-    the next call. A job that cannot be finished does not stop the others: the first error is raised at the end, with a
-    note for each other error and for what was done.
+    You may call it at any time, while other processes write, and more than once. If it is cancelled or fails, the rest
+    stays for the next call. A job that cannot be finished does not stop the others: the first error is raised at the
+    end, with a note for each other error and for the results.
 
     Args:
-        path: a spool; a data set, as for `open_sharded_writer`; or a folder: then every data set in it, and below, to
-            which a job has begun to write.
-        to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It has to be the one that
-            they were written for. The contents of the folder do not decide where they are sent, because the folder may
-            come from another person.
-        abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
-            job that is proven to be alive is not given up.
-        dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
-            writer of these had published or flushed is committed, what it had in a folder that is here as well, and
-            then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes to
-            its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
+        path: a spool; a data set, as for `open_sharded_writer`; or a folder. A folder stands for every data set in it
+            or below it to which a job has begun to write.
+        to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It must be the data set for
+            which they were written. The contents of the folder do not decide this, because the folder may come from
+            another person.
+        abandon: ids of jobs to give up, whatever they had promised. Their uncommitted records are deleted. A job that
+            is proven to be alive is not given up.
+        dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
+            writer, the records that it published or flushed are committed, as are those in a folder on this machine,
+            and then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes
+            to its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
             job that is proven to be alive is not touched.
-        storage: an open `Storage`; the path of the data set, ``to`` if ``path`` is a spool, is then a key in it.
+        storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
-
     Raises:
-        ValueError: a spool, at the path or below it, holds something, and ``to`` does not say where that goes; the
-            message says for which data sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or
-            an id is in both ``dead`` and ``abandon``. Nothing was done.
-        StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
-            set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
-        ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.
-        ObjectNotFoundError: there is nothing at all at the path, not even what a writer left; or ``to`` was given, and
-            the folder has never been a spool; or no job has an id that is in ``abandon`` or ``dead``. Nothing was done.
+        ValueError: a spool at or below the path holds records, and ``to`` does not say where they go; the message names
+            the data sets for which they were written. Or ``to`` was given, and ``path`` is not a local folder. Or an id
+            is in both ``dead`` and ``abandon``. Nothing was done.
+        StorageError: a writer uses the spool, and the message names its process. Or the spool holds records for a data
+            set other than ``to``, and then none is sent. Or ``path`` is that of a data set in a spool, where there is
+            none.
+        ConflictError: a job that promised something was given up by another process, or a job in ``abandon`` or
+            ``dead`` is alive.
+        ObjectNotFoundError: there is nothing at the path, not even leftovers of a writer. Or ``to`` was given, and the
+            folder has never been a spool. Or no job has an id in ``abandon`` or ``dead``. Nothing was done.
         ManifestError: the manifest of the data set cannot be read.
     """
     run = RecoveryRun(abandon, dead)
@@ -121,10 +122,10 @@ async def recover(
 
 
 async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:
-    """Return the data set that may be called ``key``, and those below it that a job has begun to write to.
+    """Return the data set that may have the name ``key``, and the data sets below it to which a job has begun to write.
 
     Raises:
-        ArgumentValueError: below it is a spool that is not empty.
+        ArgumentValueError: a spool below it is not empty.
     """
     parent, _, name = key.rpartition("/")
     found: set[tuple[str, str]] = set()
@@ -147,7 +148,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
 
 
 def _begun_in(folder: LocalStorage) -> set[str]:
-    """Return the data sets that jobs with a header in a folder write to. Blocks.
+    """Return the names of the data sets to which the jobs with a header in a folder write. Blocks.
 
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.

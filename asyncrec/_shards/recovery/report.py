@@ -1,4 +1,4 @@
-"""What `asyncrec.recover` returns: a `Recovery`, and in it an `UnfinishedJob` for each that it left."""
+"""The result of `asyncrec.recover`: a `Recovery` with an `UnfinishedJob` for each job that it left unfinished."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from asyncrec._shards.manifest.segment import ShardEntry
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedJob:
-    """A job that has not ended and that may still be running, which this machine cannot tell.
+    """A job that has not ended and may still be running. This machine cannot find out.
 
     Attributes:
-        id: for ``dead=`` and ``abandon=``.
+        id: the id to pass as ``dead=`` or ``abandon=``.
         kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (writers that replace a data set, and tools).
-        host, pid, since: its machine and process, and when it began.
-        age: seconds since then, by this machine's clock.
+        host, pid, since: its machine and process, and its start time.
+        age: the seconds since its start, by this machine's clock.
         spool: its records are in a spool on that machine, and must be recovered there.
     """
 
@@ -50,18 +50,18 @@ class Recovery:
 
     Attributes:
         shards: the shards that it committed.
-        cut_bytes: the bytes after the last complete record of journals, which were being written when the writer died,
-            and had not been acknowledged.
-        damaged: journals that end in something other than a torn record. Their records up to there are committed; the
-            files are kept under these names, for `asyncrec.tools.repair`.
+        cut_bytes: the number of bytes after the last complete record of journals. They were being written when the
+            writer died, and had not been acknowledged.
+        damaged: journals that end in damage rather than a torn record. Their records before the damage are committed.
+            The files are kept under these names, for `asyncrec.tools.repair`.
         discarded: unfinished shards of jobs that were given up.
         abandoned: ids of the jobs that were given up.
-        lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone: what they had
-            uploaded or flushed to the store is committed, and nothing is left of the rest.
+        lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone. The records that
+            they had uploaded or flushed to the store are committed, and all others are lost.
         in_use: ids of jobs that are alive; they were left alone.
-        unfinished: jobs that may still be running, which this machine cannot tell; they were left unchanged.
-        targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records
-            went.
+        unfinished: jobs that may still be running; this machine cannot find out. They were left unchanged.
+        targets: the data sets that now hold the shards, without credentials. For a spool, these are the data sets to
+            which its records were uploaded.
     """
 
     shards: tuple[ShardEntry, ...] = ()
@@ -76,10 +76,10 @@ class Recovery:
 
     @property
     def records(self) -> int:
-        """How many records the recovered shards have."""
+        """The number of records in the recovered shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """How many bytes the recovered shards have, as stored."""
+        """The number of bytes in the recovered shards, as stored."""
         return sum(shard.bytes for shard in self.shards)

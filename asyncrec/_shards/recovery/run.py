@@ -1,4 +1,4 @@
-"""`RecoveryRun`: one call of `asyncrec.recover`, job after job, and its outcome."""
+"""`RecoveryRun`: one call of `asyncrec.recover`, which ends job after job, and its outcome."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from asyncrec.storage._base import Storage
 
 
 class RecoveryRun:
-    """The progress of one call: what it has done so far, and what has failed.
+    """The progress of one call: its results so far, and its errors.
 
     Attributes:
-        silent: ids of writers that are taken for dead, because they have not changed in the store for too long.
-        left: jobs whose shards belong together, and that this call would have completed if it completed any.
+        silent: ids of writers that are considered dead because they have changed nothing in the store for too long.
+        left: jobs whose shards must appear together, and which a call that completes such jobs would have completed.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class RecoveryRun:
         *,
         finishes: Literal["rolling", "all"] = "all",
     ) -> None:
-        """``finishes`` as in `Verdict`.
+        """``finishes`` as for `Verdict`.
 
         Raises:
-            ArgumentValueError: an id is in ``abandon`` and in ``dead``.
+            ArgumentValueError: an id is in both ``abandon`` and ``dead``.
         """
         self.left: list[JobHeader] = []
         self.silent: set[str] = set()
@@ -50,17 +50,17 @@ class RecoveryRun:
         self._errors: list[Exception] = []
 
     def refuse_unknown(self, path: str, jobs: Iterable[FoundJob]) -> None:
-        """Raise unless every id that the caller names is that of one of these jobs.
+        """Raise an error unless each id that the caller names belongs to one of these jobs.
 
         Raises:
-            ObjectNotFoundError: an id is not.
+            ObjectNotFoundError: an id belongs to none of them.
         """
         if missing := (self._abandon | self._dead).difference(job.header.writer for job in jobs):
             raise ObjectNotFoundError(f"{path}: there is no unfinished job with the id {', '.join(sorted(missing))}")
 
     @property
     def records(self) -> int:
-        """How many records it has recovered so far."""
+        """The number of records recovered so far."""
         return sum(shard.records for shard in self._done.shards)
 
     async def end(self, job: FoundJob, folder: Storage) -> bool:
@@ -81,7 +81,7 @@ class RecoveryRun:
         header, writer = job.header, job.header.writer
         home, own = job.home.folder, home_of(folder).folder
         if header.spool and home is not None and own is not None and home.folder == own.folder:
-            # Whole shards there would be taken for what waits to be uploaded, and removed.
+            # The whole shards there would be mistaken for shards that wait to be uploaded, and be removed.
             path = header_path(home, header.name, writer)
             raise StorageError(f"{path}: this file declares the data set's own folder to be a spool; remove the file")
         dead = writer in self._dead | self.silent
@@ -101,7 +101,7 @@ class RecoveryRun:
             self._lost.append(writer)
 
     def outcome(self) -> Recovery:
-        """Return what was done, or raise what failed."""
+        """Return the results, or raise the first error."""
         done = self._done
         recovery = Recovery(
             shards=tuple(done.shards),

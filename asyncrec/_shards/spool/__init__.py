@@ -1,1 +1,1 @@
-"""Shards stay in a folder on local disk until they have been uploaded."""
+"""Keep shards in a folder on a local disk until they have been uploaded."""

@@ -1,4 +1,4 @@
-"""`SpoolBacklog`: a writer stops taking records while too much waits in its spool to be uploaded."""
+"""`SpoolBacklog`: a writer accepts no records while too many bytes wait in its spool to be uploaded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Upload:
     """A shard on its way from the spool into the store.
 
     Attributes:
-        written: how many bytes of it are on the disk.
-        entry: what the manifest will say of it, once it is whole.
-        ticket: that of its last record; known then, too.
+        written: the number of its bytes that are on the disk.
+        entry: its entry for the manifest, once the shard is whole.
+        ticket: the ticket of its last record, set together with ``entry``.
     """
 
     def __init__(self, key: str) -> None:
@@ -29,7 +29,7 @@ class Upload:
         self._changed = anyio.Event()
 
     def change(self) -> None:
-        """Wake the tasks in `wait`, to look again."""
+        """Wake the tasks in `wait`, so that they look again."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -38,20 +38,20 @@ class Upload:
         await self._changed.wait()
 
 
-# An hour of a crawl that writes 2 MB/s, and small compared with the disks of machines that crawl.
+# An hour of a crawl at 2 MB/s. This is small compared with the disks of machines that crawl.
 SPOOL_LIMIT = 8 << 30
 
 
 class SpoolBacklog:
-    """The bytes that a writer's shards take in its spool, with a limit.
+    """The number of bytes that a writer's shards occupy in its spool, with a limit.
 
-    At the limit no more records are taken, and open shards end, so that they can be uploaded. Records are taken again
-    when a quarter of the limit is free.
+    At the limit the writer accepts no more records, and open shards end so that they can be uploaded. It accepts
+    records again when a quarter of the limit is free.
 
     Attributes:
-        limit: bytes of shards that wait or are open; not counted are the records that were taken before it was reached
-            (at most a writer's ``memory_limit``), indexes and keys.
-        used: bytes of shards that wait or are open.
+        limit: the most bytes of waiting and open shards. It does not count indexes, keys, or the records accepted
+            before it was reached (at most a writer's ``memory_limit``).
+        used: the bytes of waiting and open shards.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class SpoolBacklog:
                     "shards stay in the spool until all are written, so raise spool_limit"
                 )
             self._budget.pause()
-        # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.
+        # Do this each time: records accepted earlier may have begun other shards since, and no other code would end
+        # them.
         for queue in self._queues:
             queue.end_object()

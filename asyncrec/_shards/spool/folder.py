@@ -1,13 +1,13 @@
-"""`SpoolFolder`: shards are written to a local folder first, and are uploaded from it meanwhile.
+"""`SpoolFolder`: shards are written to a local folder first, and are uploaded from it in the background.
 
 An object writer writes its shards there as it would into a local data set, with index and keys. So the records that a
-flush acknowledges are on the disk, and a store that is slow or down does not stop the writer. An uploader for each
-object writer (`asyncrec._shards.spool.uploader`) follows: it sends the parts of a shard as they reach the disk,
-publishes it once it is whole, commits it, and removes it from the spool. If the store is down, the uploader tries
-again, from the shard's beginning, for as long as the writer lives; and once more at the exit.
+flush acknowledges are on the disk, and a store that is slow or down does not stop the writer. Each object writer has an
+uploader (`asyncrec._shards.spool.uploader`). It sends the parts of a shard as they reach the disk, publishes the shard
+once it is whole, commits it, and removes it from the spool. If the store is down, the uploader retries from the
+beginning of the shard for as long as the writer lives, and once more at the exit.
 
-The folder belongs to one writer at a time, by a lock that ends with its process. What an earlier writer left is
-recovered before anything is written.
+The folder belongs to one writer at a time, by a lock that ends with its process. The shards that an earlier writer left
+are recovered before anything is written.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 LOCK_NAME = ".asyncrec-spool"
-# The folder that is in every folder with a data set (`_shards.manifest.names`).
+# The folder that is in every folder that contains a data set (`_shards.manifest.names`).
 _MANIFESTS = "_manifest"
 
 
 class SpoolFolder(LocalStorage):
-    """The folder of a spool, as a storage. Nothing in it is published, so it is this user's alone.
+    """The folder of a spool, as a storage. Its files are private to this user, because none is published.
 
     Attributes:
-        backlog: counts the bytes of shards in it.
+        backlog: counts the bytes of the shards in the folder.
     """
 
     private = True
@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with its index and keys; the shard goes last: recovery finds the others by it. Blocks."""
+        """Remove a shard with its index and keys. The shard goes last: recovery finds the others by it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -71,10 +71,10 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
 
 
 def refuse_spool(folder: LocalStorage | None) -> None:
-    """Refuse a folder that is a spool, as the place to write or recover a data set. Blocks.
+    """Reject a folder that is a spool as the place to write or recover a data set. Blocks.
 
     In a spool, whole shards have the names that they will have in their data set. A job that looked for that data set
-    in the spool would take them for uploaded, and remove them.
+    in the spool would consider them uploaded, and remove them.
 
     Raises:
         StorageError: the folder is a spool.
@@ -90,13 +90,13 @@ def refuse_spool(folder: LocalStorage | None) -> None:
 async def lock_spool(
     path: str | os.PathLike[str], *, target: LocalStorage | None = None
 ) -> AsyncIterator[LocalStorage]:
-    """Lock the folder of a spool for this process, and make it if necessary.
+    """Lock the folder of a spool for this process. Create the folder if necessary.
 
     Args:
-        target: the folder of the data set, if it is a local one.
+        target: the folder of the data set, if it is local.
 
     Raises:
-        StorageError: it is in use, and the message says by which process; or data sets are in it.
+        StorageError: the spool is in use, and the message names the process; or the folder contains data sets.
     """
     folder = LocalStorage(path)
     lock = await acquire_in_thread(partial(_lock, folder, target), FileLock.release)
@@ -118,7 +118,7 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
         try:
             lock = FileLock(fd, path)
         except StorageError as error:
-            if new and error.errno == errno.ENOLCK:  # the file has no owner, and the folder would pass for a spool
+            if new and error.errno == errno.ENOLCK:  # no process owns the file, and it would mark a spool
                 os.unlink(path)
             raise
         try:

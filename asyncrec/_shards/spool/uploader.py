@@ -1,4 +1,4 @@
-"""`Uploader`: a task that sends shards from the spool to the store, one after another, each as it grows."""
+"""`Uploader`: a task that sends shards from the spool to the store, one after another, while each is being written."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# Between two attempts at a shard; the backend has tried each request for two minutes by then.
+# Between two attempts to upload a shard. By then, the backend has retried each request for two minutes.
 _FIRST_DELAY = 1.0
 _MOST_DELAY = 30.0
 
-# Read and checksummed at once: what the processor's cache holds from the one to the other.
+# Read and checksum this many bytes at once, so that they are still in the processor's cache.
 _STEP = 256 << 10
 
 
 class UploadEvents(Protocol):
-    """What happens to the shards of an `Uploader`; its writer implements this."""
+    """Events of the shards of an `Uploader`, implemented by its writer."""
 
     async def before_upload_ends(self, upload: Upload) -> None:
-        """All of a shard is sent; the shard is published when this returns."""
+        """Called when all of a shard is sent. The shard is published when this returns."""
 
     async def uploaded(self, upload: Upload) -> None:
-        """A shard is published and has to be committed. Called again after a transient error, until it is."""
+        """Called when a shard is published and must be committed, again after each transient error until it is."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The uploader has returned, or failed with ``error``."""
+        """Called when the uploader has returned, or has failed with ``error``."""
 
 
 class _Dropped(Exception):
@@ -60,9 +60,9 @@ class Uploader:
     """A task that uploads the shards of one object writer from the spool, one after another.
 
     Attributes:
-        error: the error that ended it; everything is still in the spool.
-        retries: how often a request or a whole shard was tried again.
-        next_try: when the last retry was due, by the event loop's clock.
+        error: the error that ended the task. All uncommitted shards are still in the spool.
+        retries: the number of retries of requests and of whole shards.
+        next_try: the time at which the last retry was due, by the event loop's clock.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Uploader:
         self._budget = budget
         self._events = events
         self._waiting: deque[Upload] = deque()
-        self._buffer = bytearray()  # of one chunk, used again for each: new memory for each costs as much as the copy
+        self._buffer = bytearray()  # one chunk, reused: new memory for each chunk would cost as much as the copy
         self._arrived = anyio.Event()
         self._closing = anyio.Event()
         self.finished = anyio.Event()
@@ -86,7 +86,7 @@ class Uploader:
     # -- the object writer's side -------------------------------------------------------------------------------------
 
     def begin(self, key: str) -> Upload:
-        """Follow a shard that is opened in the spool."""
+        """Register a shard that is opened in the spool, and return its upload."""
         self._fates.move(key, "begin")
         upload = self._spool.backlog.begin(key)
         self._waiting.append(upload)
@@ -100,19 +100,19 @@ class Uploader:
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """Give up a shard within which the object writer failed: what it has acknowledged is for `recover`."""
+        """Give up a shard in which the object writer failed. Its acknowledged records are left to `recover`."""
         self._fates.move(upload.key, "drop")
         upload.change()
 
     def close(self) -> None:
-        """Make `run` return when everything is uploaded, and give up failed uploads from now on."""
+        """Make `run` return when every shard is uploaded, and stop retrying failed uploads."""
         self._closing.set()
         self._arrived.set()
 
     # -- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Upload shards as they come, until `close`."""
+        """Upload shards as they arrive, until `close`."""
         try:
             with telling_faults(self._failed):
                 while upload := await self._next():
@@ -129,7 +129,7 @@ class Uploader:
             self._events.ended(self.error)
 
     def _failed(self, delay: float) -> None:
-        """Note that something failed, and is tried again after ``delay`` seconds."""
+        """Record a failure that is retried after ``delay`` seconds."""
         self.retries += 1
         self.next_try = self._clock() + delay
 
@@ -142,7 +142,7 @@ class Uploader:
         return self._waiting[0]
 
     async def _try(self, upload: Upload) -> None:
-        """Upload a shard, again and again, until it is committed or dropped, or fails for good."""
+        """Upload a shard with retries, until it is committed or dropped or fails permanently."""
         delay = _FIRST_DELAY
         while True:
             last = self._closing.is_set()
@@ -153,7 +153,7 @@ class Uploader:
                 return
             except TransientStorageError as error:
                 if self._fates[upload.key] == "committed":
-                    raise  # from the caller's function that is called after a commit
+                    raise  # raised by the caller's function for commits
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(
@@ -174,7 +174,7 @@ class Uploader:
             try:
                 await self._publish(upload)
             except ObjectExistsError:
-                # An earlier attempt's, whose answer was lost; or another writer's.
+                # The object is from an earlier attempt whose answer was lost, or from another writer.
                 if state != "doubtful" or upload.entry is None or not await self._is_there(upload.entry):
                     raise
         await self._events.uploaded(upload)
@@ -202,7 +202,7 @@ class Uploader:
         check_sent(path, sink.published, size=sent.bytes, crc32c=sent.crc32c, then=then)
 
     async def _send(self, upload: Upload, sink: ByteSink) -> ShardEntry:
-        """Send a file as it grows, to its end."""
+        """Send a file to its end while it is being written."""
         fd = -1
         position = checksum = held = 0
         try:
@@ -241,7 +241,7 @@ class Uploader:
         return entry
 
     async def _is_there(self, entry: ShardEntry) -> bool:
-        """Return whether the object in the store with the shard's name is the shard."""
+        """Return whether the object with the shard's name in the store is the shard."""
         info = await self._store.head(entry.path)
         if info.size != entry.bytes:
             return False
@@ -251,14 +251,14 @@ class Uploader:
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:
-        """Open the file of a shard, under its present name."""
+        """Open the file of a shard under its present name."""
         with suppress(ObjectNotFoundError):
             return open_own(str(self._spool.partial_of(key)), os.O_RDONLY, linked=True)
         return open_own(str(self._spool.path_of(key)), os.O_RDONLY, linked=True)
 
 
 def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:
-    """Fill the block from the file; return the checksum of everything up to its end."""
+    """Fill the block from the file. Return the checksum of the whole file up to the end of the block."""
     with mapped_errors("reading", name):
         done = 0
         while done < len(block):

@@ -1,1 +1,1 @@
-"""The writers of data sets: records of many tasks go to the open shards of one writer."""
+"""Write data sets: the records of many tasks go to the open shards of one writer."""

@@ -1,7 +1,7 @@
-"""`Acknowledgements`: callers learn which level a write has reached, and wait for the next.
+"""`Acknowledgements`: callers can ask which level a write has reached, and wait for the next level.
 
-A ticket stands for a write and all before it. It has reached a level when no queue holds an earlier write that has not:
-so the least over the queues decides, and nothing is counted per record.
+A ticket stands for a write and all earlier writes. It has reached a level when no queue holds an earlier write that has
+not. So the minimum over the queues decides, and nothing is counted per record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asyncrec._shards.writing.job import Job
 
 _log = logging.getLogger("asyncrec.shards")
 
-# A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
+# A wait for a commit that lasts longer than this is logged, because probably no event will end it.
 _LONG_WAIT_SECONDS = 30
 
 
@@ -26,7 +26,7 @@ class Acknowledgements:
     """The levels that the writes of one writer have reached.
 
     Attributes:
-        ended: whether nothing will be committed any more.
+        ended: whether no more records will be committed.
     """
 
     def __init__(self, path: str, queues: Sequence[WriteQueue]) -> None:
@@ -40,26 +40,26 @@ class Acknowledgements:
     def error(self) -> BaseException | None:
         """The error of the first object writer or uploader that failed."""
         if self._error is None:
-            self._error = self._queues[0].error  # a fork sets the error of all queues, and calls nothing here
+            self._error = self._queues[0].error  # a fork sets the error of all queues, but calls no method here
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """Keep an error of an object writer or uploader: the first one, unless that was only a cancellation."""
+        """Record the first error of an object writer or uploader, or a later error if it was only a cancellation."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 
     def check(self) -> None:
-        """Raise, for one more caller, the error of a shard that failed."""
+        """Raise a copy of the error of a failed shard, for one more caller."""
         if (error := self.error) is not None:
             raise copy_for_reraise(error)
 
     def raise_failure(self) -> None:
-        """Raise the error itself, at the exit. A shard that was cancelled with the writer has no error of its own."""
+        """Raise the error itself at the exit. A shard that was cancelled with the writer has no error of its own."""
         if (error := self.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """Wake the tasks in `wait`, to look again: a shard got on, or failed."""
+        """Wake the tasks in `wait`, so that they look again after a shard has progressed or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -75,13 +75,13 @@ class Acknowledgements:
 
     @property
     def first_uncommitted(self) -> int:
-        """The first ticket that is not committed; beyond `sys.maxsize` if all are."""
+        """The first uncommitted ticket; beyond `sys.maxsize` if all are committed."""
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         return min(uncommitted, default=sys.maxsize + 1)
 
     @property
     def last_spooled(self) -> int:
-        """The last ticket that has reached a disk or a commit, with all before it; `sys.maxsize` if all have."""
+        """The last ticket that has reached a disk or a commit with all earlier ones; `sys.maxsize` if all have."""
         unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
         return min(unspooled) - 1 if unspooled else sys.maxsize
 
@@ -89,11 +89,12 @@ class Acknowledgements:
         """Wait until every write up to the ticket is committed.
 
         Raises:
-            ClosedResourceError: the writer ended before.
+            ClosedResourceError: the writer ended first.
             Exception: a shard failed.
         """
         for queue in self._queues:
-            # One after the other: to look at all of them at each change would take the square of their number.
+            # One queue after the other: checking all of them after each change would take time quadratic in their
+            # number.
             while (first := queue.levels.first_uncommitted) is not None and first <= ticket:
                 self.check()
                 if self.ended:
@@ -114,7 +115,7 @@ class Acknowledgements:
 
 
 def unreachable(job: Job, level: str) -> str:
-    """Return why flushing cannot reach a level."""
+    """Return the reason why flushing cannot reach a level."""
     if level == "committed":
         return "flush does not commit; call commit(), or leave the context"
     if job.header.kind == "whole":

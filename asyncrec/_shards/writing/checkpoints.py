@@ -1,18 +1,19 @@
-"""`tending`: a rolling writer looks after its data set while it is open, so that no data set needs a cron job.
+"""`tending`: a rolling writer maintains its data set while it is open, so that no data set needs a cron job.
 
-It shows that it is alive, takes up writers that died, and makes a checkpoint now and then.
+It shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
 
-Each commit is an object of its own, and opening a data set takes a request for each one that no checkpoint covers. So
-some process has to merge them. The naive way is that a reader does it if it meets many; but a reader may have no right
-to write. Another is that each writer does it at its end. Suppose A, B and 998 others are started together and end
-together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints counts.
+Each commit is an object of its own, and opening a data set costs a request for each commit that no checkpoint covers.
+So some process has to merge them. The naive way is to let a reader do it if it finds many, but a reader may have no
+permission to write. Another is to let each writer do it at its end. Suppose A, B and 998 others are started together
+and end together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints
+counts.
 
-So a writer that met a hundred uncovered segments as it opened merges them after a random time of up to a minute. It
-first lists once more: if there is a new checkpoint, another writer was faster, and it reads nothing. A writer that met
-few segments does not look then: of a thousand that begin together, each would read what all of them commit in their
-first minute. Every writer looks after one in a thousand of its shards, on average, again after a random time. If it
-fails, nothing is lost: the next writer tries. Which of two checkpoints counts, and what may be deleted, is decided as
-for ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
+So a writer that found a hundred uncovered segments when it opened merges them after a random time of up to a minute. It
+first lists once more: if there is a new checkpoint, another writer was faster, and it reads nothing. A writer that
+found few segments does not list at that time: if a thousand began together, each would read the commits of all in their
+first minute. Every writer checks after one in a thousand of its shards on average, again after a random time. If it
+fails, nothing is lost, because the next writer tries. The rules for which of two checkpoints counts, and what may be
+deleted, are those of ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations
@@ -33,28 +34,31 @@ from asyncrec.errors import StorageError
 
 _path_log = PathLog("asyncrec.shards")
 
-# The second look may take as long as the opening did.
+# The check may take as long as the opening did.
 DELAY_SECONDS = 60.0
-# Up to here, reading the segments costs an opening little. They are listed, read and counted as in every opening: what
-# is long runs in worker threads, and what others have laid into the folder is parsed without being trusted.
+# Below this number, reading the segments costs an opening little. They are listed, read and counted as in every
+# opening: long work runs in worker threads, and segments that other processes have put into the folder are parsed
+# without trust.
 MANY_SEGMENTS = 100
-# On average: a thousand commits of one minute each are most of a day's.
+# An average. A thousand commits, one a minute, take most of a day.
 SHARDS_FOR_A_LOOK = 1000
-# With the default of two minutes: an idle writer commits what it has flushed after a quarter of an hour.
+# With the default of two minutes, an idle writer commits its flushed records after a quarter of an hour.
 BEATS = 20
-# Some seconds of requests; what is left goes with the next checkpoint.
+# Some seconds of requests. The next checkpoint deletes the rest.
 MOST_DELETED = 1000
 
 
 @asynccontextmanager
 async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
-    """Make a checkpoint now and then until the context ends, which gives up one in progress; take up silent writers.
+    """Maintain the data set until the context ends: make checkpoints, send signs of life, and recover silent writers.
+
+    A checkpoint in progress is abandoned when the context ends.
 
     Args:
-        recovers: whether to take up what writers had flushed to the store that have been silent for too long.
+        recovers: whether to commit the flushed records of writers that have been silent for too long.
     """
     job, path = shards.job, shards.path
-    if job.header.kind != "rolling":  # it ends with one segment
+    if job.header.kind != "rolling":  # its log has only one segment
         yield
         return
     async with TaskScope() as scope:
@@ -72,10 +76,10 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 
 
 async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
-    """Keep a writer that flushes nothing from being taken for dead; in the end, by committing what it has flushed.
+    """Keep a writer that flushes nothing from being considered dead; in the end, commit its flushed records.
 
-    Then nothing of it is in the log, and the store is asked no more. An entry that came while its shards were being
-    committed is deleted only if another commit states its number.
+    After that, the log has no needed records, and no more requests are sent. An entry that was created while its shards
+    were being committed is deleted only if another commit states its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:
@@ -94,7 +98,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Look after the opening, and once more when a writer that died just before has been silent for long enough."""
+    """Check after the opening, and again when a writer that died just before it has been silent for long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):
@@ -116,7 +120,7 @@ async def _make_checkpoints(job: Job, path: str) -> None:
 
 
 async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
-    """Merge if many segments are in no checkpoint, and no checkpoint is newer than ``behind``. Failures are logged."""
+    """Compact if many segments are in no checkpoint, and no checkpoint is newer than ``behind``. Log failures."""
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(

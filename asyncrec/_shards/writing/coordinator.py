@@ -1,7 +1,7 @@
 """A `CommitCoordinator` decides when the shards of a sharded writer are published and committed.
 
-Rolling shards are committed one by one. Shards that belong together (fixed ones, and all that replace others) are all
-written before the first is published, and committed by one segment.
+Rolling shards are committed one by one. Shards that belong together (fixed shards, and shards that replace others) are
+all written before the first is published, and are committed by one segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ConflictError, StorageError
 
-# Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
+# The number of shards that are opened, flushed or published at once, enough to keep a disk or a store busy.
 _AT_ONCE = 16
 
 
@@ -32,21 +32,22 @@ async def _fails(job: Job, shard: str | None, levels: Levels, error: Exception) 
 
 
 class CommitCoordinator:
-    """The part of a sharded writer that names and commits shards, for all open ones.
+    """The part of a sharded writer that names and commits shards, shared by all open shards.
 
     Attributes:
         job: makes the shards.
-        fixed: whether their number is fixed.
-        turn: held for each short step that many shards do at once: all of these steps together are not short.
+        fixed: whether the number of shards is fixed.
+        turn: held for each short step that many shards take at the same time, because together these steps are long.
         written: opens when all fixed shards are written; only then is the first published.
-        sent: opens when all are sent; only then does the first upload end.
-        go_on: returns what of a failed shard is written once more, in another job; `None`: the writer fails.
+        sent: opens when all fixed shards are sent; only then does the first upload end.
+        go_on: returns the records of a failed shard to write again in another job; `None` if the writer fails.
     """
 
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
         self.job = job
         self.fixed = job.header.num_shards is not None
-        # What is done in a turn awaits: to yield before it as well would cost each shard three turns of the loop more.
+        # Every step in a turn awaits anyway. Yielding before it as well would cost each shard three more turns of the
+        # loop.
         self.turn = anyio.Semaphore(_AT_ONCE, fast_acquire=True)
         self.written = _Gate(open_shards)
         self.sent = _Gate(open_shards)
@@ -57,34 +58,34 @@ class CommitCoordinator:
         self._unlisted: list[ShardEntry] = []
 
     def next_name(self, index: int) -> str:
-        """Name the next shard that the object writer of that number opens."""
+        """Return the name of the next shard that the object writer with this number opens."""
         if self.fixed:
             return self.job.shard_name(index)
         self._sequence += 1
         return self.job.shard_name(self._sequence - 1)
 
     async def published(self, job: Job, levels: Levels, entry: ShardEntry, ticket: int) -> None:
-        """Commit a shard that is in the store, with the records up to a ticket, unless all are committed together."""
+        """Commit a stored shard, with the records up to a ticket, unless all shards are committed together."""
         if job.header.together:
             self._unlisted.append(entry)
             return
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
-        with suppress(StorageError):  # what stays belongs to a committed shard, and is not read
+        with suppress(StorageError):  # a file that stays belongs to a committed shard, and is not read
             await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """Wake callers that wait: a ticket reached a level, or something failed with ``error``."""
+        """Wake waiting callers after a ticket has reached a level, or a step failed with ``error``."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()
         self._acknowledgements.changed()
 
     async def close(self) -> None:
-        """End the job, when everything is in the store."""
-        while not self.job.committed:  # else an attempt that was cancelled had taken effect
+        """End the job once all shards are in the store."""
+        while not self.job.committed:  # otherwise a cancelled attempt had taken effect
             try:
                 await self.job.commit(self._unlisted)
             except ConflictError as error:
@@ -109,7 +110,7 @@ class _Gate:
         self._open = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until all others do."""
+        """Wait until all other tasks wait, too."""
         self._missing -= 1
         if self._missing == 0:
             self._open.set()

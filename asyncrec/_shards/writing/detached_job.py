@@ -1,17 +1,17 @@
 """`DetachedJob`: a joint job whose steps run in processes that end in between, so that no process can hold it.
 
-Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be gone
-with the first of them. The naive way is a process that stays and keeps the lock: then the others have to find it, trust
-it and end it, and the job dies with a process that does none of its work.
+Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be
+released with the first process. The naive way is a process that stays and keeps the lock. But then the others have to
+find it, trust it and end it, and the job dies with a process that does none of its work.
 
-So the header says that the job is detached. Nothing proves such a job dead, so other processes leave it alone, like a
-job on another machine. Its ``job_id`` stands in for the proof: a run of an id ends the earlier runs of that id, alive
-or not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1
-when its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B
-finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and nothing of
-run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
+So the header declares the job detached. Nothing proves such a job dead, so other processes leave it alone, like a job
+on another machine. Its ``job_id`` replaces the proof: a run with an id ends the earlier runs with that id, alive or
+not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1 when
+its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B finds
+the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and no record of run 1
+is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
 
-Without a ``job_id``, no other run can say that the job is over. If its processes were killed, `asyncrec.recover`
+Without a ``job_id``, no other run can show that the job is over. If its processes were killed, `asyncrec.recover`
 reports it as unfinished, and gives it up on request (``abandon``).
 """
 
@@ -44,13 +44,13 @@ from asyncrec.storage._url import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedJob:
-    """A job that was begun by `begin_detached_job`. It can be pickled; any process ends it, once.
+    """A job that was begun by `begin_detached_job`. It can be pickled, and any process can end it, once.
 
     Attributes:
-        share: for `asyncrec._shards.writing.joint_job.open_share`, in any process.
-        header: the job's; `None` if an earlier run of its id has committed, and nothing has to be done.
-        replaced: the paths that it replaces, as compressed JSON, since tasks carry them, too; `None` if it appends.
-        removals: the last place in the log of removals that it knew of.
+        share: the share for `asyncrec._shards.writing.joint_job.open_share`, in any process.
+        header: the job's header; `None` if an earlier run with its id has committed, so that there is nothing to do.
+        replaced: the paths that it replaces, as JSON, compressed because it is sent to tasks; `None` if it appends.
+        removals: the last place in the log of removals that the job knew.
     """
 
     share: JobShare
@@ -61,13 +61,14 @@ class DetachedJob:
     async def commit(
         self, entries: Collection[ShardEntry], *, records: int | None = None, storage_options: dict[str, Any] | None
     ) -> None:
-        """Make these shards part of the data set, in one step, and end the job; as `JointJob.commit`.
+        """Commit these shards in one step, and end the job, like `JointJob.commit`.
 
         Raises:
-            ConflictError: another run of its id has ended it, or it was given up, or the data set was replaced; nothing
-                is committed.
-            DatasetError: the shards have another number of records than ``records``; nothing is committed.
-            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
+            ConflictError: another run with its id has ended it, or it was given up, or the data set was replaced;
+                nothing is committed.
+            DatasetError: the shards do not have ``records`` records; nothing is committed.
+            StorageError: nothing is committed; or, according to a note, that is unknown, and a run with this id finds
+                out.
         """
         if (header := self.header) is None:
             return
@@ -83,7 +84,7 @@ class DetachedJob:
                 before=before,
                 staging=Staging(header, None),
                 claim=None,
-                budget=ByteBudget(1),  # it makes no shards
+                budget=ByteBudget(1),  # this job makes no shards
                 on_commit=None,
             )
             try:
@@ -101,11 +102,11 @@ class DetachedJob:
                 await settle_dead(folder, name, header.writer, take_over=True)
 
     async def give_up(self, *, storage_options: dict[str, Any] | None) -> None:
-        """End the job without a commit, and delete what its tasks made. A committed job keeps what is in the data set.
+        """End the job without a commit, and delete its tasks' objects. If the job has committed, its records stay.
 
         Raises:
-            ConflictError: another process is just ending it.
-            StorageError: it may not have ended; a run with the same id ends it.
+            ConflictError: another process is ending the job at the moment.
+            StorageError: the job may not have ended; a run with the same id ends it.
         """
         if (header := self.header) is None:
             return
@@ -118,7 +119,7 @@ class DetachedJob:
         """Return the data set as it was when the job began. Blocks.
 
         Raises:
-            ConflictError: some of it was removed since.
+            ConflictError: some of its shards were removed since.
         """
         paths = set(json.loads(zlib.decompress(self.replaced or b"")))
         entries = [] if now is None else [entry for entry in now.shards if entry.path in paths]
@@ -131,10 +132,10 @@ class DetachedJob:
 
 
 async def begin_detached_job(path: str | os.PathLike[str], **options: Any) -> DetachedJob:
-    """Begin a job that no process holds, or find that it was done. An earlier run of its id is ended.
+    """Begin a job that no process holds, or find that it has committed. End earlier runs with its id.
 
     Args:
-        path, options: as for `asyncrec._shards.writing.joint_job.open_joint_job`, which also says what is raised.
+        path, options: as for `asyncrec._shards.writing.joint_job.open_joint_job`, which also lists the errors.
     """
     async with open_joint_job(path, take_over=True, detached=True, **options) as joint:
         if (job := joint.job) is None:

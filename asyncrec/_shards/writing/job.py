@@ -1,14 +1,15 @@
-"""`Job`: shards are made for one data set, from the mark before the first object to the one object that ends the job.
+"""`Job`: the making of shards for one data set, from the mark before the first object to the object that ends the job.
 
-Every writer and every tool that makes shards is a job. So each rule is here once:
+Every writer and every tool that makes shards is a job, so these rules are implemented once:
 
-1. Before its first object, a job has a mark that says whose it is, and a lock that ends with its process.
-2. A job that wants the data set's name for itself claims it, and gets an error at once if another job has it.
-3. Shards, indexes and keys are made under names that no other job makes.
+1. Before its first object, a job has a mark that names its owner, and a lock that ends with its process.
+2. A job that needs the data set's name exclusively claims it, and gets an error at once if another job has it.
+3. Shards, indexes and keys are made under names that no other job uses.
 4. The closing segment is created exclusively, and commits everything that was not committed before. A process that
-   gives up a dead job takes the same name first, for a tombstone; so exactly one of the two happens.
-5. A job that replaces takes a place in the log of removals before its commit, and deletes what it replaced after it.
-6. The mark says what may be left and who may delete it. The mark goes last.
+   gives up a dead job takes the same name first, for a tombstone, so exactly one of the two happens.
+5. A job that replaces shards takes a place in the log of removals before its commit, and deletes the old shards after
+   it.
+6. The mark shows which objects may be left and who may delete them. The mark is deleted last.
 
     async with open_job(folder, header, path=path) as job:
         async with job.publisher.open_shard(job.shard_name(0)) as shard: ...
@@ -50,23 +51,23 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class Job:
-    """The making of shards for one data set, begun by `open_job`.
+    """One job, which makes shards for a data set. `open_job` begins it.
 
     Attributes:
-        header: what it makes, and how.
-        store: the data set's folder, where it commits.
-        staging_folder: where its shards are written and published first: a spool, or else the store itself.
+        header: a description of the job.
+        store: the data set's folder, in which it commits.
+        staging_folder: the folder in which its shards are first written and published: a spool, or else ``store``.
         spool: the staging folder, if it is a spool.
         before: the data set as it was when the job began, or `None`.
-        uncovered: how many segments it found then that were in no checkpoint, and the number of the newest checkpoint.
-        replaces: it makes its shards the whole data set.
-        removed: the shards that it removes; `None` until it asks for a place in the log of removals.
-        staging: what it keeps outside the store, by which another process ends it if this one dies.
+        uncovered: how many segments were in no checkpoint at that time, and the number of the newest checkpoint.
+        replaces: whether its shards replace the whole data set.
+        removed: the shards that it removes; `None` until it requests a place in the log of removals.
+        staging: its files outside the store, with which another process ends the job if this process dies.
         manifest: writes its segments.
         publisher: publishes its shards.
-        fates: what has become of them.
-        shares: whether other processes make shards under its names; these are looked for at its end, which is here, or
-            elsewhere if the job goes on when this process gives up its lock.
+        fates: the states of its shards.
+        shares: whether other processes make shards under its names. Such shards are looked for when the job ends, which
+            is here, or elsewhere if the job goes on after this process has released its lock.
     """
 
     def __init__(
@@ -124,16 +125,16 @@ class Job:
 
     @property
     def committed(self) -> bool:
-        """Whether the job has ended well: its closing segment is there."""
+        """Whether the job has ended well, with a closing segment."""
         return self.manifest.closed
 
     @property
     def flush_log(self) -> FlushLog | None:
-        """The log to which its records are flushed, if it has no disk, and flushes."""
+        """The log to which its records are flushed, if it has no disk but flushes."""
         return self.publisher.flush_log
 
     def shard_name(self, number: int) -> str:
-        """Name the shard of this number."""
+        """Return the name of the shard with this number."""
         return JobNames.of(self.header, plain=self._claim is not None and self._claim.plain).shard(number)
 
     async def commit(
@@ -150,8 +151,8 @@ class Job:
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
 
         Raises:
-            ConflictError: the job was abandoned, or another job replaced the data set; nothing of this job is in it.
-            StorageError: it is not committed; or that is unknown, as a note on the error says.
+            ConflictError: the job was abandoned, or another job replaced the data set; nothing is committed.
+            StorageError: nothing is committed; or that is unknown, according to a note on the error.
         """
         place = None
         if self.replaces and self.before is not None:
@@ -182,15 +183,15 @@ class Job:
         )
 
     def _is_promised(self) -> bool:
-        """Return whether `asyncrec.recover` would finish the job, or what is left of it."""
+        """Return whether `asyncrec.recover` would finish the job, or the rest of it."""
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.staging.acknowledged
 
     async def end(self, mark: Staging | None) -> None:
-        """Delete the job's marks, unless something is left that needs them. Shielded and limited in time.
+        """Delete the job's marks, unless an object is left that needs them. Shielded and limited in time.
 
-        ``mark`` is the lock behind its mark in the store, if its header is in a spool.
+        ``mark`` is the lock of its mark in the store, if its header is in a spool.
         """
         ended = False
         async with AsyncExitStack() as stack:
@@ -215,9 +216,9 @@ class Job:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
     async def _end(self) -> bool:
-        """Delete what is left of the job; return whether nothing is left that needs a mark."""
+        """Delete the job's leftovers. Return whether no object is left that needs a mark."""
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
-            return False  # to the process that ends it, or has taken it
+            return False  # leave this to the process that ends the job, or has taken it
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)
         if self.flush_log is not None and committed:
             await self.flush_log.end()
@@ -230,7 +231,7 @@ class Job:
             Exit(
                 committed=committed,
                 unsettled=self.manifest.unsettled,
-                # With a spool, what is in doubt is whole there, and `recover` uploads it.
+                # With a spool, a shard in doubt is whole in the spool, and `recover` uploads it.
                 left=bool(await in_thread(fates.those, "published"))
                 or (unsure and self.spool is not None)
                 or (self.flush_log is not None and self.flush_log.ledger.is_needed),

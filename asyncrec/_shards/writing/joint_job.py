@@ -1,17 +1,18 @@
-"""`open_joint_job`: many processes make the shards of one job, each attempt under names of its own, and one commits.
+"""`open_joint_job`: many processes make the shards of one job, each attempt under its own names, and one commits.
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
-        if job.committed is None:                                                     # else it was done before
+        if job.committed is None:                                                     # otherwise a run has committed
             ... send job.share to the workers; each returns the entries of open_share
             await job.commit(entries)
 
-An object that no commit names does not count: a shard of an attempt that died, of one that ran twice, of a run that
-failed. It lies under the job's own names. The process that ends the job deletes such objects, and `verify --delete`
-those that appear later.
+An object that no commit names does not count, such as a shard of an attempt that died or ran twice, or of a run that
+failed. It has one of the job's own names. The process that ends the job deletes such objects, and `verify --delete`
+deletes those that appear later.
 
 A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
-ever commits. A new run first sees how those before it ended. It gives a dead one up behind a tombstone, and a detached
-one (`detached_job`) even if it lives. So a run after a commit whose answer was lost finds it, and adds nothing.
+ever commits. A new run first finds out how the earlier runs ended. It gives up a dead run behind a tombstone, and a
+detached run (`detached_job`) even if it is alive. So a run that follows a commit whose answer was lost finds that
+commit, and adds nothing.
 """
 
 from __future__ import annotations
@@ -54,18 +55,19 @@ _path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-# The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
+# The number of a shard consists of the numbers of its part, its attempt, and the shard in it, so that names sort by
+# part.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """What a process needs to make shards for a job. It can be pickled, and holds no credentials except in its path.
+    """The data with which a process makes shards for a job. It can be pickled; only its path can have credentials.
 
     Attributes:
-        path: of the data set; absolute if it is local.
+        path: the path of the data set; absolute if it is local.
         writer: the id in the names of the shards.
-        compression, index: of the shards.
+        compression, index: the options of the shards.
     """
 
     path: str = field(repr=False)
@@ -75,11 +77,11 @@ class JobShare:
 
 
 class JointJob:
-    """Made by `open_joint_job`.
+    """A job whose shards are made by many processes. `open_joint_job` makes it.
 
     Attributes:
-        share: for `open_share`, in any process.
-        committed: what the job, or an earlier run of its id, has added to the data set; `None` until then.
+        share: the share to pass to `open_share`, in any process.
+        committed: the shards that the job, or an earlier run with its id, has committed; `None` until then.
         job: the job; `None` if an earlier run has committed.
     """
 
@@ -89,16 +91,17 @@ class JointJob:
         self.job = job
 
     async def commit(self, entries: Collection[ShardEntry], *, records: int | None = None) -> None:
-        """Make these shards part of the data set, in one step, and end the job. Once.
+        """Commit these shards in one step, and end the job. Call this only once.
 
         Args:
-            entries: of all attempts that are to count, from `ShareWriter.entries`.
-            records: how many they must have in all, if that is known.
+            entries: the entries of all attempts that count, from `ShareWriter.entries`.
+            records: the number of records that they must have in all, if it is known.
 
         Raises:
-            DatasetError: they have another number of records; nothing is committed.
+            DatasetError: the shards do not have ``records`` records; nothing is committed.
             ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
-            StorageError: nothing is committed; or, as a note says, that is unknown, and a run with this id finds out.
+            StorageError: nothing is committed; or that is unknown, according to a note, and a run with this id finds
+                out.
         """
         if self.job is None:
             raise DatasetError(
@@ -131,22 +134,22 @@ async def open_joint_job(
     index: bool = True,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[JointJob]:
-    """Begin a job, or find that it was done. Left without `JointJob.commit`, it is given up, and nothing of it stays.
+    """Begin a job, or find that it has committed. If the context exits without `JointJob.commit`, the job is given up.
 
     Args:
-        path: a folder and the data set's name in it, which every process reaches.
-        job_id: names the work: a second run with this id adds nothing to what an earlier run committed.
+        path: a folder that every process can reach, and the data set's name in it.
+        job_id: an id of the work. A second run with this id adds nothing to the commit of an earlier run.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
-        take_over: says that an earlier run on another machine is dead, if nothing here can tell.
+        take_over: declares an earlier run on another machine dead, if nothing here can tell.
         detached: no process will hold the job, so no lock proves it alive or dead.
-        schema, metadata: kept in the manifest.
-        compression, index: of the shards.
-        storage_options: for the backend.
+        schema, metadata: stored in the manifest.
+        compression, index: options of the shards.
+        storage_options: options for the backend.
 
     Raises:
-        ConflictError: a run of this id is alive, or may be alive on another machine.
+        ConflictError: a run with this id is alive, or may be alive on another machine.
         ObjectExistsError: with ``mode="new"``, the data set exists.
-        ValueError: ``job_id`` cannot be an id.
+        ValueError: ``job_id`` is not a valid id.
     """
     options = parse_compression(compression)
     if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
@@ -161,14 +164,15 @@ async def open_joint_job(
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             with failures_logged(folder, header):
-                await settle_dead(folder, name, writer, take_over=True)  # it has ended: its mark may be left
+                await settle_dead(folder, name, writer, take_over=True)  # it has ended, but its mark may be left
             yield JointJob(share, None, closing.add)
             return
         async with AsyncExitStack() as stack:
             try:
                 job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
             except ObjectExistsError as error:
-                # What is in the way of mode="new" may be the data set; of another mode, it is another run of this id.
+                # With mode="new", the existing object may be the data set; with another mode, it is another run with
+                # this id.
                 if job_id is None or (mode == "new" and await find_job(folder, name, writer) is None):
                     raise
                 raise ConflictError(
@@ -181,10 +185,10 @@ async def open_joint_job(
 
 
 class ShareWriter:
-    """Made by `open_share`; used by one task.
+    """A writer of shards for a joint job, made by `open_share` and used by one task.
 
     Attributes:
-        entries: of the shards, for `JointJob.commit`, once the context exited cleanly.
+        entries: the entries of the shards, for `JointJob.commit`, once the context has exited cleanly.
     """
 
     def __init__(self) -> None:
@@ -194,25 +198,25 @@ class ShareWriter:
         self._ended = anyio.Event()
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Take records, with the digest of each one's key if they have keys. An error ends the share."""
+        """Write records, with the digests of their keys if they have keys. An error ends the share."""
         if self._error is not None:
             raise self._error
         await self._batches.put(KeyedBatch(records, keys))
 
     async def run(self, share: JobShare, part: int, limits: Limits, storage_options: dict[str, Any] | None) -> None:
-        """Make the shards. The body of a task."""
+        """Make the shards. This is the body of a task."""
         try:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
             self._error = error
-            with suppress(StopAsyncIteration):  # a caller that waits for room gets the error from its next call
+            with suppress(StopAsyncIteration):  # the next call of a caller that waits for room raises the error
                 while True:
                     await self._batches.take()
         finally:
             self._ended.set()
 
     async def finish(self) -> None:
-        """Wait until all shards are there."""
+        """Wait until all shards are published."""
         self._batches.end()
         await self._ended.wait()
         if self._error is not None:
@@ -228,15 +232,15 @@ async def open_share(
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
-    """Make shards for a job. The data set has them once `JointJob.commit` names them.
+    """Make shards for a job. They are in the data set once `JointJob.commit` names them.
 
-    Each attempt has names of its own, also if several run at the same time. One that fails deletes its shards.
+    Each attempt has its own names, even if several run at the same time. An attempt that fails deletes its shards.
 
     Args:
-        share: the job's.
-        part: a number, by which the shards of the data set are ordered.
-        max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
-        storage_options: for the backend.
+        share: the share of the job.
+        part: a number by which the shards of the data set are ordered.
+        max_shard_bytes, max_shard_records: the limits of a shard; 256 MiB if neither is passed.
+        storage_options: options for the backend.
     """
     if not 0 <= part < _PARTS:
         raise ArgumentValueError(f"part={part}: must be at least 0 and below {_PARTS:,}")
@@ -300,7 +304,7 @@ async def _make_shards(
 
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
-    """Return the id of the next run; or of the one that has committed, and its closing segment."""
+    """Return the id of the next run; or the id of the run that has committed, and its closing segment."""
     history = await load_history(folder, name)
     run = 1
     while True:
@@ -316,7 +320,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 @contextmanager
 def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log what fails in cleaning up, and go on: what stays is not listed, and `asyncrec.recover` deals with it."""
+    """Log failures of a clean-up, and go on. Objects that stay are unlisted, and `asyncrec.recover` removes them."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""`KeySet`: 16 bytes of BLAKE2b stand for the key of a record, and a set of them stays small.
+"""`KeySet`: a set of keys that stays small, because 16 bytes of BLAKE2b stand for each key.
 
 A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
 16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
 
-128 bits: among 10^12 keys the chance of any two being equal is about 10^-15.
+With 128 bits, the chance that any two of 10^12 keys have the same digest is about 10^-15.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_KEY = bytes(KEY_BYTES)
-# Keys of a writer that are watched for one that comes twice: 7 MB, and a program that repeats keys does so early.
+# The number of keys of a writer that are checked for duplicates: 7 MB. A program that repeats keys does so early.
 _WATCHED = 1 << 16
 
 _path_log = PathLog("asyncrec.shards")
 
 
 def key_digest_in_python(key: str | bytes | bytearray) -> bytes:
-    """`key_digest` where there is no compiler."""
+    """The fallback for `key_digest` without a compiler."""
     data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 def key_digests_in_python(keys: Iterable[str | bytes]) -> list[bytes]:
-    """`key_digests` where there is no compiler."""
+    """The fallback for `key_digests` without a compiler."""
     return [key_digest_in_python(key) for key in keys]
 
 
 def join_digests_in_python(keys: Iterable[str | bytes | bytearray]) -> bytes:
-    """`join_digests` where there is no compiler."""
+    """The fallback for `join_digests` without a compiler."""
     return b"".join(key if type(key) is bytearray else key_digest_in_python(key) for key in keys)
 
 
-# The functions in C themselves: a wrapper would cost half as much again.
+# The C functions themselves, because a wrapper would add half of their time.
 key_digest = key_digest_in_python if native is None else native.key_digest
 """``key_digest(key) -> bytes``: 16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
 
@@ -52,14 +52,14 @@ key_digests = key_digests_in_python if native is None else native.key_digests
 """``key_digests(keys) -> list[bytes]``: the digest of each key, in their order."""
 
 join_digests = join_digests_in_python if native is None else native.join_digests
-"""``join_digests(keys) -> bytes``: the digests of all, one after another. A `bytearray` is a digest already.
+"""``join_digests(keys) -> bytes``: the digests of all keys, one after another. A `bytearray` is already a digest.
 
-Some keys together take a third of the time that they take one by one (`asyncrec/_native/keys.c`).
+Hashing some keys together takes a third of the time of hashing them one by one (`asyncrec/_native/keys.c`).
 """
 
 
 class RepeatedKeys:
-    """`join_digests` of a writer that has no policy for a key that comes twice: the first one is logged, and stored.
+    """`join_digests` for a writer without a policy for duplicate keys. The first duplicate is logged, and stored.
 
     The writer's first 65,536 keys are compared, in the batches in which they are hashed.
     """
@@ -97,10 +97,10 @@ class RepeatedKeys:
 
 
 def digest_of(key: str | bytes) -> bytes:
-    """`key_digest`, with a sentence for who gives something else than text or bytes.
+    """Return `key_digest`, with a clear error for a key that is neither text nor bytes.
 
     Raises:
-        TypeError: the key is neither.
+        TypeError: the key is neither text nor bytes.
     """
     try:
         return key_digest(key)
@@ -112,19 +112,20 @@ def digest_of(key: str | bytes) -> bytes:
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Tell which of ``partitions`` shards the value belongs to: the same in every process and release."""
+    """Return the number of the shard, of ``partitions``, for a value. It is the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
 
 class KeySet:
-    """A set of digests: those of a snapshot in 16 bytes each, those added since in about 100, a Python set's price.
+    """A set of digests: those of a snapshot in 16 bytes each, those added later in about 100, as in a Python set.
 
-    The snapshot's are sorted once, which is a worker thread's work; adding never sorts, so it never holds the loop.
+    The snapshot's digests are sorted once, in a worker thread. Adding never sorts, so it never holds the event loop.
     """
 
     def __init__(self) -> None:
-        # The first and last eight bytes of each, ordered by the first: no two of 2^32 digests are likely to share them.
+        # The first and last eight bytes of each digest, ordered by the first. Two of 2^32 digests are unlikely to share
+        # these.
         self._first: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._last: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._added: set[bytes] = set()
@@ -142,7 +143,7 @@ class KeySet:
         return bool((self._last[begin:end] == last).any())
 
     def add(self, digest: bytes) -> bool:
-        """Add a digest; returns whether it was new."""
+        """Add a digest. Return whether it was new."""
         if digest in self:
             return False
         self._added.add(digest)
@@ -152,7 +153,7 @@ class KeySet:
         """Take in whole ``.keys`` files, all of a snapshot at once: before anything is added. Not on the event loop.
 
         Raises:
-            ValueError: the size of one is no multiple of 16.
+            ValueError: the size of a file is not a multiple of 16.
         """
         pairs = [np.column_stack((self._first, self._last))]
         for content in contents:
@@ -162,7 +163,7 @@ class KeySet:
                 )
             pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
         merged = np.concatenate(pairs)
-        merged = merged[merged.any(axis=1)]  # all zero is no key
+        merged = merged[merged.any(axis=1)]  # a digest of zeros is no key
         order = np.lexsort((merged[:, 1], merged[:, 0]))
         merged = merged[order]
         if len(merged):

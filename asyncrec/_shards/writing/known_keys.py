@@ -1,7 +1,7 @@
-"""`load_keys`: a writer that skips duplicates learns which keys a data set has.
+"""`load_keys` loads the keys of a data set, for a writer that skips duplicates.
 
-The runs that its checkpoint names have them sorted, in one object for many shards; of shards that are in no run, each
-is a request.
+The runs that the checkpoint names have them sorted, in one object for many shards. Each shard that is in no run costs a
+request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeySet:
-    """Load the keys of everything in the snapshot: from the runs that its checkpoint names, and of what is in none."""
+    """Load all keys of the snapshot: from the runs that its checkpoint names, and from shards that are in no run."""
     keys = await in_thread(KeySet)  # imports NumPy
     if before is None:
         return keys

@@ -1,4 +1,4 @@
-"""`open_job` begins a job, from its mark to the claim on a name; an opening that fails deletes what it made."""
+"""`open_job` begins a job, from its mark to the claim on a name. A failed opening deletes its mark and claim."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from asyncrec.storage._url import join
 _path_log = PathLog("asyncrec.shards")
 
 _LONGEST_NAME = 255
-# Local names that are looked up in one hop: some milliseconds, after which a cancellation is heard.
+# The number of local names that are looked up in one thread hop, which takes some milliseconds without cancellation.
 _NAMES_AT_ONCE = 1000
-# Without a budget: only one shard at a time is open, so chunks are not what bounds the memory.
+# Without a budget, only one shard is open at a time, so the number of chunks does not limit the memory.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
 _REPLACE, _RENAME = "to replace it, pass mode='replace'", "choose another name"
@@ -73,18 +73,18 @@ async def open_job(
     budget: ByteBudget | None = None,
     on_commit: OnCommit | None = None,
 ) -> AsyncIterator[Job]:
-    """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
+    """Begin a job on the data set ``header.name`` in ``folder``. The job ends with the context.
 
-    Left without `Job.commit`, an all-or-nothing job deletes its shards, and has made nothing.
+    If the context exits without `Job.commit`, an all-or-nothing job deletes its shards, and the data set is unchanged.
 
     Args:
-        path: of the data set, for errors.
-        mode: ``"append"``; ``"new"`` raises if the data set exists; ``"replace"`` makes this the whole data set.
-        take_over: take the name from a job on another machine, which a person says is dead.
+        path: the path of the data set, for errors.
+        mode: ``"append"``; ``"new"`` raises an error if the data set exists; ``"replace"`` replaces the whole data set.
+        take_over: take the name from a job on another machine that a person declares dead.
         spool: the folder to which shards are written first.
 
     Raises:
-        ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
+        ObjectExistsError: the data set or a file with a fixed shard's name exists, or the id was used before.
         ConflictError: another job is making the data set.
         StorageError: the folder is a spool.
     """
@@ -94,7 +94,7 @@ async def open_job(
     owned: LocalStorage | None = spool
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
-    marked = local is None or spool is not None  # its header is not in the data set's folder
+    marked = local is None or spool is not None  # the header is not in the data set's folder
     async with AsyncExitStack() as stack:
         header = replace(header, host=this_host(), pid=os.getpid(), since=datetime.now(UTC).isoformat())
         opening = Opening(remote=marked)
@@ -140,7 +140,7 @@ async def open_job(
             for each in await dead_among(others, looks=1):
                 _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
-            # If the folder or bucket does not exist, or cannot be written to, nothing can be left in it.
+            # If the folder or bucket does not exist, or is not writable, nothing can be left in it.
             quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
             if await _undo(folder, header, marked=marked, error=error, quiet=quiet):
                 opening.move("undo")
@@ -170,17 +170,17 @@ async def open_job(
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
-    """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
+    """Return the header of an all-or-nothing job on ``name`` in ``folder``. ``fields`` as for `JobHeader`."""
     local = home_of(folder).folder
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Refuse, before anything is made, what could not be written down later, or not be read again. Blocks.
+    """Reject, before any object is made, a header that could not be written later, or not be read again. Blocks.
 
     Raises:
-        TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
+        TypeError, ValueError: schema or metadata are too large, or not valid as JSON and UTF-8; or a name is too long.
     """
     Segment(writer=header.writer, time=header.since, schema=header.schema, metadata=header.metadata).encode()
     if len(header.encode()) > MOST_BYTES:
@@ -206,7 +206,7 @@ async def _claimed(
     take_over: bool,
     path: str,
 ) -> Claim | None:
-    """Claim the data set's name; `None` if what replaces finds the plain names taken, and uses its own."""
+    """Claim the data set's name. Return `None` if a job that replaces finds the plain names taken."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
@@ -225,7 +225,7 @@ async def _claimed(
                     "choose another name"
                 )
             taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
-            if taken is not None:  # by a program that makes no claims
+            if taken is not None:  # taken by a program that makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":
@@ -234,10 +234,10 @@ async def _claimed(
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
-    """Return a plain name that exists, or was ever listed."""
+    """Return a plain name that exists or was ever listed, or `None`."""
     history = await find_history(folder, plain.name)
 
-    def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
+    def look() -> tuple[list[str], str | None]:  # a microsecond per shard, perhaps for a million shards
         names = plain.fixed()
         return names, None if history is None else min(filter(history.lists, names), default=None)
 
@@ -262,10 +262,10 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
 async def _before(
     folder: Storage, header: JobHeader, *, mode: Mode, path: str
 ) -> tuple[Manifest | None, tuple[int, int]]:
-    """Load the data set as it is, with the number of its uncovered segments, and the number of its newest checkpoint.
+    """Load the current data set, the number of its uncovered segments, and the number of its newest checkpoint.
 
     Raises:
-        ObjectExistsError: the data set is in the way, or the id was used before.
+        ObjectExistsError: the data set exists already, or the id was used before.
     """
     loaded = await load_listed(folder, header.name)
     if loaded is None:
@@ -289,13 +289,13 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Return whether the store refused the first thing that it was asked to make, and so made nothing of it."""
+    """Return whether the store rejected the first object that it was asked to create, and so created nothing."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
 
 def _told_plainly(error: UnsettledError, path: str) -> StorageError:
-    """Make the error that tells a caller why nothing could be written, from an unsettled mark or claim."""
+    """Return the error that explains to a caller why nothing was written, from an unsettled mark or claim."""
     failure = error.__cause__
     if failure is None:
         return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")
@@ -306,10 +306,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Delete what an opening that failed with ``error`` had made, but nothing of another job with its id.
+    """Delete the objects of an opening that failed with ``error``, but none of another job with its id.
 
-    Returns whether nothing is there any more. A store that is down is not waited for once more. With ``quiet``, a
-    failure is not worth a warning: there is probably nothing to delete.
+    Return whether all are deleted. If the store is down, do not wait for it once more. With ``quiet``, a failure is not
+    worth a warning, because there is probably nothing to delete.
     """
     brief = isinstance(error, TransientStorageError)
     with (
@@ -317,7 +317,7 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: Base
         patience(BRIEF if brief else DEFAULT),
     ):
         try:
-            for claim in await find_claims(folder, header.name):  # also one of whose creation no answer came
+            for claim in await find_claims(folder, header.name):  # even a claim whose creation was not answered
                 if claim.since == header.since and claim.writer == header.writer:
                     await folder.delete(claim_key(header.name, claim.number))
             if marked:

@@ -1,8 +1,8 @@
-"""`OpenShards`: what stands behind a `ShardedWriter`, from its queues to the job that commits.
+"""`OpenShards`: the machinery of a `ShardedWriter`, from its queues to the job that commits.
 
-Its parts are made in one order, so that each is given what it needs and no callback is set later: first the queues,
-which know only the budget; then the coordinator, which knows the job and the waiting callers; then for each queue its
-events, which know the coordinator; and last the tasks, each with a queue and its events.
+Its parts are made in one order, so that each gets what it needs and no callback is set later: first the queues, which
+know only the budget; then the coordinator, which knows the job and the waiting callers; then the events of each queue,
+which know the coordinator; and last the tasks, each with a queue and its events.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 class OpenShards:
     """The shards that a writer has open.
 
-    Each has a queue and a task that writes it, and if there is a spool another that uploads it.
+    Each shard has a queue and a task that writes it. If there is a spool, another task uploads it.
 
     Attributes:
-        path: the data set, as it was asked for.
+        path: the path of the data set, as the caller passed it.
         job: makes the shards.
         queues: one for each open shard.
-        budget: bounds what all of them hold.
-        acknowledgements: how far each write has come.
+        budget: limits the memory of all shards.
+        acknowledgements: the level that each write has reached.
         coordinator: commits the shards.
-        sources: those whose records the writer takes.
+        sources: the sources whose records the writer accepts.
     """
 
     def __init__(
         self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget, *, continues: bool
     ) -> None:
-        """If the writer ``continues`` no source, it refuses all sources."""
+        """If the writer ``continues`` no source, it rejects all sources."""
         self.path = path
         self.job = job
         self.queues = queues
@@ -71,12 +71,12 @@ class OpenShards:
                 ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self.coordinator.fixed)
             )
         self._unasked: list[FlushRequest | None] = []
-        self._earlier: list[ShardEntry] = []  # committed in earlier logs of this writer
+        self._earlier: list[ShardEntry] = []  # shards committed in earlier logs of this writer
         self._deadlines: list[Deadline] = []
         self.begin(job)
 
     def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
-        """Go on with another job; the one before has ended, and has committed the ``earlier`` shards."""
+        """Go on with another job. The previous job has ended, and has committed the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
         self._deadlines.append(job.manifest.deadline)
@@ -84,28 +84,28 @@ class OpenShards:
             job.flush_log.room.on_full = self._flush_unasked
 
     def end_by(self, time: float) -> None:
-        """Bring the deadline of everything that is still done forward to this time, by the event loop's clock."""
+        """Bring the deadline of all remaining work forward to this time, by the event loop's clock."""
         for deadline in self._deadlines:
             deadline.bring(time)
 
     @property
     def spools(self) -> bool:
-        """Whether flushed records survive the process: they reach a disk, or the store."""
+        """Whether flushed records survive the process, because they reach a disk or the store."""
         return self.job.staging_folder.flush_level == "spooled" or self.job.flush_log is not None
 
     @property
     def spool_is_full(self) -> bool:
-        """Whether no record is admitted because too much waits in the spool."""
+        """Whether no record is admitted because too many bytes wait in the spool."""
         return self.job.spool is not None and self.budget.paused
 
     @property
     def store_fails(self) -> bool:
-        """Whether an upload from the spool waits to be tried again."""
+        """Whether an upload from the spool waits to be retried."""
         now = self._clock()
         return any(now < uploader.next_try for uploader in self._uploaders)
 
     def check(self) -> None:
-        """Raise the error of a shard that failed, or ClosedResourceError if the writer's context was left."""
+        """Raise the error of a failed shard, or ClosedResourceError if the writer's context has exited."""
         self.acknowledgements.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
@@ -126,9 +126,9 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Write down, before a caller learns it, that records are safe; they are on the disk by now.
+        """Note that the records on the disk are safe, before a caller is told.
 
-        Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
+        Only fixed shards need this, because the records of a rolling writer on a disk are recovered in any case.
         """
         staging = self.job.staging
         if self.coordinator.fixed and self.spools and not staging.acknowledged:
@@ -138,11 +138,11 @@ class OpenShards:
         """End the open shards, one in each turn of the event loop, and commit the records up to this ticket."""
         for queue in self.queues:
             queue.end_object()
-            await cancel_shielded_checkpoint()  # or their last chunks would all be written in one turn
+            await cancel_shielded_checkpoint()  # otherwise all last chunks would be written in one turn
         await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
-        """Return the counts so far. It may be called on any thread."""
+        """Return the counts so far. This may be called in any thread."""
         budget, manifest = self.budget, self.job.manifest
         uncommitted = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
         buffered = [time for queue in self.queues if (time := queue.levels.oldest_unspooled) is not None]
@@ -170,12 +170,12 @@ class OpenShards:
     # -- opening and closing ------------------------------------------------------------------------------------------
 
     async def start(self, scope: TaskScope) -> None:
-        """Begin the tasks; fixed shards are open when it returns."""
+        """Start the tasks. Fixed shards are open when this returns."""
         fixed = self.coordinator.fixed
         first, *others = self._writers
         scope.start_soon(first.run)
         if fixed:
-            # What a chunk of one takes tells what all will, before any other is begun.
+            # The chunk size of one shard shows the size for all, so check it before any other shard is begun.
             await first.opened.wait()
             self.acknowledgements.raise_failure()
             self.budget.refuse_beyond(len(self._writers))
@@ -189,11 +189,11 @@ class OpenShards:
                 self.acknowledgements.raise_failure()
 
     async def finish(self) -> None:
-        """Commit everything that can be committed, and then raise what failed."""
+        """Commit every shard that can be committed, and then raise the first error."""
         self._closed = True
         for queue in self.queues:
             queue.close()
-            await cancel_shielded_checkpoint()  # framing what was pending took its time
+            await cancel_shielded_checkpoint()  # framing the pending records takes a while
         self.budget.release_all()
         await self._all_finished(self._writers)
         for uploader in self._uploaders:
@@ -207,14 +207,14 @@ class OpenShards:
         self.coordinator.progressed()
 
     def abandon(self) -> None:
-        """Take no more records; callers that still wait get an error."""
+        """Accept no more records. Callers that still wait get an error."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()
         self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
-        """Wait for tasks. Rolling shards do not wait for one another; fixed shards go on only all together."""
+        """Wait for tasks. Rolling shards do not wait for one another, but fixed shards go on only together."""
         for task in tasks:
             while not task.finished.is_set() and not (
                 self.coordinator.fixed and self.acknowledgements.error is not None

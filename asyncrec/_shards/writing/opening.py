@@ -1,11 +1,11 @@
-"""`Opening` says how far the opening of a job has come, and so what an error leaves. `TRANSITIONS` has every step.
+"""`Opening` records how far the opening of a job has come. `TRANSITIONS` lists every step.
 
-An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete what was made.
-Suppose A asks for its mark, no answer comes, and A finds nothing to delete; it releases the lock that proves it dead.
-Then the mark appears: B finds a job that it can never prove dead, and a person has to look.
+An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete whatever was
+made. Suppose A requests its mark, gets no answer, and finds nothing to delete. It releases the lock that proves it
+dead. Then the mark appears: B finds a job that it can never prove dead, and a person has to look.
 
-So, as with `asyncrec._shards.commit.fates`, asking is a step of its own, and no answer is not an event. If an answer is
-missing, the proof of death is kept, even if there was nothing to delete.
+So, as with `asyncrec._shards.commit.fates`, a request is a step of its own, and a missing answer is not an event. If an
+answer is missing, the proof of death is kept, even if there was nothing to delete.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ Event = Literal["ask", "grant", "refuse", "miss", "take", "undo", "open"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     "nothing": {"ask": "asking", "undo": "nothing"},
-    # "miss": there is no such folder or bucket, so that nothing can be in it, even if a look failed.
-    # "undo" changes nothing: a mark that was not found may still come.
+    # "miss": the folder or bucket does not exist, so nothing can be in it, even if a read failed.
+    # "undo" changes nothing, because a mark that was not found may still appear.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
-    # The store said no. An earlier request of the backend's may have been granted: until it was looked for, it counts.
+    # The store rejected the request. But an earlier attempt of the backend may have succeeded, so the mark counts until
+    # it was looked for.
     "refused": {"undo": "nothing"},
-    # Another mark has the id; or this opening's own has, by an earlier request, which may also come after the look.
+    # The id has a mark. It is another job's, or this opening's own by an earlier request, which may also appear after
+    # the check.
     "taken": {"undo": "late"},
     "late": {},
     "marked": {"ask": "claiming", "open": "open", "undo": "nothing"},
-    # The mark is there. The claim may come: recovery deletes it, if the mark's job is proven dead.
+    # The mark exists. The claim may still appear. Recovery deletes it if the mark's job is proven dead.
     "claiming": {"grant": "claimed", "refuse": "marked", "miss": "marked", "take": "marked", "undo": "claiming"},
     "claimed": {"open": "open", "undo": "nothing"},
     # `Job.end` releases the lock from here on.
@@ -48,20 +50,20 @@ class Opening:
     """
 
     def __init__(self, *, remote: bool) -> None:
-        """With ``remote``, a request that was given up may be granted late.
+        """With ``remote``, an abandoned request may still be granted late.
 
-        A disk always answers, and the mark of a job on it is its locked header, which is there first.
+        A disk always answers, and the mark of a job on a disk is its locked header, which is created first.
         """
         self.now: State = "nothing" if remote else "marked"
         self._remote = remote
 
     @property
     def left(self) -> bool:
-        """Whether something is left, or may still appear, for which a header has to stay."""
+        """Whether an object is left, or may still appear, for which a header has to stay."""
         return self.now not in ("nothing", "late")
 
     def move(self, event: Event) -> None:
-        """Move on by an event.
+        """Move to the state that follows an event.
 
         Raises:
             AssertionError: the table has no such event in this state.
@@ -72,7 +74,7 @@ class Opening:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Run the request for a mark or a claim, and move on by its answer."""
+        """Run the request for a mark or a claim, and move on according to the answer."""
         self.move("ask")
         try:
             yield

@@ -1,7 +1,7 @@
-"""Records in a known order are written into shards one after the other, and committed together, in bounded memory.
+"""Write records in a known order into shards, one after the other, and commit them together, in bounded memory.
 
 Only one shard is open at a time, so memory and open files do not grow with the number of shards. No name is
-overwritten, and a failure deletes the new shards again. What the data set had before stays whole until the one segment
+overwritten, and a failure deletes the new shards again. The previous content of the data set stays until the segment
 that ends the job.
 """
 
@@ -38,7 +38,7 @@ class FramedBatch:
     """A number of records in their frames, which are whole and have valid checksums.
 
     Attributes:
-        frames: one behind the other.
+        frames: the frames, one after the other.
         lengths: of each record.
         keys: the digests of their keys, one behind the other, if they have keys.
     """
@@ -55,7 +55,7 @@ class FramedBatch:
         return int(np.searchsorted(self._ends(), size, side="right"))
 
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
-        """Cut behind ``count`` records."""
+        """Split after ``count`` records."""
         at = int(self._ends()[count - 1]) if count else 0
         keys = (None, None) if self.keys is None else (self.keys[: KEY_BYTES * count], self.keys[KEY_BYTES * count :])
         return (
@@ -76,7 +76,7 @@ class FramedBatch:
         return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
 
     def sealed(self) -> WriteBatch:
-        """Make the batches to be written."""
+        """Return the batch to be written."""
         return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
 
     def _ends(self) -> NDArray[np.int64]:
@@ -84,7 +84,7 @@ class FramedBatch:
         return ends
 
 
-_EXACT = 1 << 53  # up to here each whole number is a float
+_EXACT = 1 << 53  # up to this, every integer is exact as a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class KeyedBatch:
         return sum(1 for _ in takewhile(size.__ge__, ends))
 
     def split(self, count: int) -> tuple[KeyedBatch, KeyedBatch]:
-        """Cut behind ``count`` records."""
+        """Split after ``count`` records."""
         keys = (None, None) if self.keys is None else (self.keys[:count], self.keys[count:])
         return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
 
@@ -124,9 +124,9 @@ class Limits:
 
     Attributes:
         num_shards: the exact number of shards, for ``records`` records, which must then be known.
-        max_bytes: of a shard's file, unless a single record is larger; with compression, the file may exceed it by
-            what is in the compressor.
-        max_records: of a shard.
+        max_bytes: the size of a shard's file, unless a single record is larger; with compression, the file may exceed
+            it by the data in the compressor.
+        max_records: the number of records in a shard.
     """
 
     num_shards: int | None = None
@@ -136,7 +136,7 @@ class Limits:
 
 
 def check_num_shards(num_shards: int) -> None:
-    """Raise ValueError unless this can be the number of a fixed data set's shards."""
+    """Raise ValueError unless this is a valid number of shards for a fixed data set."""
     if num_shards < 1:
         raise ArgumentValueError(f"num_shards={num_shards}: must be at least 1")
     if num_shards > MOST_SHARDS:
@@ -147,7 +147,7 @@ def shard_boundaries(records: int, num_shards: int) -> list[int]:
     """Return ``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
     They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
-    beyond what floats count, in whole numbers.
+    above the exact range of floats, in integers.
     """
     check_num_shards(num_shards)
     if records < _EXACT:
@@ -188,10 +188,10 @@ async def write_ordered(
     """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; return the shards in order.
 
     ``writer`` is the id to commit under, if a second run is to find that the first one did. ``found`` returns the
-    metadata that is known when all batches were taken. ``carried`` is as for `ManifestWriter.close`.
+    metadata that is known after the last batch. ``carried`` is as for `ManifestWriter.close`.
 
     Raises:
-        ObjectExistsError: there is a data set of this name, or a file of a shard's name.
+        ObjectExistsError: a data set with this name exists, or a file with a shard's name.
         ConflictError: another job is making the data set, or has meanwhile replaced it.
         DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
@@ -241,7 +241,7 @@ async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) ->
 async def write_shard(
     publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
 ) -> ShardEntry:
-    """Publish one shard of the next records: until it is full, or there are no more records."""
+    """Publish one shard with the next records, until it is full or there are no more records."""
     begun = anyio.current_time()
     async with publisher.open_shard(key) as shard:
         await _fill(shard, supply, limits, compressed=compressed)
@@ -267,7 +267,7 @@ async def _fill(shard: Shard, supply: Supply, limits: Limits, *, compressed: boo
 
 
 class Supply:
-    """The records that are still to be written, which are cut where a shard is full."""
+    """The records that remain to be written, cut where a shard is full."""
 
     def __init__(self, batches: AsyncIterator[Batch]) -> None:
         self._batches = batches

@@ -1,4 +1,4 @@
-"""`running` runs a sharded writer's tasks, and commits or drops its open shards when the body has ended."""
+"""`running` runs a sharded writer's tasks, and commits or discards its open shards when the body has ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _path_log = PathLog("asyncrec.shards")
 
 @asynccontextmanager
 async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> AsyncIterator[None]:
-    """Run the tasks of a writer, and decide at the end what becomes of its open shards.
+    """Run the tasks of a writer. When the body ends, commit or discard its open shards.
 
-    ``commits`` tells whether they are committed after the body failed, which may take ``exit_timeout`` seconds.
+    With ``commits``, they are committed even if the body failed, which may take ``exit_timeout`` seconds.
     """
     async with TaskScope() as scope:
-        with shards.job.manifest.deadline.applied():  # for the tasks that it starts
+        with shards.job.manifest.deadline.applied():  # for the tasks started here
             await shards.start(scope)
         finishing = False
         try:
@@ -41,7 +41,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit everything. After a cancellation, shielded work, which does not notice it, has ``timeout`` seconds."""
+    """Commit all shards. After a cancellation, shielded work, which does not notice it, has ``timeout`` seconds."""
     ended = False
     failure: BaseException | None = None
 
@@ -59,7 +59,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
                 await shards.finish()
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException as error:  # leaves as itself, and not inside a group
+            except BaseException as error:  # raised as it is, not inside a group
                 failure = error
             ended = True
             group.cancel_scope.cancel()
@@ -71,7 +71,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
 
 
 async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: float) -> None:
-    """Commit what is open although the body failed; what goes wrong is noted on its error."""
+    """Commit the open shards although the body failed. Further errors are added to its error as notes."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
         try:
             await shards.finish()
@@ -90,7 +90,8 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
         return
     job = shards.job
     keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
-    # Of several open shards the least is known: what each has on the disk is not counted.
+    # With several open shards only a lower bound is known, because each shard's own records on the disk are not
+    # counted.
     safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
     message = f"{stats.committed_records} records were committed"
     if safe:

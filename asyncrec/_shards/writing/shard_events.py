@@ -1,4 +1,4 @@
-"""`ShardEvents`, `ShardUploadEvents`: a sharded writer reacts to what happens to the shards of one object writer."""
+"""`ShardEvents` and `ShardUploadEvents` handle the events of one object writer's shards for a sharded writer."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class ShardEvents:
     def __init__(
         self, coordinator: CommitCoordinator, index: int, queue: WriteQueue, uploader: Uploader | None
     ) -> None:
-        """``index`` is the object writer's number; the ``uploader`` has shards that are written to a spool."""
+        """``index`` is the object writer's number; the ``uploader`` is for shards that are written to a spool."""
         self._coordinator = coordinator
         self._index = index
         self._queue = queue
         self._uploader = uploader
         self._shard: Shard
-        self._job = coordinator.job  # whose the open shard is
+        self._job = coordinator.job  # the job of the open shard
         self._key: str | None = None
         self._upload: Upload | None = None
 
@@ -79,7 +79,7 @@ class ShardEvents:
 
 
 class ShardUploadEvents:
-    """The `UploadEvents` of the uploader behind one object writer, whose ``queue`` the records came through."""
+    """The `UploadEvents` for the uploader of one object writer, whose records came through ``queue``."""
 
     def __init__(self, coordinator: CommitCoordinator, queue: WriteQueue) -> None:
         self._coordinator = coordinator

@@ -1,11 +1,12 @@
-"""`SourceTurns`: which sources a writer has, how they are taken, released, and lost to another writer.
+"""`SourceTurns`: the sources that a writer has, and how they are taken, released, and lost to another writer.
 
-Before the first record of a source, the writer takes its turn: by then the last owner has ended, and its log has the
+Before the first record of a source, the writer takes its turn. By then the last owner has ended, and its log states the
 position (`asyncrec._shards.ownership.sources`).
 
 Suppose another consumer takes a source from A, which has records of it in memory. They were acknowledged to no caller,
-and the new owner gets them again. So A drops them. The naive way is to say nothing: then A's next flush tells its
-caller that they are safe. So each call that would acknowledge a record raises, until the caller releases the source.
+and the new owner reads them again, so A drops them. The naive way is to drop them silently. But then A's next flush
+reports to its caller that they are safe. So each call that would acknowledge a record raises an error, until the caller
+releases the source.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from asyncrec.errors import ArgumentValueError, ConflictError
 
 
 class Source(BatchSource):
-    """A source whose records this writer takes.
+    """A source whose records this writer accepts.
 
     Attributes:
-        delays: why the next position may have to wait: the calls that take one, and a missing turn of the writer.
-        lock: held, in the order of the calls, while a call that takes a position waits.
-        since: the first turn of this writer after which no other owner came.
-        ticket: that of the last record that was taken.
-        lost: why the writer does not have it any more.
-        is_told: whether a call has raised that.
+        delays: the number of reasons why the next position may have to wait: calls in progress, and a missing turn.
+        lock: held, in the order of the calls, while a call with a position waits.
+        since: the first turn of this writer after which there was no other owner.
+        ticket: the ticket of the last record accepted.
+        lost: the reason why the writer has lost the source.
+        is_told: whether a call has raised this error.
     """
 
     __slots__ = ("delays", "is_told", "lock", "lost", "queue", "since", "ticket")
@@ -54,12 +55,12 @@ class Source(BatchSource):
 
 
 class SourceTurns:
-    """The sources that one writer has, or has lost and not released, by name.
+    """The sources that one writer has, or has lost but not released, by name.
 
     Attributes:
-        ahead: those whose last position may have had no record.
+        ahead: sources whose last position may have had no record.
         get: returns a source by its name, or `None`.
-        to_take: sources that were lost and released: the caller asks for the position before it writes the next record.
+        to_take: lost and released sources, whose position the caller must request before it writes the next record.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class SourceTurns:
         *,
         continues: bool,
     ) -> None:
-        """If the writer ``continues`` no source, it refuses all sources."""
+        """If the writer ``continues`` no source, it rejects all sources."""
         self._path = path
         self._queues = queues
         self._coordinator = coordinator
@@ -80,9 +81,9 @@ class SourceTurns:
         self._sources: dict[str, Source] = {}
         self.ahead: dict[str, Source] = {}
         self._queues_in_turn = cycle(queues)
-        self._taking = anyio.Lock()  # held while a turn is taken: the next begins with what this one has read
+        self._taking = anyio.Lock()  # held while a turn is taken, because the next uses the manifest read by this one
         self._known: LoadedManifest | None = None
-        self._has_dropped = False  # records, with a source that was lost
+        self._has_dropped = False  # whether records were dropped with a lost source
         self.get = self._sources.get
         self.to_take: set[str] = set()
         coordinator.job.manifest.progress.lift = self._lifted
@@ -111,7 +112,7 @@ class SourceTurns:
         return found
 
     async def open(self, name: str, source: Source) -> None:
-        """Take the turn of a source. If the writer is ended meanwhile, its next log takes it."""
+        """Take the turn of a source. If the writer is ended meanwhile, its next log takes the turn."""
         while True:
             self._acknowledgements.check()
             job = self._coordinator.job
@@ -135,7 +136,7 @@ class SourceTurns:
             return taken
 
     def _lifted(self, positions: Positions) -> Positions:
-        """Return what a commit says besides its shards': positions without a record, behind which nothing is open."""
+        """Return the positions that a commit states: its shards', and those without a record or open shard."""
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():
@@ -149,13 +150,14 @@ class SourceTurns:
     # -- letting go, and losing ---------------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
-        """Commit what the writer has of these sources, and release their turns; sources it does not have are left out.
+        """Commit the records of these sources and release their turns. Leave out sources that it does not have.
 
-        If it is cancelled, or raises another error, before all is committed, the writer still has those that it had not
-        lost. After that it has none of them, whatever becomes of the request: another writer may see the release.
+        If the call is cancelled, or raises another error, before all records are committed, the writer still has the
+        sources that it had not lost. After that it has none of them, whatever the outcome of the request, because
+        another writer may see the release.
 
         Raises:
-            ConflictError: another writer has some of them, and no call has raised that before. All are released.
+            ConflictError: another writer has some of the sources, and no call has raised that before. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
@@ -177,12 +179,12 @@ class SourceTurns:
                 try:
                     await self._coordinator.job.manifest.say(releases=turns, progress=told)
                 except ConflictError as error:
-                    if not error.ended:  # with its log all its turns have ended
+                    if not error.ended:  # all its turns ended with its log
                         raise
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
-        """Have the log state the positions without a record that were taken, behind which nothing is open."""
+        """State in the log the last positions without a record, if no earlier record is in an open shard."""
         while self.ahead:
             job = self._coordinator.job
             try:
@@ -201,23 +203,23 @@ class SourceTurns:
             self.ahead.pop(name, None)
 
     def refuse_lost(self, *, if_dropped: bool = False) -> None:
-        """Raise if a source was lost, and is not released; ``if_dropped``: only if records of such a one were dropped.
+        """Raise an error if a source is lost but not released; with ``if_dropped``, only if records were dropped.
 
         Raises:
-            ConflictError: it names the sources.
+            ConflictError: the error names the sources.
         """
         if self._has_dropped or not if_dropped:
             refuse(*self._sources.values())
 
     async def take_again(self, job: Job) -> None:
-        """Take each source for the next log of this writer, whose last one was ended, unless another owner has it.
+        """Take each source for the next log of this writer, after its last log was ended, unless it has another owner.
 
         Raises:
-            StorageError: it is unknown whether it was taken; or the log is ended, too.
+            StorageError: it is unknown whether a source was taken, or the new log was ended, too.
         """
         taken: dict[Source, int | ConflictError] = {}
         while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:
-            for name, source in left:  # meanwhile, others may be taken for the log that was ended
+            for name, source in left:  # meanwhile, other sources may be taken for the ended log
                 try:
                     taken[source] = (await self._take(job, name, source.turn)).turn
                 except ConflictError as error:
@@ -225,7 +227,7 @@ class SourceTurns:
                         raise
                     error.sources = (name,)
                     taken[source] = error
-        # From here on nothing waits.
+        # No await from here on.
         for source, turn in taken.items():
             if isinstance(turn, int):
                 source.turn = turn
@@ -240,7 +242,7 @@ class SourceTurns:
                 queue.levels.dropped(batch.first)
 
     def continued(self, batches: Sequence[WriteBatch], levels: Levels) -> list[WriteBatch]:
-        """Return what is left of batches that were written to the log before, with the turns of this one."""
+        """Return the rest of batches that were written to the previous log, with the turns of the current log."""
         left = []
         for batch in batches:
             if (again := self._continued(batch)) is None:
@@ -264,10 +266,10 @@ def _left(source: Source) -> None:
 
 
 def refuse(*sources: Source) -> None:
-    """Raise why the writer does not have some of these sources any more, if it has lost them.
+    """Raise the reason why the writer has lost some of these sources, if it has.
 
     Raises:
-        ConflictError: it names them.
+        ConflictError: the error names them.
     """
     lost = [(source, source.lost) for source in sources if source.lost is not None]
     if lost:

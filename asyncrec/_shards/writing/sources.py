@@ -1,10 +1,10 @@
-"""`Sources`: records that come from queues are taken with their positions, each once.
+"""`Sources`: records from queues are accepted with their positions, each once.
 
 A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Instead,
-each record has its source and its position there, and a record at or below the last position taken is dropped. All
+each record has its source and its position in it, and a record at or below the last accepted position is dropped. All
 records of one source go through one queue, so that they are stored and committed in the order of their positions. All
-records of one position become durable together: they go into one batch, or into neighbouring batches without a flush
-or the end of a shard between them.
+records of one position become durable together: they go into one batch, or into neighbouring batches without a flush or
+the end of a shard between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sources:
     """The sources of one writer.
 
     Attributes:
-        skipped: records that were not taken, because their position was.
+        skipped: the number of records skipped because their position had already been accepted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Sources:
         keys: KeySet | None,
         encoder: RecordEncoder | None,
     ) -> None:
-        """``tickets`` gives out a number of tickets, and returns the first."""
+        """``tickets`` reserves a number of tickets, and returns the first."""
         self.skipped = 0
         self._shards = shards
         self._tickets = tickets
@@ -64,12 +64,13 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Take the records of one position; return the ticket of the last, or of the source's last record before.
+        """Write the records of one position. Return the ticket of the last, or else of the source's previous record.
 
-        If it is cancelled, or raises an error, none of them was taken.
+        If the call is cancelled or raises an error, none of the records is written.
 
         Raises:
-            TypeError, ValueError: the source or the position is not valid, or may not be given.
+            TypeError, ValueError: the source or the position is not valid, or cannot be passed with the other
+                arguments.
         """
         if source is None or position is None:
             raise ArgumentValueError("source= and position= belong together: pass both, or neither")
@@ -79,7 +80,7 @@ class Sources:
         return await self._in_turn(source, partial(self._write, records, source, position, key))
 
     async def take(self, source: str) -> int | None:
-        """Take the turn of a source, if the writer does not have it; return its last position."""
+        """Take the turn of a source if the writer does not have it. Return the source's last position."""
 
         async def position(found: Source) -> int:
             return found.position
@@ -88,17 +89,18 @@ class Sources:
         return None if last == NO_POSITION else last
 
     async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
-        """Call ``call`` with a source that the writer has, after the calls before it.
+        """Call ``call`` with a source that the writer has, after the earlier calls.
 
-        A source that was lost goes on if the call ``takes`` it. Suppose a caller releases it, and writes its current
-        message: the messages between what is stored and this one would be missing, and no later call would store them.
+        A lost source can be used again only by a call that ``takes`` it. Suppose a caller releases the source, and
+        writes its current message: the messages between the stored position and this message would be missing, and no
+        later call would store them.
         """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
             found.delays += 1
             try:
-                async with found.lock:  # the order of the calls is that of the positions
-                    if self._source_of(source) is not found:  # it was released meanwhile
+                async with found.lock:  # the positions are in the order of the calls
+                    if self._source_of(source) is not found:  # the source was released meanwhile
                         continue
                     refuse(found)
                     if not found.turn:
@@ -141,7 +143,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Return the records whose key was not written before."""
+        """Return the records whose keys were not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -155,7 +157,7 @@ class Sources:
         return kept
 
     async def _append(self, source: Source, position: int, taken: list[tuple[bytes, bytes | None]]) -> None:
-        """Put records into the source's queue, all of them or, with an error, none."""
+        """Put records into the source's queue: all of them, or none if an error is raised."""
         budget = self._budget
         size = _size(taken)
         await self._intake.take(size)
@@ -165,17 +167,17 @@ class Sources:
                 kept = self._without_known(taken)
                 records = [record for record, _ in kept]
                 keyed = any(digest is not None for _, digest in kept)
-                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # so none is large
+                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # so no record is large
                     break
                 batches = await in_thread(framed, records, [each or NO_KEY for _, each in kept] if keyed else None)
                 self._shards.check()
-                if len(self._without_known(kept)) == len(kept):  # else another task wrote one of the keys meanwhile
+                if len(self._without_known(kept)) == len(kept):  # otherwise another task wrote a key meanwhile
                     break
             refuse(source)
         except BaseException:
             budget.give(size)
             raise
-        # From here on nothing waits.
+        # No await from here on.
         self.skipped += len(taken) - len(kept)
         if len(kept) < len(taken):
             budget.give(size - _size(kept))
@@ -205,10 +207,10 @@ class Sources:
 
 
 def no_source(name: str) -> Source | None:
-    """Return `None`, for a writer that takes records of sources at once, after all of them are encoded."""
+    """Return `None`, for a writer that accepts records of sources only after all of them are encoded."""
     return None
 
 
 def _size(records: Iterable[tuple[bytes, bytes | None]]) -> int:
-    """Return how many bytes their frames take."""
+    """Return the number of bytes in the frames of the records."""
     return sum(len(record) + FRAME_OVERHEAD for record, _ in records)

@@ -1,15 +1,15 @@
-"""A writer that another process has ended goes on in a new log, with the records that it had not flushed.
+"""A writer whose log another process has ended goes on in a new log, with the records that it had not flushed.
 
-A writer without a disk is taken for dead if nothing of it changes in the store for too long. Suppose A's machine sleeps
-for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B does not know.
-The naive way is that A fails, and its program writes these records again; but the program does not have them any more.
-Another is that A opens a new log and writes every record that was not acknowledged; but if only the answer was lost, B
-has committed these records, too.
+A writer without a disk is considered dead if it changes nothing in the store for too long. Suppose A's machine sleeps
+for an hour. B ends A's log, and commits the records that A had flushed. Then A wakes, with records in memory that B
+does not know. The naive way is that A fails, and its program writes these records again. But the program no longer has
+them. Another is that A opens a new log and writes every record that was not acknowledged. But if only the answer was
+lost, B has committed these records, too.
 
-So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
-shard that it names, and otherwise as many as B made of A's flush entries. These are the first records of the shard,
-because entries come in order and nothing comes behind the fence. A writes the other records again, in shards of a new
-log. If the segment was not made by a recovery, a person has given A up: then A fails.
+So A reads the segment that ended its log. It shows how many records of each of A's shards are in the data set: all
+records of a shard that it names, and otherwise the records that B took from A's flush entries. These are the first
+records of the shard, because entries come in order and no entry comes after the fence. A writes the other records
+again, in shards of a new log. If the segment was not made by a recovery, a person has given A up: then A fails.
 
 B may also have ended A's log because B continues a source of A's. In its new log A takes its sources again. Records of
 a source that has another owner by then are left out, because that owner reads them again
@@ -43,7 +43,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageEr
 
 _path_log = PathLog("asyncrec.shards")
 
-# For a store that is down.
+# How long to wait for a store that is down, in seconds, and the pause between attempts.
 _PATIENCE, _PAUSE = 600.0, 1.0
 
 
@@ -52,10 +52,10 @@ class _End:
     """The end of a log.
 
     Attributes:
-        listed: the shards of the job that are in the data set, or were.
-        adopted: how many flushed records of another shard are in the data set, by the shard's number.
-        entries: all that the log has committed.
-        is_given_up: whether a person has ended it, without a look at what it had flushed.
+        listed: the shards of the job that are or were in the data set.
+        adopted: the number of flushed records of each other shard that are in the data set, by the shard's number.
+        entries: all shards that the log has committed.
+        is_given_up: whether a person ended it without recovering its flushed records.
     """
 
     listed: frozenset[str]
@@ -78,13 +78,13 @@ class _End:
         return cls(listed, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
-        """Return how many of a shard's records that its writer had taken are in the data set."""
+        """Return how many of the records that the writer had accepted for a shard are in the data set."""
         return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
 @dataclass
 class _Ended:
-    """A job that was ended.
+    """A job whose log was ended.
 
     Attributes:
         error: the error that ended it.
@@ -99,7 +99,7 @@ class _Ended:
 
 @asynccontextmanager
 async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
-    """Let a writer that flushes to its store go on after it was ended, until the context ends.
+    """Let a writer that flushes to its store go on after its log was ended, until the context ends.
 
     ``begin`` begins the job with the next log.
     """
@@ -117,7 +117,7 @@ async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextM
 
 
 class Succession:
-    """The logs of one writer, one after the other. `run` is its task, which begins and ends their jobs."""
+    """The logs of one writer, one after the other. `run` is the task that begins and ends their jobs."""
 
     def __init__(self, shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> None:
         self._shards = shards
@@ -128,9 +128,9 @@ class Succession:
         self._ended: dict[Job, _Ended] = {}
 
     async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
-        """Return what of a failed shard is to be written once more; `None` if the writer cannot go on.
+        """Return the records of a failed shard to write again; `None` if the writer cannot go on.
 
-        Called when an object of the job failed with that error.
+        Called when an object of the job failed with this error.
         """
         if not (isinstance(error, ConflictError) and error.ended):
             return None
@@ -141,7 +141,7 @@ class Succession:
         await ended.settled.wait()
         acknowledgements, end = self._shards.acknowledgements, ended.end
         if end is None or end.is_given_up or job.flush_log is None:
-            lost = end is not None  # what was flushed, too
+            lost = end is not None  # the flushed records are lost, too
             self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
             return None
         batches: list[WriteBatch] = []
@@ -162,7 +162,7 @@ class Succession:
                 for key in job.fates.those("published"):
                     if key in end.listed:
                         job.fates.move(key, "commit")
-                # Published, and in no commit: behind the end of the log nothing names it any more.
+                # Shards that are published but uncommitted: after the end of the log, no commit can name them.
                 await job.publisher.take_back("drop", "published")
         return batches
 
@@ -172,7 +172,7 @@ class Succession:
             error.add_note(f"{self._shards.path}: the first record that is not stored has the ticket {ticket}")
 
     async def run(self) -> None:
-        """Wait for the end of each log, and begin the next."""
+        """Wait for the end of each log, and begin the next log."""
         async with AsyncExitStack() as stack:
             while not self._is_closed:
                 await self._changed.wait()
@@ -206,7 +206,7 @@ class Succession:
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
 
     async def _begun(self, stack: AsyncExitStack) -> Job:
-        """Begin the next job. If the store is down, or the id is taken, try again."""
+        """Begin the next job. Retry if the store is down or the id is taken."""
         until = anyio.current_time() + _PATIENCE
         while True:
             try:
@@ -217,16 +217,16 @@ class Succession:
                 await anyio.sleep(_PAUSE)
 
     def close(self) -> None:
-        """Begin no more jobs; those that were begun end."""
+        """Begin no more jobs. The jobs that were begun end."""
         self._is_closed = True
         self._changed.set()
 
 
 async def _end_of(job: Job) -> _End:
-    """Find the end of a job's log. If it has none for too long, the process that made its fence has died: end it here.
+    """Find the end of a job's log. If there is none for too long, its fence's maker has died, so end the log here.
 
     Raises:
-        ConflictError, StorageError, ManifestError: it could not be ended.
+        ConflictError, StorageError, ManifestError: the log could not be ended.
     """
     store, name, writer = job.store, job.header.name, job.header.writer
     begun = anyio.current_time()

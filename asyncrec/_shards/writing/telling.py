@@ -1,8 +1,8 @@
 """`telling`: a writer with a disk reports its progress every few seconds while it is open, for ``asyncrec watch``.
 
-It costs nothing per record: a task of its own looks at the counts that are kept anyway, and writes them to a file
-beside the job's header (`asyncrec._shards.journal.status`). A report that cannot be written is not a failure of the
-writer: the next one is tried as if nothing had happened.
+It costs nothing per record: a separate task reads the counts that are kept anyway, and writes them to a file beside the
+job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the next
+report is tried as usual.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 
 _path_log = PathLog("asyncrec.shards")
 
-# Often enough for a person who watches to see progress, for one small write.
+# Often enough for a person to see progress, at the cost of one small write.
 STATUS_SECONDS = 2.0
-# What a status has as the writer's statistics have it.
+# The attributes of a status that are copied from the writer's statistics.
 _COUNTS = {each.name for each in fields(ShardedWriterStats)} & {each.name for each in fields(JobStatus)}
-# Of the time, by all callers together: below it, waiting is the ordinary give and take.
+# The share of the time that all callers together spend waiting, below which waiting is normal.
 _WAITS = 0.1
 
 
@@ -55,7 +55,7 @@ class Teller:
     """The task that reports the progress of one writer.
 
     Attributes:
-        ending: the writer's body has ended.
+        ending: whether the writer's body has ended.
     """
 
     def __init__(self, shards: OpenShards) -> None:
@@ -65,7 +65,7 @@ class Teller:
         self._at = self._took_at = anyio.current_time()
 
     async def tell(self, file: StatusFile) -> None:
-        """Report again and again, until cancelled."""
+        """Report repeatedly until cancelled."""
         while True:
             await anyio.sleep(STATUS_SECONDS)
             try:
@@ -75,7 +75,7 @@ class Teller:
                 _path_log.debug(self._shards.path, "the writer's status could not be written: %s", error, writer=writer)
 
     def _status(self) -> JobStatus:
-        """Return what the writer has done since the last report, and its state."""
+        """Return the writer's progress since the last report, and its state."""
         shards, before = self._shards, self._before
         now, at = shards.stats(0), anyio.current_time()
         seconds = max(at - self._at, 1e-6)
@@ -107,11 +107,11 @@ def waiting_for(
     ending: bool,
     failing: bool = False,
 ) -> WaitingFor:
-    """Return what kept a writer from being faster, from its counts before and after an interval of ``seconds``.
+    """Return the reason why a writer was not faster, from its counts before and after an interval of ``seconds``.
 
     Args:
         full: whether its spool is full now.
-        failing: whether an upload waits now to be tried again.
+        failing: whether an upload waits to be retried.
         ending: whether its body has ended.
     """
     if ending:

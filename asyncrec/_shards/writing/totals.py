@@ -1,4 +1,4 @@
-"""What a sharded writer counts, and `writer_totals`: the sums over all writers of this process, for metrics."""
+"""The counts of a sharded writer, and `writer_totals`: the sums over all writers of this process, for metrics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class ShardedWriterStats:
     """The counts of a sharded writer at one moment.
 
     Attributes:
-        records, bytes: taken so far; bytes of frames, before compression.
-        duplicates: how many were dropped, because their key had been written.
-        committed_records, committed_bytes, committed_shards: those in the manifest; bytes as stored.
-        buffered_bytes: held for queues and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
-            than ``memory_limit``, unless a single record is larger.
-        oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
+        records, bytes: the records accepted so far, and the bytes of their frames before compression.
+        duplicates: the number of records dropped because their key had already been written.
+        committed_records, committed_bytes, committed_shards: the counts in the manifest; bytes as stored.
+        buffered_bytes: the bytes now held for queues and stores. Together with ``reserved_bytes`` (a chunk for each
+            open shard) they never exceed ``memory_limit``, unless a single record is larger.
+        oldest_uncommitted_seconds: how long the oldest uncommitted record has been waiting.
         oldest_buffered_seconds: the same for the oldest record on no disk and in no store, which a kill would lose.
-        callers_waiting: how many callers wait for room now.
+        callers_waiting: the number of callers that now wait for room.
         seconds_waiting: how long all callers together have waited for room.
-        seconds_compressing, seconds_storing: of all finished shards together.
-        spool_bytes: of the shards in the spool, open ones included.
-        upload_retries: how often a step of an upload from the spool failed and was tried again.
+        seconds_compressing, seconds_storing: the times of all finished shards together.
+        spool_bytes: the bytes of the shards in the spool, including open shards.
+        upload_retries: how often a step of an upload from the spool failed and was retried.
     """
 
     records: int
@@ -50,7 +50,7 @@ class ShardedWriterStats:
     upload_retries: int
 
 
-# What only grows: it stays when a writer ends.
+# Counts that only grow. They are kept when a writer ends.
 _GROWING = (
     "records",
     "bytes",
@@ -68,23 +68,23 @@ _OLDEST = ("oldest_uncommitted_seconds", "oldest_buffered_seconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterTotals(ShardedWriterStats):
-    """The counts of all sharded writers of this process together, as `ShardedWriterStats` has them for one.
+    """The counts of all sharded writers of this process together, each as in `ShardedWriterStats`.
 
-    What was taken, committed and waited includes writers that have ended; what is held now is that of open writers. An
-    age is the greatest one.
+    Counts that only grow, such as those of accepted and committed records, include writers that have ended. The others
+    are those of open writers. An age is the maximum over the writers.
 
     Attributes:
-        writers: how many are open now.
+        writers: the number of open writers.
     """
 
     writers: int
 
 
 class _Writers:
-    """The writers of this process. They come and go, and are asked, on any thread.
+    """The writers of this process. They are added, removed and counted in any thread.
 
-    They are not kept alive by this: a writer whose event loop ended beneath it never leaves its context, and is
-    collected with its owner.
+    They are referenced weakly: a writer whose event loop ended never exits its context, and is garbage-collected with
+    its owner.
     """
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class _Writers:
         on_fork(self)
 
     def forked(self) -> None:
-        self.__init__()  # type: ignore[misc]  # the lock, too: a thread of the parent may have held it
+        self.__init__()  # type: ignore[misc]  # also a new lock: a thread of the parent may have held the old one
 
     @contextmanager
     def counted(self, stats: Callable[[], ShardedWriterStats]) -> Iterator[None]:
-        """Count the writer whose method ``stats`` is, for as long as the context lasts."""
+        """Count the writer that has the method ``stats`` until the context exits."""
         key = object()
         with self._lock:
             self._settle()
@@ -107,7 +107,7 @@ class _Writers:
         try:
             yield
         finally:
-            # No lock: it may be the collector that ends a writer, in the midst of what holds the lock.
+            # Without the lock, because the garbage collector may end a writer while this thread holds the lock.
             self._last.append((key, stats()))
 
     def totals(self) -> WriterTotals:
@@ -122,10 +122,10 @@ class _Writers:
         return WriterTotals(writers=len(found), **sums)  # type: ignore[arg-type]
 
     def _settle(self) -> None:
-        """Keep the growing counts of writers that have ended. The lock is held."""
+        """Keep the growing counts of writers that have ended. The caller holds the lock."""
         while self._last:
             key, last = self._last.popleft()
-            if self._open.pop(key, None) is not None:  # else it was the parent's, before a fork
+            if self._open.pop(key, None) is not None:  # otherwise it was the parent's, before a fork
                 for name in _GROWING:
                     self._ended[name] += getattr(last, name)
 

@@ -1,9 +1,9 @@
-"""`ShardedWriter`: records from many tasks into many shards, and acknowledgements of what became of them.
+"""`ShardedWriter`: records from many tasks go into many shards, and callers learn how safe their records are.
 
 Fixed (``num_shards``): the given number of shards, published together when the context exits cleanly. Rolling
 (``max_shard_*``): a shard is committed as it fills, and another begins.
 
-Behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each open shard.
+Its machinery is in `asyncrec._shards.writing.open_shards`: a queue and an owner task for each open shard.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 
 Partition = str | bytes | int
 
-# Records for several shards are cut into lists of this many batches' bytes: each list costs something for each shard.
-# Not if memory is short, since a list waits until there is room for all of it.
+# Records for several shards are cut into lists with the bytes of this many batches, because each list has a cost per
+# shard. If memory is short, they are not, because a list waits until there is room for all of it.
 _SPREAD = 2
 _AMPLE = 32  # batches
 
@@ -52,8 +52,8 @@ class ShardedWriter:
     Attributes:
         path: the data set, as the caller passed it.
         writer_id: the id of this writer, used in names and in the manifest.
-        flush_seconds: the writer flushes a record to the disk when it is this old; `None` if it does not.
-        max_record_bytes: a longer record is refused.
+        flush_seconds: the writer flushes a record when it is this old; `None` if it does not.
+        max_record_bytes: a longer record is rejected.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ShardedWriter:
     ) -> None:
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
-        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one
         self.writer_id = shards.job.header.writer
         self._shards, self._queues = shards, shards.queues
         self.flush_seconds = shards.queues[0].flush_seconds
@@ -95,7 +95,7 @@ class ShardedWriter:
 
     @property
     def progress(self) -> dict[str, int]:
-        """Of each source that this writer has, the last position that it took, or that was stored before."""
+        """The last position, accepted or stored before, of each source that this writer has."""
         return self._shards.sources.progress
 
     async def write(
@@ -109,16 +109,16 @@ class ShardedWriter:
     ) -> int:
         """Write one record, and return its ticket, for `wait`.
 
-        The record is bytes, or, with a schema, also a mapping of names to values. Anything but `bytes` is copied. It
-        waits while the writer holds as much as ``memory_limit`` allows. If it is cancelled, the record was not written.
+        The record is bytes, or, with a schema, also a mapping of names to values. It is copied unless it is `bytes`.
+        The call waits while ``memory_limit`` is reached. If it is cancelled, the record is not written.
 
         Args:
-            key: names the record, for deduplication, resuming and look-up.
+            key: a name of the record, for deduplication, resuming and look-up.
             partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
-            position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
-                taken or stored is dropped and counted; the ticket is then that of the source's last record.
+            position: the position in the source, from 0 to 2**63-1. A record at or below the last position that was
+                accepted or stored is dropped and counted; the ticket is then that of the source's last record.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -146,7 +146,7 @@ class ShardedWriter:
         elif type(record) is not bytes:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
-        # What may be refused is looked at first: a record that is refused takes no room, key or ticket.
+        # Check first what may fail, because a rejected record must take no room, key or ticket.
         large = len(record) > self._longest
         if large:
             check_size(len(record), self.max_record_bytes, self.path)
@@ -192,11 +192,11 @@ class ShardedWriter:
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, which is the fast way; return the ticket of the last one.
+        """Write many records without keys, in order, which is the fast way. Return the ticket of the last record.
 
-        Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
-        With ``key_feature``, each record contains its key, and is written with it. With ``source`` and ``position``,
-        these are all records of that position: all are written and durable, or none.
+        Without a partition they go to the open shards in turn. If the call is cancelled, the first records have been
+        written. With ``key_feature``, each record contains its key, and is written with it. With ``source`` and
+        ``position``, these are all records of that position, and all are written and durable, or none.
         """
         if source is not None or position is not None:
             return await self._sources.write(records, source, position, partition=partition)
@@ -211,14 +211,14 @@ class ShardedWriter:
         return self._tickets
 
     async def advance(self, source: str, position: int) -> int:
-        """Take a position without a record, for a later commit. Return the ticket of the source's last record."""
+        """Accept a position without a record, for a later commit. Return the ticket of the source's last record."""
         return await self._sources.write((), source, position)
 
     async def take(self, source: str) -> int | None:
-        """Take a source as its first write would, and return its last position, to read on behind it, or `None`.
+        """Take a source as its first write would. Return its last position, after which to read on, or `None`.
 
-        It raises `ConflictError` as `write` does. If this writer has the source already, only the position is returned.
-        A source that this writer had, and lost to another one, is taken by this alone, and not by a write.
+        It raises `ConflictError` as `write` does. If this writer already has the source, only the position is returned.
+        A source that this writer has lost to another writer is taken only by this call, and not by a write.
         """
         return await self._sources.take(source)
 
@@ -226,8 +226,8 @@ class ShardedWriter:
         """Commit everything written so far, and release these sources, so that another writer may continue them.
 
         If another writer has one of them, and no call has raised that yet, it raises `ConflictError`, and all are
-        released. Release a source also after another call has raised that: until then each call that acknowledges does.
-        Cancelled or failed otherwise, it may have released them, or not; those not released are still in ``progress``.
+        released. Also release a source after another call has raised that error: until then, each call that
+        acknowledges records raises it. If cancelled, it may have released some: the others are still in ``progress``.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 
@@ -240,7 +240,7 @@ class ShardedWriter:
                 await self.write(item, partition=partition)
                 continue
             batch, size = item
-            if size > self._budget.limit:  # a single record may exceed it, and no more
+            if size > self._budget.limit:  # only a single record may exceed it
                 for record in batch:
                     await self.write(record, partition=partition)
                 continue
@@ -255,7 +255,7 @@ class ShardedWriter:
                 for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
                     queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
-                if len(batch) > count:  # the last records went to the queue this much further on
+                if len(batch) > count:  # the last records went to the queue this many turns later
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
@@ -307,9 +307,9 @@ class ShardedWriter:
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
         """Wait until every write up to ``ticket`` has reached the level.
 
-        For ``"spooled"`` it flushes, together with all other tasks that wait. For ``"committed"`` it only waits: until
-        a shard is full, ``max_shard_seconds`` are over, or some task calls `commit`. If all tasks of a crawl wait, set
-        ``max_shard_seconds``.
+        For ``"spooled"``, the call flushes, together with all other tasks that wait. For ``"committed"`` it only waits:
+        until a shard is full, ``max_shard_seconds`` are over, or some task calls `commit`. If all tasks of a crawl
+        wait, set ``max_shard_seconds``.
 
         Raises:
             ValueError: the level cannot be reached here, or no write has this ticket.
@@ -333,13 +333,13 @@ class ShardedWriter:
         self._shards.sources.refuse_lost()
 
     def stats(self) -> ShardedWriterStats:
-        """Return the counts so far. It may be called on any thread."""
+        """Return the counts so far. This may be called in any thread."""
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
-        """Issue ``count`` tickets; return the first."""
+        """Issue ``count`` tickets. Return the first."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
 

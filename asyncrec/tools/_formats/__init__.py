@@ -1,7 +1,7 @@
-"""`Formats` are the formats of `asyncrec.tools.convert`: JSON lines and CSV, which are built in, and those of plugins.
+"""`Formats`: the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
 
-The built-in ones are found without looking for plugins, and no plugin can claim their names or suffixes, nor those of
-records. For a known format that is not installed, the error says what to install.
+The built-in formats are found without looking for plugins. No plugin can claim their names or suffixes, nor those of
+records. For a known format that is not installed, the error names the package to install.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from asyncrec.tools._formats import csv, jsonl
 __all__ = ["FORMATS", "RECORDS", "Formats"]
 
 RECORDS = "tfrecord"
-"""What a file is whose suffix says nothing else."""
+"""The format of a file whose suffix is unknown."""
 
 _BUILT_IN = (jsonl, csv)
-# What we know that is brought by a distribution: formats, with their suffixes.
+# The formats that a known distribution provides, with their suffixes.
 _KNOWN = {"parquet": (".parquet",), "warc": (".warc", ".warc.gz")}
 _PACKAGES = {"parquet": "asyncrec-formats", "warc": "asyncrec-formats"}
 
@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
 
 
 class Formats:
-    """The formats of this process; plugins are searched once."""
+    """The formats of this process. Plugins are searched for once."""
 
     def __init__(self, plugins: Plugins = PLUGINS) -> None:
         self._plugins = plugins
@@ -45,8 +45,8 @@ class Formats:
     async def look_for(self, source: str, target: str = RECORDS) -> None:
         """Add the formats of plugins, unless both sides of a conversion are built in.
 
-        Each side is the name of a format or of a file. One without a suffix is a data set as a target, and as a source
-        of a built-in format; any other source without one is a folder of files that may be of any format.
+        Each side is the name of a format or of a file. A name without a suffix is a data set if it is a target, or a
+        source of a built-in format; otherwise it is a folder of files that may have any format.
         """
         writes_records = target == RECORDS or self._of_built_in(target) is None
         to_known = self._is_known(target) or "." not in _base(target)
@@ -55,7 +55,7 @@ class Formats:
             await in_thread(self._load)
 
     def of(self, file: str) -> str:
-        """Return the name of the format of a file's suffix; `RECORDS` if the suffix is not known."""
+        """Return the name of the format with a file's suffix, or `RECORDS` if the suffix is unknown."""
         lower = file.lower()
         found = max((suffix for suffix in self._suffixes if lower.endswith(suffix)), key=len, default="")
         return self._suffixes.get(found, RECORDS)
@@ -65,7 +65,7 @@ class Formats:
         return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:
-        """Return the format with a name, which must not be `RECORDS`.
+        """Return the format with this name, which must not be `RECORDS`.
 
         Raises:
             PluginError: the format is known, but not installed, or the plugin is broken.
@@ -102,7 +102,7 @@ class Formats:
             self._loaded = True
 
     def _checked(self, plugin: str, given: Any) -> Format:
-        """Return a format if it may be added; otherwise raise PluginError."""
+        """Return a format if it may be added. Otherwise raise PluginError."""
         why = _fault(given)
         if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
             why = f"the format {given.name!r} is built in; choose another name"
@@ -112,7 +112,7 @@ class Formats:
                 why = f"the suffix {min(claimed)!r} is built in; choose another"
         if why is not None:
             raise PluginError(f"the plugin {plugin!r}: {why}")
-        return given  # type: ignore[no-any-return]  # it is a Format: there is no fault in it
+        return given  # type: ignore[no-any-return]  # `_fault` ensures that it is a Format
 
     def _faults(self) -> str:
         said = f". {DISABLE} leaves out: {', '.join(self._plugins.disabled)}" if self._plugins.disabled else ""
@@ -126,7 +126,7 @@ def _base(path: str) -> str:
 
 
 def _fault(given: Any) -> str | None:
-    """Return why something cannot be a format."""
+    """Return the reason why an object is not a valid format, or `None`."""
     if not isinstance(given, Format):
         return f"{given!r} is not a Format"
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):

@@ -1,8 +1,8 @@
 """A file of comma-separated values has a row for each record, a column for each feature, and a first row of names.
 
-It is only written: `asyncrec.tools.from_csv` reads tables. A cell holds the feature's one value, a number or text;
-other numbers of values, and bytes that are not UTF-8, are JSON as in a file of JSON lines. If a record lacks the
-feature, the cell is empty.
+CSV is only written: `asyncrec.tools.from_csv` reads tables. A cell contains the feature's single value, a number or
+text. Several values, and bytes that are not UTF-8, are written as JSON like in a file of JSON lines. If a record lacks
+the feature, the cell is empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import lists_of, to_json
 
 
 class CsvEncoder:
-    """An encoder of records to the bytes of a file. Blocks."""
+    """An encoder of records to the bytes of a CSV file. Blocks."""
 
     def __init__(self, columns: Sequence[str], *, lists: frozenset[str], compressed: bool) -> None:
         self._columns = list(columns)

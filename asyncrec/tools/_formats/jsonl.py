@@ -1,7 +1,7 @@
-"""A file of JSON lines has one JSON object a line, each of which is a record; it is plain or GZIP.
+"""A file of JSON lines has one JSON object per line, each of which is a record. It is plain or GZIP.
 
-A line that is not a JSON object, or holds a value that fits no feature, is bad and skipped. So is a line of more values
-than fit into memory: three bytes (``[],``) become an object of 64, so values are counted before a line is parsed.
+A line that is not a JSON object, or has a value that fits no feature, is bad and skipped. So is a line with more values
+than fit into memory: three bytes (``[],``) become an object of 64 bytes, so values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from asyncrec.tools._json_values import from_json, lists_of, to_json
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-# What a value takes in Python, about; the values of a line may take together as many bytes as a record may have.
+# The approximate size of a value in Python. The values of a line may together take as many bytes as a record may have.
 _VALUE_BYTES = 64
 
 
 @asynccontextmanager
 async def open_lines(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """The records of one file."""
+    """Yield an iterator over the records of one file."""
     yield _Lines(file)
 
 
@@ -59,7 +59,7 @@ class _Parser:
     """A parser that is fed blocks of bytes, and returns records. Blocks.
 
     Attributes:
-        pending: whether more records of what was fed are to come.
+        pending: whether the bytes fed so far contain more records.
         lost: whether the rest cannot be read.
     """
 
@@ -70,13 +70,13 @@ class _Parser:
         self._most = max_record_bytes
         self._decompressor: Decompressor | None = None
         self._begun = False
-        self._first = b""  # until it is known how the file is compressed
-        self._rest: list[bytes] = []  # of a line without an end
+        self._first = b""  # kept until the compression of the file is known
+        self._rest: list[bytes] = []  # the parts of a line without an end
         self._rest_bytes = 0
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the lines that a block completes; ``b""`` is the end, `None` continues with what is pending."""
+        """Return the lines that a block completes. ``b""`` is the end; `None` continues with the pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:
@@ -128,7 +128,7 @@ class _Parser:
             result.bad.append(self._bad(reason))
 
     def _parsed(self, line: bytes) -> Any:
-        # A comma or bracket in a text counts, too: none is worth taking the line apart for.
+        # Commas and brackets within texts count, too, because taking the line apart would not be worth the time.
         values = sum(map(line.count, (b",", b"[", b"{")))
         most = self._most // _VALUE_BYTES
         if values > most:
@@ -143,7 +143,7 @@ class _Parser:
 
 
 class JsonLinesEncoder:
-    """An encoder of records to the bytes of a file. Blocks."""
+    """An encoder of records to the bytes of a JSON lines file. Blocks."""
 
     def __init__(self, *, lists: Collection[str], compressed: bool) -> None:
         self._lists = lists

@@ -1,4 +1,4 @@
-"""`StoredFile` is the `SourceFile` that a format's reader gets, over any storage."""
+"""`StoredFile` is the `SourceFile` for a format's reader, over any storage."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class StoredFile:
 async def open_file_of(
     storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """Open the file at a key, as a format reads it: the version ``info``. ``path`` is for messages.
+    """Open the version ``info`` of the file at a key, for a format's reader. ``path`` is for messages.
 
-    Raises: as `ResumingSource`, here and by ``receive``.
+    Raises: as for `ResumingSource`, here and in ``receive``.
     """
     async with ResumingSource(storage, key, info=info) as source:
         yield StoredFile(storage, key, path, source, max_record_bytes)

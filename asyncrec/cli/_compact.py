@@ -9,6 +9,7 @@ import typer
 from asyncrec.cli._options import Debug, Jobs, Json, KeptCompression, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._show_records import Newest
 from asyncrec.cli._values import parse_compression, parse_duration, parse_options, parse_size
 
 if TYPE_CHECKING:
@@ -31,9 +32,13 @@ def command(
     drop_duplicates: Annotated[
         bool,
         typer.Option(
-            "--drop-duplicates", help="Leave out records whose key another record has that was committed before."
+            "--drop-duplicates",
+            help=(
+                "Leave out records whose key another record has that was committed before, or with --newest is newer."
+            ),
         ),
     ] = False,
+    newest: Newest = None,
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Only merge the manifest; shards are neither joined nor deleted.")
     ] = False,
@@ -76,6 +81,7 @@ def command(
                 max_shard_bytes=size,
                 compression=parse_compression(compression),
                 drop_duplicates=drop_duplicates,
+                newest=newest,
                 manifest_only=manifest,
                 dry_run=dry_run,
                 grace=seconds,

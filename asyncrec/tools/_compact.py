@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,6 @@ from typing import Any
 
 import anyio
 import numpy as np
-from numpy.typing import NDArray
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
@@ -39,16 +38,18 @@ from asyncrec.errors import (
     FormatError,
     ObjectNotFoundError,
 )
+from asyncrec.example._age import Age
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._compact_report import CompactReport
-from asyncrec.tools._duplicates import find_duplicates
+from asyncrec.tools._duplicates import Duplicates, find_duplicates
+from asyncrec.tools._forgotten import Found
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, removed_among, rewrite
-from asyncrec.tools._selection import Selection, reselected, selected
+from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # If others remove the same shards again and again.
 _ATTEMPTS = 20
@@ -64,6 +65,7 @@ async def compact(
     max_shard_bytes: Size | None = None,
     compression: KeptCompression = "keep",
     drop_duplicates: bool = False,
+    newest: str | None = None,
     manifest_only: bool = False,
     dry_run: bool = False,
     grace: float = GRACE_SECONDS,
@@ -95,6 +97,9 @@ async def compact(
             another compression are written anew, whatever their size.
         drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
             such records are written anew, whatever their size. The keys of all shards are read for that.
+        newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
+            stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
+            more than once are read for that; of pages all records, because no revisit may lose its body.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
         dry_run: count what would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
@@ -104,11 +109,13 @@ async def compact(
         jobs: how many shards are written at once; at most 4.
 
     Raises:
-        ValueError: options that cannot be, or contradict each other: nothing was changed.
+        ValueError: options that cannot be, or contradict each other; or the feature ``newest`` has no order, or a page
+            whose newest version is a revisit would lose the body: nothing was changed.
         ObjectNotFoundError: there is no manifest.
         DatasetError: the path is not a data set with a manifest, or a shard has other than the number of records that
             the manifest says.
-        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it.
+        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it. With ``newest``,
+            nothing is joined if a record is damaged whose key comes more than once.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
@@ -124,6 +131,10 @@ async def compact(
             "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "
             "drop_duplicates or dry_run"
         )
+    if newest is not None and not drop_duplicates:
+        raise ArgumentValueError(
+            "newest says which record of a key stays if the others are dropped; pass drop_duplicates=True, too"
+        ).with_remedy("pass drop_duplicates=True", command="add --drop-duplicates")
     options = None if storage_options is None else dict(storage_options)
     report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
     if not manifest_only:
@@ -133,7 +144,9 @@ async def compact(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
-            joining = _Joining(selection, _Wanted(size, target, drop_duplicates), report, tasks)
+            if newest is not None:
+                Age(newest, selection.schema, selection.path)  # what it refuses is said before anything is changed
+            joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest), report, tasks)
             if dry_run:
                 await joining.count()
                 return report
@@ -158,12 +171,14 @@ class _Wanted:
     max_bytes: int
     compression: CompressionOptions | None
     drops: bool
+    newest: str | None
 
-    async def plan(self, selection: Selection) -> tuple[list[Piece], Mapping[str, NDArray[np.int64]]]:
+    async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates | None]:
         """Say what is to be done, and which records are left out."""
         kind = None if self.compression is None else self.compression.type
-        dropped = await find_duplicates(selection) if self.drops else {}
-        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=lambda each: each.key in dropped)
+        dropped = await find_duplicates(selection, self.newest) if self.drops else None
+        concerned = (lambda each: False) if dropped is None else dropped.__contains__
+        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned)
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
@@ -180,13 +195,14 @@ class _Joining:
         self._report = report
         self._tasks = tasks
         self._advance: Advance | None = None
-        self._dropped: Mapping[str, NDArray[np.int64]] = {}
+        self._dropped: Duplicates | None = None
+        self._seen_removals = 0
 
     async def count(self) -> None:
         """Count what would be done."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
-            self._report.duplicates += sum(len(self._dropped.get(shard.key, _NONE)) for shard in piece.shards)
+            self._report.duplicates += sum(len(dropped) for _, dropped in await in_thread(self._found, piece.shards))
             self._report.joined += len(piece.shards)
             self._report.into += len(piece.groups)
             self._report.bytes += piece.bytes
@@ -201,6 +217,7 @@ class _Joining:
         attempts_left = _ATTEMPTS
         while True:
             pieces, self._dropped = await self._wanted.plan(self._selection)
+            self._seen_removals = _removals(self._selection)
             if not pieces:
                 break
             if self._advance is None:
@@ -243,18 +260,20 @@ class _Joining:
         if await self._at_work(piece):
             self._report.left += 1
             return
-        groups = [[(shard, self._dropped.get(shard.key, _NONE)) for shard in group] for group in piece.groups]
+        groups = await in_thread(lambda: [self._found(group) for group in piece.groups])
         made = await rewrite(
             self._selection,
             groups,
             compression=self._wanted.compression_of(piece),
             tasks=self._tasks,
             joins=True,
+            rule=("" if self._dropped is None else self._dropped.rule, self._seen_removals),
             goes_on=partial(self._goes_on, piece),
         )
         if made is None:
             self._report.left += 1
             return
+        self._seen_removals = made.place
         self._report.joined += len(made.old)
         self._report.into += len(made.new)
         self._report.bytes += sum(entry.bytes for entry in made.old)
@@ -263,6 +282,11 @@ class _Joining:
         self._report.commits += 1
         if self._advance is not None:
             self._advance(piece.bytes)
+
+    def _found(self, shards: Sequence[SelectedShard]) -> list[Found]:
+        """Shards, with the records that are left out. Blocks."""
+        dropped = self._dropped
+        return [(shard, _NONE if dropped is None else dropped.of(shard)) for shard in shards]
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
         """Return whether no other job is at work on a piece that this job has begun with.

@@ -49,9 +49,11 @@ class Rewritten:
     Attributes:
         job: its id.
         old, new: the entries of shards.
+        place: in the log of removals.
     """
 
     job: str
+    place: int
     old: list[ShardEntry]
     new: list[ShardEntry]
 
@@ -63,6 +65,7 @@ async def rewrite(
     compression: CompressionOptions,
     tasks: int,
     joins: bool = False,
+    rule: tuple[str, int] = ("", 0),
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
     """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
@@ -71,6 +74,7 @@ async def rewrite(
         groups: of shards of one data set, each with the numbers of the records that are left out.
         tasks: how many shards are written at once.
         joins: the old shards stay for those that read them; otherwise they are deleted behind the commit.
+        rule: as for `Job.commit`.
         goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
 
     Raises:
@@ -97,8 +101,9 @@ async def rewrite(
             raise ConflictError(f"{selection.path}: shards were replaced at the same time")
         found = await for_each(partial(_write, selection, job), groups, tasks=tasks)
         new = [entry for entry in found if entry is not None]
-        await job.commit(new, removed=paths)
-    return Rewritten(job=header.writer, old=old, new=new)
+        place = await job.commit(new, removed=paths, rule=rule)
+        assert place is not None, "it has removed shards"
+    return Rewritten(job=header.writer, place=place, old=old, new=new)
 
 
 def entry_of(shard: SelectedShard) -> ShardEntry:

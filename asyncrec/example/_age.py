@@ -16,7 +16,11 @@ from asyncrec.example._wire import BYTES, INT64, NONE, Raw
 # What a value takes at most: a number, or a time as text.
 _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
-_NEEDED = "to find the newest version, name a feature with one number, or one text, in each record"
+# By the argument that names the feature.
+_NEEDED = {
+    "newest": "to find the newest version, name a feature with one number, or one text, in each record",
+    "sort_by": "to sort records, name a feature with one number, or one text, in each record",
+}
 
 
 class Age:
@@ -26,17 +30,19 @@ class Age:
         name: of the feature.
         schema: of the data set, as its ``to_json`` returns it; `None` if the data set has no schema.
         path: of the records, for messages.
+        argument: what named the feature, ``"newest"`` or ``"sort_by"``, for messages.
 
     Raises:
         TypeError: the name is not a text.
         ValueError: the schema has no such feature, or its values have no order.
     """
 
-    def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
+    def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str, *, argument: str = "newest") -> None:
+        self._needed = _NEEDED[argument]
         if not isinstance(name, str):
-            raise ArgumentTypeError(f"newest must be the name of a feature, not {type(name).__name__}")
+            raise ArgumentTypeError(f"{argument} must be the name of a feature, not {type(name).__name__}")
         if not name:
-            raise ArgumentValueError(f"newest is empty; {_NEEDED}")
+            raise ArgumentValueError(f"{argument} is empty; {self._needed}")
         self.name = name
         self._path = path
         self._kind = NONE  # of its values
@@ -44,7 +50,10 @@ class Age:
         self._seen: dict[str, None] = {}  # without a schema, the features of the records
         if self._known is not None and name not in self._known:
             raise unknown_feature(name, self._known, path)
-        _check_declared(name, schema, path)
+        if problem := _problem_declared(name, schema):
+            raise ArgumentValueError(
+                f"{path}: the values of the feature {name!r} have no order: the schema says {problem}; {self._needed}"
+            )
 
     def of(self, features: Mapping[str, Raw]) -> bytes:
         """The value in a record as `AGE_BYTES` bytes at most that sort as it does.
@@ -54,36 +63,45 @@ class Age:
         Raises:
             ValueError: it has several values, or a long text; or another record has a value of another type.
         """
+        value = self.value(features)
+        if value is None:
+            return b""
+        if len(value) > _VALUE_BYTES:
+            raise ArgumentValueError(
+                f"{self._path}: the feature {self.name!r} has a text of {len(value):,} bytes; {self._needed}, of "
+                f"at most {_VALUE_BYTES} bytes"
+            )
+        # The length behind it: of "a" and "a\0", which NumPy takes for the same, the shorter one is less.
+        return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
+
+    def value(self, features: Mapping[str, Raw]) -> bytes | None:
+        """The value in a record as bytes that sort as it does, however long; `None` if `of` gives nothing.
+
+        Raises:
+            ValueError: it has several values; or another record has a value of another type.
+        """
         if self._known is None:
             self._seen.update(dict.fromkeys(features))
         kind, payload = features.get(self.name, (NONE, b""))
         values = () if kind == NONE else values_of(kind, payload)
         if len(values) > 1:
             raise ArgumentValueError(
-                f"{self._path}: the feature {self.name!r} has {len(values):,} values in a record; {_NEEDED}"
+                f"{self._path}: the feature {self.name!r} has {len(values):,} values in a record; {self._needed}"
             )
         if not len(values) or values[0] != values[0]:
-            return b""
+            return None
         if self._kind not in (NONE, kind):
             raise ArgumentValueError(
                 f"{self._path}: the feature {self.name!r} has values of different types in the records, so they have "
-                f"no order; {_NEEDED}"
+                f"no order; {self._needed}"
             )
         self._kind = kind
         if kind == BYTES:
-            if len(values[0]) > _VALUE_BYTES:
-                raise ArgumentValueError(
-                    f"{self._path}: the feature {self.name!r} has a text of {len(values[0]):,} bytes; {_NEEDED}, of "
-                    f"at most {_VALUE_BYTES} bytes"
-                )
-            value = bytes(values[0])
-        elif kind == INT64:
-            value = struct.pack(">Q", values[0] + (1 << 63))
-        else:
-            (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
-            value = struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
-        # The length behind it: of "a" and "a\0", which NumPy takes for the same, the shorter one is less.
-        return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
+            return bytes(values[0])
+        if kind == INT64:
+            return struct.pack(">Q", values[0] + (1 << 63))
+        (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
+        return struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
 
     def end(self, among: str = "") -> None:
         """Say that all records were looked at, or all ``among`` them that matter.
@@ -95,24 +113,19 @@ class Age:
             raise unknown_feature(self.name, self._seen, f"{self._path}{among}")
 
 
-def _check_declared(name: str, schema: Mapping[str, Any] | None, path: str) -> None:
-    """Refuse a feature that a schema says is an array, or a part of one.
-
-    Raises:
-        ValueError: it does.
-    """
+def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
+    """Say why a feature has no order: a schema says that it is an array, or a part of one; ``""`` if it has."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:
-        return
+        return ""
     stored = [feature for each, entry in entries.items() for feature in entry.stored(each)]
     entry = entries.get(name)
     if name not in stored and entry is None:
-        return
-    single = isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1
-    if not single and not isinstance(entry, VarLen):  # which is what an optional feature is
-        what = type(entry).__name__ if entry is not None else "part of an array"
-        shape = f" of the shape {entry.shape}" if isinstance(entry, FixedLen) else ""
-        raise ArgumentValueError(
-            f"{path}: the values of the feature {name!r} have no order: the schema says {what}{shape}; {_NEEDED}"
-        )
+        return ""
+    if isinstance(entry, VarLen):  # which is what an optional feature is
+        return ""
+    if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
+        return ""
+    what = type(entry).__name__ if entry is not None else "part of an array"
+    return what + (f" of the shape {entry.shape}" if isinstance(entry, FixedLen) else "")

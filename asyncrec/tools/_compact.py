@@ -10,25 +10,24 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import anyio
-import numpy as np
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.compaction import GRACE_SECONDS, check_grace, compact_manifest
+from asyncrec._shards.manifest.origins import SORTED, times_of
+from asyncrec._shards.manifest.shard_columns import format_micros
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs
 from asyncrec._shards.ownership.end_job import end_job
-from asyncrec._shards.ownership.removals import times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
@@ -42,13 +41,11 @@ from asyncrec.example._age import Age
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._compact_report import CompactReport
-from asyncrec.tools._duplicates import Duplicates, find_duplicates
-from asyncrec.tools._forgotten import Found
+from asyncrec.tools._duplicates import NO_DUPLICATES, Duplicates, find_duplicates
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
-from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, removed_among, rewrite
+from asyncrec.tools._rewriting import MOST_AT_ONCE, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # If others remove the same shards again and again.
@@ -66,6 +63,7 @@ async def compact(
     compression: KeptCompression = "keep",
     drop_duplicates: bool = False,
     newest: str | None = None,
+    sort_by: str | None = None,
     manifest_only: bool = False,
     dry_run: bool = False,
     grace: float = GRACE_SECONDS,
@@ -100,6 +98,10 @@ async def compact(
         newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
             stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
             more than once are read for that; of pages all records, because no revisit may lose its body.
+        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Shards are
+            written anew that are not, whatever their size, but none that is younger than ``grace``. It is a number, or
+            a text, of which the first 128 bytes count; records without it come first. A shard is read twice, and sorted
+            in 64 MiB of memory, with up to 136 bytes more for each record, and temporary files.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
         dry_run: count what would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
@@ -131,10 +133,12 @@ async def compact(
             "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "
             "drop_duplicates or dry_run"
         )
-    if newest is not None and not drop_duplicates:
+    if not drop_duplicates and (newest is not None or sort_by is not None):
         raise ArgumentValueError(
-            "newest says which record of a key stays if the others are dropped; pass drop_duplicates=True, too"
-        ).with_remedy("pass drop_duplicates=True", command="add --drop-duplicates")
+            "newest says which record of a key stays if the others are dropped"
+            if newest is not None
+            else "sort_by leaves nothing that says which of several records with one key was committed first"
+        ).with_remedy("pass drop_duplicates=True, too", command="add --drop-duplicates")
     options = None if storage_options is None else dict(storage_options)
     report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
     if not manifest_only:
@@ -144,9 +148,10 @@ async def compact(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
-            if newest is not None:
-                Age(newest, selection.schema, selection.path)  # what it refuses is said before anything is changed
-            joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest), report, tasks)
+            for argument, feature in (("newest", newest), ("sort_by", sort_by)):
+                if feature is not None:  # what it refuses is said before anything is changed
+                    Age(feature, selection.schema, selection.path, argument=argument)
+            joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest, sort_by, grace), report, tasks)
             if dry_run:
                 await joining.count()
                 return report
@@ -160,7 +165,7 @@ async def compact(
         report.latest = join(folder.root, done.latest) if done.latest else None
     if not manifest_only and done.manifest.removals:
         async with selected(path, storage=storage, storage_options=options) as selection:
-            report.removed = await _clear_up(selection, grace)
+            report.removed = await clear_replaced(selection, grace)
     return report
 
 
@@ -172,13 +177,23 @@ class _Wanted:
     compression: CompressionOptions | None
     drops: bool
     newest: str | None
+    sort_by: str | None
+    grace: float
 
-    async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates | None]:
+    async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
         """Say what is to be done, and which records are left out."""
         kind = None if self.compression is None else self.compression.type
-        dropped = await find_duplicates(selection, self.newest) if self.drops else None
-        concerned = (lambda each: False) if dropped is None else dropped.__contains__
-        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned)
+        dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
+        until = format_micros(round((time.time() - self.grace) * 1e6))
+
+        def concerned(shard: SelectedShard) -> bool:
+            return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
+
+        def stays(shard: SelectedShard) -> bool:
+            """It is too young to be sorted: a follower may know some of what is sorted, and not know others."""
+            return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
+
+        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
@@ -195,14 +210,15 @@ class _Joining:
         self._report = report
         self._tasks = tasks
         self._advance: Advance | None = None
-        self._dropped: Duplicates | None = None
+        self._dropped = NO_DUPLICATES
         self._seen_removals = 0
 
     async def count(self) -> None:
         """Count what would be done."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
-            self._report.duplicates += sum(len(dropped) for _, dropped in await in_thread(self._found, piece.shards))
+            found = await in_thread(self._dropped.of, piece.shards)
+            self._report.duplicates += sum(len(dropped) for _, dropped in found)
             self._report.joined += len(piece.shards)
             self._report.into += len(piece.groups)
             self._report.bytes += piece.bytes
@@ -260,14 +276,15 @@ class _Joining:
         if await self._at_work(piece):
             self._report.left += 1
             return
-        groups = await in_thread(lambda: [self._found(group) for group in piece.groups])
+        groups = await in_thread(lambda: [self._dropped.of(group) for group in piece.groups])
         made = await rewrite(
             self._selection,
             groups,
             compression=self._wanted.compression_of(piece),
             tasks=self._tasks,
             joins=True,
-            rule=("" if self._dropped is None else self._dropped.rule, self._seen_removals),
+            sort_by=self._wanted.sort_by,
+            rule=(self._dropped.rule, self._seen_removals),
             goes_on=partial(self._goes_on, piece),
         )
         if made is None:
@@ -282,11 +299,6 @@ class _Joining:
         self._report.commits += 1
         if self._advance is not None:
             self._advance(piece.bytes)
-
-    def _found(self, shards: Sequence[SelectedShard]) -> list[Found]:
-        """Shards, with the records that are left out. Blocks."""
-        dropped = self._dropped
-        return [(shard, _NONE if dropped is None else dropped.of(shard)) for shard in shards]
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
         """Return whether no other job is at work on a piece that this job has begun with.
@@ -322,9 +334,6 @@ class _Joining:
         return found
 
 
-_NONE = np.empty(0, np.int64)
-
-
 def _removals(selection: Selection) -> int:
     return selection.datasets[0].manifest.removals
 
@@ -334,16 +343,3 @@ def _is_old(job: FoundJob) -> bool:
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS
-
-
-async def _clear_up(selection: Selection, grace: float) -> tuple[str, ...]:
-    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
-    (dataset,) = selection.datasets
-    until = time.time() - grace
-    times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
-    if min(times.values(), default=until + 1) > until:
-        return ()  # and nothing need be listed
-    orphans = await find_unlisted(dataset, selection.base, min_age=0)
-    gone = await removed_among(dataset, orphans, times, until=until)
-    await for_each(dataset.folder.delete, gone)
-    return tuple(join(dataset.folder.root, key) for key in gone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec.errors import ArgumentValueError
+from asyncrec.tools._forgotten import Found
 from asyncrec.tools._identity import KEY, Identities
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._newest import newest_records
@@ -28,25 +31,37 @@ class Duplicates:
             keeps; so one of them gives way.
     """
 
-    def __init__(self, selection: Selection, kept: RecordSet, rule: str) -> None:
-        """Compare all shards with the records that stay. Blocks."""
+    def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
+        """Of each shard that has such records, by its key, the number of its first record; and all that stay."""
+        self._firsts = firsts
+        self._kept = kept
+        self.rule = rule
+
+    @classmethod
+    def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
+        """All records of a data set but those that stay. Blocks."""
         counts = selection.datasets[0].manifest.shards.counts
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
-        self._firsts = {selection.shards[at].key: int(starts[at]) for at in having}
-        self._kept = kept
-        self.rule = rule
+        return cls({selection.shards[at].key: int(starts[at]) for at in having}, kept, rule)
 
     def __contains__(self, shard: SelectedShard) -> bool:
         """Whether the shard has such records."""
         return shard.key in self._firsts
 
-    def of(self, shard: SelectedShard) -> NDArray[np.int64]:
-        """The numbers of these records in a shard, ascending."""
+    def of(self, shards: Sequence[SelectedShard]) -> list[Found]:
+        """Shards, with the numbers of these records in them. Blocks."""
+        return [(shard, self._of(shard)) for shard in shards]
+
+    def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
         assert shard.entry is not None, "a manifest lists it"
         first, count = self._firsts.get(shard.key, 0), shard.entry.records if shard in self else 0
         numbers = np.arange(count, dtype=np.int64)
         return numbers[~self._kept.has(numbers + first)]
+
+
+NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
+"""If no record is left out."""
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
@@ -63,9 +78,9 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
     """
     if newest is None or not has_keys(selection):
         kept = await _first_committed(selection)
-        return await in_thread(Duplicates, selection, kept, "first")
+        return await in_thread(Duplicates.but, kept, selection, "first")
     kept = await newest_records(selection, newest, keyless=True)
-    found = await in_thread(Duplicates, selection, kept, f"newest {newest[:1000]}")  # it is noted in a small object
+    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # it is noted in a small object
     if len(kept) < kept.size:
         lost = await revisits_without(
             selection, lambda records, first: ~kept.has(np.arange(first, first + len(records), dtype=np.int64))

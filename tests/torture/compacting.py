@@ -195,14 +195,14 @@ async def _old_objects(path: str) -> set[str]:
 
 
 def killed(what: str, seed: int, rounds: int) -> Row:
-    """Kill a call at random moments of its work; how many of the kills did harm."""
+    """Kill a call at random moments of its work, so often that it had not ended; how many of the kills did harm."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["asyncrec", "asyncrec.tools", "anyio"])
-    lost, seconds = 0, 0.0
+    lost, seconds, kills = 0, 0.0, -2
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(_make, str(Path(folder, "original", "pages")))
-        for number in range(-2, rounds):
+        while kills < rounds:
             path = str(Path(folder, "round", "pages"))
             shutil.copytree(Path(folder, "original"), Path(folder, "round"))
             begun = context.Event()
@@ -210,14 +210,15 @@ def killed(what: str, seed: int, rounds: int) -> Row:
             process.start()
             begun.wait()
             began = time.monotonic()
-            if number >= 0:  # before that, it is seen how long it takes
-                process.join(rng.random() * 1.05 * seconds)
+            if kills >= 0:  # before that, it is seen how long it takes
+                process.join(rng.random() * seconds)
                 process.kill()
             process.join()
-            seconds = time.monotonic() - began if number < 0 else seconds
+            seconds = time.monotonic() - began if kills < 0 else seconds
             if wrong := anyio.run(_judge, what, path):
-                print(f"{what} {number}: {'; '.join(wrong)}", flush=True)
+                print(f"{what}, {kills} kills before: {'; '.join(wrong)}", flush=True)
                 lost += 1
+            kills += kills < 0 or process.exitcode != 0
             shutil.rmtree(Path(folder, "round"))
     return Row(f"{what} killed at a random moment, and called again", rounds, lost, seed)
 

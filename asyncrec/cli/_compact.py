@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._options import Debug, Jobs, Json, KeptCompression, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._show_records import Newest
 from asyncrec.cli._values import parse_compression, parse_duration, parse_options, parse_size
 
 if TYPE_CHECKING:
@@ -31,9 +33,21 @@ def command(
     drop_duplicates: Annotated[
         bool,
         typer.Option(
-            "--drop-duplicates", help="Leave out records whose key another record has that was committed before."
+            "--drop-duplicates",
+            help=(
+                "Leave out records whose key another record has that was committed before, or with --newest is newer."
+            ),
         ),
     ] = False,
+    newest: Newest = None,
+    sort_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Sort the records of each joined shard by this feature; needs --drop-duplicates.",
+            autocompletion=complete_feature,
+        ),
+    ] = None,
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Only merge the manifest; shards are neither joined nor deleted.")
     ] = False,
@@ -58,8 +72,9 @@ def command(
     requests.
 
     You can run it at any time, also while other processes write, read or compact: runs at the same time share the work.
-    Records keep their order and their keys. Shards that are large enough are not written again. Old shards stay for
-    --grace, for readers that have the data set open; a later run deletes them. If a run is killed, the next goes on.
+    Records keep their keys and, without --sort-by, their order. Shards that are large enough are not written again. Old
+    shards stay for --grace, for readers that have the data set open; a later run deletes them. If a run is killed, the
+    next goes on.
 
     \b
     Example:
@@ -76,6 +91,8 @@ def command(
                 max_shard_bytes=size,
                 compression=parse_compression(compression),
                 drop_duplicates=drop_duplicates,
+                newest=newest,
+                sort_by=sort_by,
                 manifest_only=manifest,
                 dry_run=dry_run,
                 grace=seconds,

@@ -16,7 +16,11 @@ from asyncrec.example._wire import BYTES, INT64, NONE, Raw
 # The maximum size of a value: a number, or a time as text.
 _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
-_NEEDED = "to find the newest version, name a feature with one number, or one text, in each record"
+# By the argument that names the feature.
+_NEEDED = {
+    "newest": "to find the newest version, name a feature with one number, or one text, in each record",
+    "sort_by": "to sort records, name a feature with one number, or one text, in each record",
+}
 
 
 class Age:
@@ -26,17 +30,19 @@ class Age:
         name: the name of the feature.
         schema: the schema of the data set, as ``to_json`` returns it; `None` if the data set has no schema.
         path: the path of the records, for messages.
+        argument: the argument that named the feature, ``"newest"`` or ``"sort_by"``, for messages.
 
     Raises:
         TypeError: the name is not a str.
         ValueError: the schema has no such feature, or the feature's values have no order.
     """
 
-    def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
+    def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str, *, argument: str = "newest") -> None:
+        self._needed = _NEEDED[argument]
         if not isinstance(name, str):
-            raise ArgumentTypeError(f"newest must be the name of a feature, not {type(name).__name__}")
+            raise ArgumentTypeError(f"{argument} must be the name of a feature, not {type(name).__name__}")
         if not name:
-            raise ArgumentValueError(f"newest is empty; {_NEEDED}")
+            raise ArgumentValueError(f"{argument} is empty; {self._needed}")
         self.name = name
         self._path = path
         self._kind = NONE  # the kind of its values
@@ -44,7 +50,10 @@ class Age:
         self._seen: dict[str, None] = {}  # without a schema, the features of the records
         if self._known is not None and name not in self._known:
             raise unknown_feature(name, self._known, path)
-        _check_declared(name, schema, path)
+        if problem := _problem_declared(name, schema):
+            raise ArgumentValueError(
+                f"{path}: the values of the feature {name!r} have no order: the schema says {problem}; {self._needed}"
+            )
 
     def of(self, features: Mapping[str, Raw]) -> bytes:
         """Return the value in a record as at most `AGE_BYTES` bytes, which sort in the order of the values.
@@ -54,36 +63,45 @@ class Age:
         Raises:
             ValueError: the record has several values or a long text, or an earlier record has a value of another type.
         """
+        value = self.value(features)
+        if value is None:
+            return b""
+        if len(value) > _VALUE_BYTES:
+            raise ArgumentValueError(
+                f"{self._path}: the feature {self.name!r} has a text of {len(value):,} bytes; {self._needed}, of "
+                f"at most {_VALUE_BYTES} bytes"
+            )
+        # Append the length, so that "a" sorts before "a\0"; NumPy would consider the two equal.
+        return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
+
+    def value(self, features: Mapping[str, Raw]) -> bytes | None:
+        """Return the value in a record as bytes of any length that sort in its order; `None` if `of` returns ``b""``.
+
+        Raises:
+            ValueError: it has several values; or another record has a value of another type.
+        """
         if self._known is None:
             self._seen.update(dict.fromkeys(features))
         kind, payload = features.get(self.name, (NONE, b""))
         values = () if kind == NONE else values_of(kind, payload)
         if len(values) > 1:
             raise ArgumentValueError(
-                f"{self._path}: the feature {self.name!r} has {len(values):,} values in a record; {_NEEDED}"
+                f"{self._path}: the feature {self.name!r} has {len(values):,} values in a record; {self._needed}"
             )
         if not len(values) or values[0] != values[0]:
-            return b""
+            return None
         if self._kind not in (NONE, kind):
             raise ArgumentValueError(
                 f"{self._path}: the feature {self.name!r} has values of different types in the records, so they have "
-                f"no order; {_NEEDED}"
+                f"no order; {self._needed}"
             )
         self._kind = kind
         if kind == BYTES:
-            if len(values[0]) > _VALUE_BYTES:
-                raise ArgumentValueError(
-                    f"{self._path}: the feature {self.name!r} has a text of {len(values[0]):,} bytes; {_NEEDED}, of "
-                    f"at most {_VALUE_BYTES} bytes"
-                )
-            value = bytes(values[0])
-        elif kind == INT64:
-            value = struct.pack(">Q", values[0] + (1 << 63))
-        else:
-            (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
-            value = struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
-        # Append the length, so that "a" sorts before "a\0"; NumPy would consider the two equal.
-        return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
+            return bytes(values[0])
+        if kind == INT64:
+            return struct.pack(">Q", values[0] + (1 << 63))
+        (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
+        return struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
 
     def end(self, among: str = "") -> None:
         """Check, after the last record, that the feature exists. ``among`` describes the records, for the message.
@@ -95,24 +113,19 @@ class Age:
             raise unknown_feature(self.name, self._seen, f"{self._path}{among}")
 
 
-def _check_declared(name: str, schema: Mapping[str, Any] | None, path: str) -> None:
-    """Check that the schema declares the feature as a single value.
-
-    Raises:
-        ValueError: the feature is an array or a part of an array.
-    """
+def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
+    """Return why a feature has no order: it is an array or part of an array. Return ``""`` if it has an order."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:
-        return
+        return ""
     stored = [feature for each, entry in entries.items() for feature in entry.stored(each)]
     entry = entries.get(name)
     if name not in stored and entry is None:
-        return
-    single = isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1
-    if not single and not isinstance(entry, VarLen):  # an optional feature is a VarLen
-        what = type(entry).__name__ if entry is not None else "part of an array"
-        shape = f" of the shape {entry.shape}" if isinstance(entry, FixedLen) else ""
-        raise ArgumentValueError(
-            f"{path}: the values of the feature {name!r} have no order: the schema says {what}{shape}; {_NEEDED}"
-        )
+        return ""
+    if isinstance(entry, VarLen):  # which is what an optional feature is
+        return ""
+    if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
+        return ""
+    what = type(entry).__name__ if entry is not None else "part of an array"
+    return what + (f" of the shape {entry.shape}" if isinstance(entry, FixedLen) else "")

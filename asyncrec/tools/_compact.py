@@ -17,19 +17,17 @@ from functools import partial
 from typing import Any
 
 import anyio
-import numpy as np
-from numpy.typing import NDArray
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.compaction import GRACE_SECONDS, check_grace, compact_manifest
+from asyncrec._shards.manifest.origins import SORTED, times_of
+from asyncrec._shards.manifest.shard_columns import format_micros
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs
 from asyncrec._shards.ownership.end_job import end_job
-from asyncrec._shards.ownership.removals import times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
@@ -39,16 +37,16 @@ from asyncrec.errors import (
     FormatError,
     ObjectNotFoundError,
 )
+from asyncrec.example._age import Age
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._compact_report import CompactReport
-from asyncrec.tools._duplicates import find_duplicates
+from asyncrec.tools._duplicates import NO_DUPLICATES, Duplicates, find_duplicates
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
-from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, removed_among, rewrite
-from asyncrec.tools._selection import Selection, reselected, selected
+from asyncrec.tools._rewriting import MOST_AT_ONCE, clear_replaced, end_dead, entry_of, rewrite
+from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # If others remove the same shards again and again.
 _ATTEMPTS = 20
@@ -64,6 +62,8 @@ async def compact(
     max_shard_bytes: Size | None = None,
     compression: KeptCompression = "keep",
     drop_duplicates: bool = False,
+    newest: str | None = None,
+    sort_by: str | None = None,
     manifest_only: bool = False,
     dry_run: bool = False,
     grace: float = GRACE_SECONDS,
@@ -95,6 +95,13 @@ async def compact(
             another compression are written anew, whatever their size.
         drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
             such records are written anew, whatever their size. The keys of all shards are read for that.
+        newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
+            stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
+            more than once are read for that; of pages all records, because no revisit may lose its body.
+        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Shards are
+            written anew that are not, whatever their size, but none that is younger than ``grace``. It is a number, or
+            a text, of which the first 128 bytes count; records without it come first. A shard is read twice, and sorted
+            in 64 MiB of memory, with up to 136 bytes more for each record, and temporary files.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
         dry_run: count what would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
@@ -104,11 +111,13 @@ async def compact(
         jobs: how many shards are written at once; at most 4.
 
     Raises:
-        ValueError: options that cannot be, or contradict each other: nothing was changed.
+        ValueError: options that cannot be, or contradict each other; or the feature ``newest`` has no order, or a page
+            whose newest version is a revisit would lose the body: nothing was changed.
         ObjectNotFoundError: there is no manifest.
         DatasetError: the path is not a data set with a manifest, or a shard has other than the number of records that
             the manifest says.
-        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it.
+        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it. With ``newest``,
+            nothing is joined if a record is damaged whose key comes more than once.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
@@ -124,6 +133,12 @@ async def compact(
             "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "
             "drop_duplicates or dry_run"
         )
+    if not drop_duplicates and (newest is not None or sort_by is not None):
+        raise ArgumentValueError(
+            "newest says which record of a key stays if the others are dropped"
+            if newest is not None
+            else "sort_by leaves nothing that says which of several records with one key was committed first"
+        ).with_remedy("pass drop_duplicates=True, too", command="add --drop-duplicates")
     options = None if storage_options is None else dict(storage_options)
     report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
     if not manifest_only:
@@ -133,7 +148,10 @@ async def compact(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
-            joining = _Joining(selection, _Wanted(size, target, drop_duplicates), report, tasks)
+            for argument, feature in (("newest", newest), ("sort_by", sort_by)):
+                if feature is not None:  # what it refuses is said before anything is changed
+                    Age(feature, selection.schema, selection.path, argument=argument)
+            joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest, sort_by, grace), report, tasks)
             if dry_run:
                 await joining.count()
                 return report
@@ -147,7 +165,7 @@ async def compact(
         report.latest = join(folder.root, done.latest) if done.latest else None
     if not manifest_only and done.manifest.removals:
         async with selected(path, storage=storage, storage_options=options) as selection:
-            report.removed = await _clear_up(selection, grace)
+            report.removed = await clear_replaced(selection, grace)
     return report
 
 
@@ -158,12 +176,24 @@ class _Wanted:
     max_bytes: int
     compression: CompressionOptions | None
     drops: bool
+    newest: str | None
+    sort_by: str | None
+    grace: float
 
-    async def plan(self, selection: Selection) -> tuple[list[Piece], Mapping[str, NDArray[np.int64]]]:
+    async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
         """Say what is to be done, and which records are left out."""
         kind = None if self.compression is None else self.compression.type
-        dropped = await find_duplicates(selection) if self.drops else {}
-        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=lambda each: each.key in dropped)
+        dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
+        until = format_micros(round((time.time() - self.grace) * 1e6))
+
+        def concerned(shard: SelectedShard) -> bool:
+            return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
+
+        def stays(shard: SelectedShard) -> bool:
+            """It is too young to be sorted: a follower may know some of what is sorted, and not know others."""
+            return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
+
+        plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
@@ -180,13 +210,15 @@ class _Joining:
         self._report = report
         self._tasks = tasks
         self._advance: Advance | None = None
-        self._dropped: Mapping[str, NDArray[np.int64]] = {}
+        self._dropped = NO_DUPLICATES
+        self._seen_removals = 0
 
     async def count(self) -> None:
         """Count what would be done."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
-            self._report.duplicates += sum(len(self._dropped.get(shard.key, _NONE)) for shard in piece.shards)
+            found = await in_thread(self._dropped.of, piece.shards)
+            self._report.duplicates += sum(len(dropped) for _, dropped in found)
             self._report.joined += len(piece.shards)
             self._report.into += len(piece.groups)
             self._report.bytes += piece.bytes
@@ -201,6 +233,7 @@ class _Joining:
         attempts_left = _ATTEMPTS
         while True:
             pieces, self._dropped = await self._wanted.plan(self._selection)
+            self._seen_removals = _removals(self._selection)
             if not pieces:
                 break
             if self._advance is None:
@@ -243,18 +276,21 @@ class _Joining:
         if await self._at_work(piece):
             self._report.left += 1
             return
-        groups = [[(shard, self._dropped.get(shard.key, _NONE)) for shard in group] for group in piece.groups]
+        groups = await in_thread(lambda: [self._dropped.of(group) for group in piece.groups])
         made = await rewrite(
             self._selection,
             groups,
             compression=self._wanted.compression_of(piece),
             tasks=self._tasks,
             joins=True,
+            sort_by=self._wanted.sort_by,
+            rule=(self._dropped.rule, self._seen_removals),
             goes_on=partial(self._goes_on, piece),
         )
         if made is None:
             self._report.left += 1
             return
+        self._seen_removals = made.place
         self._report.joined += len(made.old)
         self._report.into += len(made.new)
         self._report.bytes += sum(entry.bytes for entry in made.old)
@@ -298,9 +334,6 @@ class _Joining:
         return found
 
 
-_NONE = np.empty(0, np.int64)
-
-
 def _removals(selection: Selection) -> int:
     return selection.datasets[0].manifest.removals
 
@@ -310,16 +343,3 @@ def _is_old(job: FoundJob) -> bool:
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS
-
-
-async def _clear_up(selection: Selection, grace: float) -> tuple[str, ...]:
-    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
-    (dataset,) = selection.datasets
-    until = time.time() - grace
-    times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
-    if min(times.values(), default=until + 1) > until:
-        return ()  # and nothing need be listed
-    orphans = await find_unlisted(dataset, selection.base, min_age=0)
-    gone = await removed_among(dataset, orphans, times, until=until)
-    await for_each(dataset.folder.delete, gone)
-    return tuple(join(dataset.folder.root, key) for key in gone)

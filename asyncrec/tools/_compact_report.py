@@ -15,7 +15,8 @@ class CompactReport:
     Attributes:
         joined: how many shards were joined, and ``into`` how many; with ``dry_run``, how many would be.
         bytes: the size of the shards that were joined, and ``rewritten`` that of those in their place.
-        duplicates: how many records were left out, because another one with their key was committed before.
+        duplicates: how many records were left out, because another one with their key was committed before, or with
+            ``newest`` is newer.
         commits: how many commits that took.
         left: how many pieces of the work were left to other calls, which are at work on them.
         removed: the objects of replaced shards that were deleted, which readers had been left for the grace.

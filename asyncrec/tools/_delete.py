@@ -16,6 +16,9 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_compression
@@ -30,7 +33,7 @@ from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._revisited import refuse_to_lose_bodies
+from asyncrec.tools._revisited import revisits_without
 from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
@@ -98,7 +101,7 @@ async def delete(
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
         if by_keys is None:
-            await refuse_to_lose_bodies(selection, conditions)
+            await _refuse_to_lose_bodies(selection, conditions)
         finder = by_keys or ByConditions(conditions)
         report = DeleteReport(path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=begun)
         deleting = _Deleting(selection, finder, report, Advance(progress, selection.bytes), jobs)
@@ -221,6 +224,28 @@ class _Deleting:
         self._report.bytes += done.bytes
         self._report.objects += [join(dataset.folder.root, each) for entry in made.old for each in entry.objects]
         return [dataset.prefix + entry.path for entry in made.new]
+
+
+async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
+    """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
+
+    Raises:
+        ValueError: they have; some of these revisits are named.
+        Other errors: as `KeyedRecords` and `Conditions.chosen`.
+    """
+
+    def chosen(records: list[bytes], first: int) -> NDArray[np.bool_]:
+        found = np.zeros(len(records), np.bool_)
+        found[conditions.chosen(records)] = True
+        return found
+
+    if lost := await revisits_without(selection, chosen):
+        raise ArgumentValueError(
+            f"{selection.path}: the conditions choose pages with bodies, but not the revisits that refer to them, such "
+            f"as {', '.join(lost)}; nothing was deleted"
+        ).with_remedy(
+            "delete these pages by their keys, with all their versions, or choose conditions that leave the bodies"
+        )
 
 
 def _removals(selection: Selection) -> int:

@@ -1,31 +1,100 @@
-"""`find_duplicates` finds the records of a data set whose key another record has that was committed before."""
+"""`find_duplicates` finds the records of a data set that another one with their key makes needless."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 from asyncrec._shards.manifest.origins import CommitOrder
+from asyncrec.errors import ArgumentValueError
+from asyncrec.tools._forgotten import Found
 from asyncrec.tools._identity import KEY, Identities
-from asyncrec.tools._selection import Selection
+from asyncrec.tools._keyed_records import has_keys
+from asyncrec.tools._newest import newest_records
+from asyncrec.tools._revisited import revisits_without
+from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys
 
 # Keys that are read at once: 1 MiB.
 _AT_ONCE = 1 << 16
 
 
-async def find_duplicates(selection: Selection) -> Mapping[str, NDArray[np.int64]]:
-    """The numbers of these records in their shards, ascending, by the key of each shard that has any.
+class Duplicates:
+    """The records of a data set that are left out, by their shards.
 
-    Only keys are read. Beyond 64 MiB they are sorted through files, at 40 bytes a record.
+    Attributes:
+        rule: which record of a key stays. Of two jobs with different rules each could leave out what the other one
+            keeps; so one of them gives way.
+    """
+
+    def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
+        """Of each shard that has such records, by its key, the number of its first record; and all that stay."""
+        self._firsts = firsts
+        self._kept = kept
+        self.rule = rule
+
+    @classmethod
+    def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
+        """All records of a data set but those that stay. Blocks."""
+        counts = selection.datasets[0].manifest.shards.counts
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
+        return cls({selection.shards[at].key: int(starts[at]) for at in having}, kept, rule)
+
+    def __contains__(self, shard: SelectedShard) -> bool:
+        """Whether the shard has such records."""
+        return shard.key in self._firsts
+
+    def of(self, shards: Sequence[SelectedShard]) -> list[Found]:
+        """Shards, with the numbers of these records in them. Blocks."""
+        return [(shard, self._of(shard)) for shard in shards]
+
+    def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
+        assert shard.entry is not None, "a manifest lists it"
+        first, count = self._firsts.get(shard.key, 0), shard.entry.records if shard in self else 0
+        numbers = np.arange(count, dtype=np.int64)
+        return numbers[~self._kept.has(numbers + first)]
+
+
+NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
+"""If no record is left out."""
+
+
+async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
+    """All records but one of each key: the first that was committed, or the newest by the feature ``newest``.
+
+    Only keys are read; beyond 64 MiB they are sorted through files, at 40 bytes a record. With ``newest``, the records
+    are read whose key comes more than once; and if they are pages that may be revisits, all records.
 
     Raises:
         DatasetError: a shard has fewer keys than records.
-        StorageError: keys cannot be read.
+        FormatError: with ``newest``, one of these records is damaged.
+        ValueError: the feature ``newest`` has no order; or a page that stays is a revisit of one that would not.
+        StorageError: keys or records cannot be read.
     """
+    if newest is None or not has_keys(selection):
+        kept = await _first_committed(selection)
+        return await in_thread(Duplicates.but, kept, selection, "first")
+    kept = await newest_records(selection, newest, keyless=True)
+    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # it is noted in a small object
+    if len(kept) < kept.size:
+        lost = await revisits_without(
+            selection, lambda records, first: ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
+        )
+        if lost:
+            raise ArgumentValueError(
+                f"{selection.path}: the newest versions of some pages are revisits, whose bodies are in older "
+                f"versions, such as {', '.join(lost)}; nothing was joined"
+            ).with_remedy("call compact() without newest", command="run it without --newest")
+    return found
+
+
+async def _first_committed(selection: Selection) -> RecordSet:
+    """The first of each key."""
     async with Identities(KEY) as identities:
         first = 0
         for shard in selection.shards:
@@ -36,19 +105,15 @@ async def find_duplicates(selection: Selection) -> Mapping[str, NDArray[np.int64
                         digests = await keys.joined(min(_AT_ONCE, shard.entry.records - at))
                         await in_thread(identities.add_digests, digests, first + at)
             first += shard.entry.records
-        return await in_thread(_in_shards, identities, selection)
+        return await in_thread(_without_later, identities, selection, first)
 
 
-def _in_shards(identities: Identities, selection: Selection) -> dict[str, NDArray[np.int64]]:
-    """All but the first of each key. Blocks."""
+def _without_later(identities: Identities, selection: Selection, count: int) -> RecordSet:
+    """Blocks."""
     order = CommitOrder(selection.datasets[0].manifest.shards)
-    found = [np.empty(0, np.int64)]
+    bits = all_bits(count)
     for rows in identities.groups():
         rows = rows[np.lexsort([order.places(rows["number"]), rows["low"], rows["high"]])]
         same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-        found.append(rows["number"][1:][same])
-    numbers = np.sort(np.concatenate(found))
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(selection.datasets[0].manifest.shards.counts)])
-    bounds = np.searchsorted(numbers, starts)
-    having = np.flatnonzero(np.diff(bounds)).tolist()
-    return {selection.shards[at].key: numbers[bounds[at] : bounds[at + 1]] - starts[at] for at in having}
+        clear(bits, rows["number"][1:][same])
+    return RecordSet(count, bits)

@@ -57,6 +57,7 @@ def planned(
     max_bytes: int,
     compression: str | None,
     concerned: Callable[[SelectedShard], bool] = lambda shard: False,
+    stays: Callable[[SelectedShard], bool] = lambda shard: False,
 ) -> list[Piece]:
     """Say what is to be done with the shards of a data set, in the order of their names.
 
@@ -64,6 +65,7 @@ def planned(
         max_bytes: of a new shard.
         compression: what all shards are to have; `None`: what they have.
         concerned: whether a shard is written anew in any case.
+        stays: whether it is not to be touched.
     """
 
     def kind_of(entry: ShardEntry) -> Kind:
@@ -71,7 +73,7 @@ def planned(
 
     pieces: list[Piece] = []
     size = count = 0
-    for kind, group in _groups(shards, kind_of, concerned=concerned, max_bytes=max_bytes):
+    for kind, group in _groups(shards, kind_of, concerned=concerned, stays=stays, max_bytes=max_bytes):
         more = sum(shard.size for shard in group)
         if not pieces or pieces[-1].kind != kind or size + more > _PIECE_BYTES or count + len(group) > _PIECE_SHARDS:
             pieces.append(Piece(kind, []))
@@ -86,6 +88,7 @@ def _groups(
     kind_of: Callable[[ShardEntry], Kind],
     *,
     concerned: Callable[[SelectedShard], bool],
+    stays: Callable[[SelectedShard], bool],
     max_bytes: int,
 ) -> Iterator[tuple[Kind, Run]]:
     """Yield the groups that become a shard each, with what they have in common."""
@@ -105,7 +108,7 @@ def _groups(
     for shard in shards:
         entry = shard.entry
         known = entry is not None and shard.dataset is not None and maker_of(shard.dataset.name, entry.path) is not None
-        found = kind_of(entry) if entry is not None and known else None
+        found = kind_of(entry) if entry is not None and known and not stays(shard) else None
         if found != kind or size + shard.size > max_bytes or len(run) == _PIECE_SHARDS:
             yield from closed()
             run, size, kind = [], 0, found

@@ -29,12 +29,14 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
         await dataset.lookup.close()
 
 
-async def newest_records(selection: Selection, newest: str) -> RecordSet:
+async def newest_records(selection: Selection, newest: str, *, keyless: bool = False) -> RecordSet:
     """The newest version of each key.
+
+    Args:
+        keyless: if no record has a key, that is no error: all are the newest of their own.
 
     Raises: as `keyed_dataset`, and FormatError: a record is damaged.
     """
     async with keyed_dataset(selection, newest) as dataset:
-        chosen = await dataset.chosen()
-    assert chosen is not None, "it was opened for the newest"
-    return chosen
+        assert dataset.newest_versions is not None, "it was opened for the newest"
+        return await dataset.newest_versions.records(keyless=keyless)

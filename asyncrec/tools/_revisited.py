@@ -1,25 +1,26 @@
-"""A deletion by conditions must not leave revisits whose bodies it deletes.
+"""What leaves out some records of a data set must not leave revisits whose bodies it leaves out.
 
 A deletion by keys takes all versions of a page, and a revisit has the key of the page that it refers to. Conditions may
-choose the body and not its revisits (``date<2026-11-01``). So before anything is deleted, all pages are looked through:
-of each, 8 bytes stand for its URL and its digest, by which a body and its revisits belong together.
+choose the body and not its revisits (``date<2026-11-01``), and so does a compaction that keeps the newest version. So
+before anything is left out, all pages are looked through: of each, 8 bytes stand for its URL and its digest, by which a
+body and its revisits belong together.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.keys import key_digests
-from asyncrec.errors import ArgumentValueError, ExampleError
+from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
 from asyncrec.pages._schema import PAGE
-from asyncrec.tools._conditions import Conditions, features_of
+from asyncrec.tools._conditions import features_of
 from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._selection import Selection
 
@@ -31,36 +32,31 @@ _REFERENCES = Schema({name: PAGE.features[name] for name in _NAMES}, allow_extra
 # The number of revisits to name in a message.
 _NAMED = 3
 
+LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
+"""Says of records, of which the first has this number, whether each is left out. Blocks."""
 
-async def refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
-    """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
 
-    Raises:
-        ValueError: they have; some of these revisits are named.
-        Other errors: as `KeyedRecords` and `Conditions.chosen`.
+async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:
+    """Some of the revisits that stay, but whose bodies are all left out: by their URLs and dates, for an error.
+
+    Raises: as `KeyedRecords` and ``leaves_out``.
     """
     known = features_of(selection.schema)
     if known is None or not known.keys() >= set(_NAMES):
-        return  # no pages, or none that may be revisits
+        return []  # no pages, or none that may be revisits
     found = _Bodies()
-    async with aclosing(_pages(selection, conditions)) as pages:
+    async with aclosing(_pages(selection, leaves_out)) as pages:
         async for batch in pages:
             found.add(batch)
     lost = await in_thread(found.lost)
-    if not len(lost):
-        return
     named: list[str] = []
-    async with aclosing(_pages(selection, conditions)) as pages:
-        async for batch in pages:
-            named += batch.revisits_of(lost)
-            if len(named) >= _NAMED:
-                break
-    raise ArgumentValueError(
-        f"{selection.path}: the conditions choose pages with bodies, but not the revisits that refer to them, such as "
-        f"{', '.join(named[:_NAMED])}; nothing was deleted"
-    ).with_remedy(
-        "delete these pages by their keys, with all their versions, or choose conditions that leave the bodies"
-    )
+    if len(lost):
+        async with aclosing(_pages(selection, leaves_out)) as pages:
+            async for batch in pages:
+                named += batch.revisits_of(lost)
+                if len(named) >= _NAMED:
+                    break
+    return named[:_NAMED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ class _Pages:
 
     Attributes:
         bodies: uint64: for each page, what stands for the body that it has or refers to.
-        chosen, revisits: bool: which of them the conditions choose, and which are revisits.
+        chosen, revisits: bool: which of them are left out, and which are revisits.
         names: their URLs and dates.
     """
 
@@ -86,7 +82,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """What stands for the bodies that are chosen, for those that stay, and for those that revisits which stay need."""
+    """What stands for the bodies that are left out, for those that stay, and for those that revisits need."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -105,14 +101,15 @@ class _Bodies:
         return np.setdiff1d(np.intersect1d(chosen, needed, assume_unique=True), stay, assume_unique=True)
 
 
-async def _pages(selection: Selection, conditions: Conditions) -> AsyncGenerator[_Pages]:
+async def _pages(selection: Selection, leaves_out: LeavesOut) -> AsyncGenerator[_Pages]:
     """All pages of a data set, some at a time."""
     async with AsyncExitStack() as stack:
-        async for batch in KeyedRecords(selection, stack, lambda done, total: None, keyed=False):
-            yield await in_thread(_look, batch.records, conditions)
+        records = KeyedRecords(selection, stack, lambda done, total: None, keyed=False)
+        async for batch in records:
+            yield await in_thread(_look, batch.records, records.given - len(batch.records), leaves_out)
 
 
-def _look(records: list[bytes], conditions: Conditions) -> _Pages:
+def _look(records: list[bytes], first: int, leaves_out: LeavesOut) -> _Pages:
     """Blocks."""
     columns = _columns(records)
     revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
@@ -120,10 +117,8 @@ def _look(records: list[bytes], conditions: Conditions) -> _Pages:
         f"{refers_to or url} {digest}"
         for url, refers_to, digest in zip(columns["url"], columns["refers_to_url"], columns["digest"], strict=True)
     ]
-    chosen = np.zeros(len(records), np.bool_)
-    chosen[conditions.chosen(records)] = True
     bodies = np.frombuffer(b"".join(key_digests(keys)), np.uint64)[::2]
-    return _Pages(bodies, chosen, revisits, list(zip(columns["url"], columns["date"], strict=True)))
+    return _Pages(bodies, leaves_out(records, first), revisits, list(zip(columns["url"], columns["date"], strict=True)))
 
 
 def _columns(records: list[bytes]) -> dict[str, list[str]]:

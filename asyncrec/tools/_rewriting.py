@@ -10,36 +10,43 @@ does not concern it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.read_ahead import iterated_ahead
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.names import maker_of, rewritten_name
-from asyncrec._shards.manifest.origins import Origin, origins_of, with_origins
+from asyncrec._shards.manifest.origins import SORTED, Origin, origins_of, sorted_together, with_origins
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.end_job import end_job
-from asyncrec._shards.ownership.removals import removed_at
+from asyncrec._shards.ownership.removals import removed_at, times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
 from asyncrec.errors import ConflictError, DatasetError
+from asyncrec.storage._url import join
 from asyncrec.tools._forgotten import Found
 from asyncrec.tools._frames_reading import FramedRecords
-from asyncrec.tools._orphans import Orphan
+from asyncrec.tools._keyed_records import KeyedRecords
+from asyncrec.tools._orphans import Orphan, find_unlisted
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
+from asyncrec.tools._sorting import ByFeature, Sorted, Sorter
 
 # Shards that are written at once: each takes some chunks of memory.
 MOST_AT_ONCE = 4
+# Of a shard that is sorted, held before records go to temporary files.
+_SORTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +56,11 @@ class Rewritten:
     Attributes:
         job: its id.
         old, new: the entries of shards.
+        place: in the log of removals.
     """
 
     job: str
+    place: int
     old: list[ShardEntry]
     new: list[ShardEntry]
 
@@ -63,6 +72,8 @@ async def rewrite(
     compression: CompressionOptions,
     tasks: int,
     joins: bool = False,
+    rule: tuple[str, int] = ("", 0),
+    sort_by: str | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
     """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
@@ -71,6 +82,8 @@ async def rewrite(
         groups: of shards of one data set, each with the numbers of the records that are left out.
         tasks: how many shards are written at once.
         joins: the old shards stay for those that read them; otherwise they are deleted behind the commit.
+        rule: as for `Job.commit`.
+        sort_by: the feature by which each new shard is sorted; `None`: the records keep their order.
         goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
 
     Raises:
@@ -95,10 +108,12 @@ async def rewrite(
         now = job.before
         if now is None or not await in_thread(lambda: all(map(now.shards.names, paths))):
             raise ConflictError(f"{selection.path}: shards were replaced at the same time")
-        found = await for_each(partial(_write, selection, job), groups, tasks=tasks)
+        write = partial(_write, selection, job, sort_by, rule[0] == "first")
+        found = await for_each(write, groups, tasks=tasks if sort_by is None else 1)
         new = [entry for entry in found if entry is not None]
-        await job.commit(new, removed=paths)
-    return Rewritten(job=header.writer, old=old, new=new)
+        place = await job.commit(new, removed=paths, rule=rule)
+        assert place is not None, "it has removed shards"
+    return Rewritten(job=header.writer, place=place, old=old, new=new)
 
 
 def entry_of(shard: SelectedShard) -> ShardEntry:
@@ -122,14 +137,16 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
             )
 
 
-async def _write(selection: Selection, job: Job, group: Sequence[Found]) -> ShardEntry | None:
+async def _write(
+    selection: Selection, job: Job, sort_by: str | None, first: bool, group: Sequence[Found]
+) -> ShardEntry | None:
     """Publish what is left of some shards, in the place of the first; `None` if nothing is left."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
 
     def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
-        batches = _records(selection, group)
+        batches = _records(selection, group) if sort_by is None else _sorted(selection, group, sort_by)
         stack.push_async_callback(batches.aclose)
         return batches
 
@@ -145,7 +162,34 @@ async def _write(selection: Selection, job: Job, group: Sequence[Found]) -> Shar
     origins = [each for entry, (_, dropped) in zip(old, group, strict=True) for each in _left(entry, dropped, name)]
     firsts, lasts = ([time for time in times if time] for times in zip(*((e.first, e.last) for e in old), strict=True))
     new = replace(new, first=min(firsts, default=None), last=max(lasts, default=None))
+    if sort_by is not None:
+        origins = sorted_together(origins, first=first)
+    known = sort_by if sort_by is not None or len(old) > 1 else old[0].extra.get(SORTED)
+    if known is not None:
+        new = replace(new, extra={**new.extra, SORTED: known})
     return with_origins(new, origins, name)
+
+
+async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) -> AsyncGenerator[Batch]:
+    """The records that `_records` gives, sorted by a feature: read twice, the second time through temporary files.
+
+    Raises: as `_records` and `ByFeature`.
+    """
+    order = ByFeature(sort_by, selection.schema, selection.path)
+    keyed = any(entry_of(shard).keys is not None for shard, _ in group)
+    async with aclosing(_records(selection, group, framed=False)) as batches:
+        async for batch in batches:
+            await in_thread(order.show, batch.records)
+    await in_thread(order.end)
+    sorter = Sorter(order, keyed=keyed, memory_limit=_SORTED_BYTES, temporary_folder=None)
+    try:
+        async with aclosing(_records(selection, group, framed=False)) as batches:
+            async for batch in batches:
+                await in_thread(sorter.add, batch)
+        async for batch in Sorted(sorter):
+            yield batch
+    finally:
+        await surely_in_thread(sorter.close)
 
 
 def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Origin]:
@@ -158,8 +202,8 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
     return left
 
 
-async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerator[Batch]:
-    """All records of some shards but for those that are left out.
+async def _records(selection: Selection, group: Sequence[Found], *, framed: bool = True) -> AsyncGenerator[Any]:
+    """All records of some shards but for those that are left out: each a `Batch`, or not ``framed`` a `KeyedBatch`.
 
     Raises:
         DatasetError: a shard has not as many as the manifest says.
@@ -169,7 +213,8 @@ async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerat
         count = entry_of(shard).records
         number = 0
         async with AsyncExitStack() as stack:
-            records = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None, keyed=keyed)
+            kind = FramedRecords if framed else KeyedRecords
+            records = kind(replace(selection, shards=(shard,)), stack, lambda done, total: None, keyed=keyed)
             async for batch in records:
                 low, high = dropped.searchsorted([number, number + len(batch)]).tolist()
                 if low == high:
@@ -207,3 +252,16 @@ async def removed_among(
         return sorted(key for key in keys if times is None or removed_at(history, key, times) <= until)
 
     return await in_thread(look)
+
+
+async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
+    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
+    (dataset,) = selection.datasets
+    until = time.time() - grace
+    times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
+    if min(times.values(), default=until + 1) > until:
+        return ()  # and nothing need be listed
+    orphans = await find_unlisted(dataset, selection.base, min_age=0)
+    gone = await removed_among(dataset, orphans, times, until=until)
+    await for_each(dataset.folder.delete, gone)
+    return tuple(join(dataset.folder.root, key) for key in gone)

@@ -1,4 +1,4 @@
-"""`Sorter` sorts records by a given place, with `HashShuffler`; `reshard` shuffles and groups with it.
+"""`Sorter` sorts records by a given place, with `HashShuffler`; `reshard` shuffles and groups with it, `compact` sorts.
 
 Everything but `Sorted` blocks, and is meant for worker threads.
 """
@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import DecodeError
+from asyncrec.example._age import Age
+from asyncrec.example._by_name import features_in
 from asyncrec.example._wire import parse_example
 
 # Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
 _MOST_GROUPS = 0xFF00
+# By which texts are sorted.
+_VALUE_BYTES = 128
 
 
 class Order:
@@ -74,6 +82,47 @@ class Order:
         return prefix
 
 
+class ByFeature:
+    """The place of each record in the order of a feature; of equal values, the order stays; without one, it is first.
+
+    All records are shown first, and then sorted. Of each, 8 bytes are held, and of its value 128 at most.
+
+    Raises: as `Age`.
+    """
+
+    def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
+        self._value = Age(name, schema, path, argument="sort_by")
+        # NumPy takes a value for equal to one with more zeros at its end; their order stays.
+        self._values: list[NDArray[np.bytes_]] = []
+        self._ranks: NDArray[np.int64] | None = None
+
+    def show(self, records: Sequence[bytes]) -> None:
+        """Take in the values of these records. Blocks."""
+        values = (self._value.value(features_in(each)) or b"" for each in records)
+        self._values.append(np.array([value[:_VALUE_BYTES] for value in values], np.bytes_))
+
+    def end(self) -> None:
+        """All records were shown. Blocks.
+
+        Raises:
+            ValueError: without a schema, none of them had the feature.
+        """
+        values = np.concatenate([np.empty(0, np.bytes_), *self._values])
+        self._values.clear()
+        if len(values):
+            self._value.end(f", among the {len(values):,} records of a new shard")
+        self._ranks = np.empty(len(values), np.int64)
+        self._ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+
+    def group(self, record: bytes) -> bytes | None:
+        return None
+
+    def place(self, number: int, group: bytes | None) -> bytes:
+        assert self._ranks is not None, "all were shown"
+        rank = int(self._ranks[number])
+        return (rank * (1 << 64) // len(self._ranks)).to_bytes(8, "big") + rank.to_bytes(8, "big")
+
+
 class _Placing(HashShuffler):
     """A shuffler that sorts by keys which are digests already."""
 
@@ -86,7 +135,12 @@ class Sorter:
     """A sorter of records, each preceded by its key if there are keys, by their places. Blocks."""
 
     def __init__(
-        self, order: Order, *, keyed: bool, memory_limit: int, temporary_folder: str | os.PathLike[str] | None
+        self,
+        order: Order | ByFeature,
+        *,
+        keyed: bool,
+        memory_limit: int,
+        temporary_folder: str | os.PathLike[str] | None,
     ) -> None:
         self._order = order
         self._keyed = keyed

@@ -102,6 +102,9 @@ class TailStream:
         """Return the records that were in no shard at the last look, as ranges by the place of their shard. Blocks.
 
         A shard may stand for several, of which some were there: their records are not given again.
+
+        Raises:
+            DatasetError: these records are sorted among those that were there.
         """
         name = self.selection.datasets[0].name
         known: set[str] = set()
@@ -109,9 +112,17 @@ class TailStream:
         number = 0
         for at, shard in enumerate(self.selection.shards):
             assert shard.entry is not None, "a data set is followed"
+            mixed_before: bool | None = None
             for origin in origins_of(shard.entry, name):
                 known.add(origin.shard)
-                if origin.shard not in self._known:
+                fresh = origin.shard not in self._known
+                if self._begun and origin.mixed and mixed_before not in (None, fresh):
+                    raise DatasetError(
+                        f"{shard.display_path}: records that were not given yet were sorted among those that were; "
+                        "open it again. 'compact' sorts only shards that are older than its grace: look more often"
+                    )
+                mixed_before = fresh if origin.mixed else None
+                if fresh:
                     new.setdefault(at, []).append((number, number + origin.records))
                 number += origin.records
         self._known = known

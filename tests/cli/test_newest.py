@@ -53,9 +53,15 @@ def test_filter_drops_a_page_whose_newest_version_is_gone(run: Run, crawl: str) 
     assert sorted(dates(run("cat", "newest", "--json").ok())) == ["2026-11-01", "2026-11-03"]
 
 
+def test_compact_leaves_the_newest_version(run: Run, crawl: str) -> None:
+    assert "without 2 duplicates" in run("compact", crawl, "--drop-duplicates", "--newest", "date").ok()
+    assert sorted(dates(run("cat", crawl, "--json").ok())) == ["2026-11-01", "2026-11-03"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (("compact", "--newest", "date"), 2, "add --drop-duplicates"),
         (("cat", "--newest", "date"), 2, "--newest and --all-versions need --key"),
         (("cat", "--all-versions"), 2, "--newest and --all-versions need --key"),
         (("cat", "--key", URL, "--newest", "dat"), 2, "no feature 'dat'; the features are date, status, url"),

@@ -67,6 +67,19 @@ def die() -> None:
     os._exit(1)
 
 
+def test_newest_version_of_each_key_is_read(tmp_path: Path) -> None:
+    schema = Schema({"id": FixedLen((), "int64"), "date": FixedLen((), "int64")})
+    with blocking.open_sharded_writer(
+        tmp_path / "pages", schema=schema, max_shard_records=30, on_duplicate="write"
+    ) as writer:
+        for number in range(150):
+            writer.write({"id": number, "date": number if number % 2 else -number}, key=f"{number % 100}")
+    wanted = sorted([*range(50, 100), *(n if n % 2 == 0 else n + 100 for n in range(50))])
+    found = read_asyncrec(tmp_path / "pages", newest="date", part_bytes=300)
+    assert found.count() == len(wanted)
+    assert sorted(row["id"] for row in found.take_all()) == wanted
+
+
 def test_records_are_read_once_by_shards_and_ranges(tmp_path: Path) -> None:
     path = source(tmp_path, compression="GZIP")
     assert read_asyncrec(path).count() == ROWS

@@ -62,6 +62,21 @@ def test_iterations_restart_and_may_be_left_early(numbers: str) -> None:
     assert first == [batch["number"].numpy().tolist() for batch in dataset.take(3)]
 
 
+def test_newest_version_of_each_key_comes_once(tmp_path: Path) -> None:
+    schema = asyncrec.Schema({"number": asyncrec.FixedLen((), "int64"), "date": asyncrec.FixedLen((), "int64")})
+    for numbers in (range(100), range(100, 150)):
+        with blocking.open_sharded_writer(
+            tmp_path / "pages", schema=schema, max_shard_records=30, on_duplicate="write"
+        ) as writer:
+            for number in numbers:  # each second one of the second versions is older
+                date = 1 if number < 100 else 2 * (number % 2)
+                writer.write({"number": number, "date": date}, key=f"{number % 100}")
+    dataset = shuffled(str(tmp_path / "pages"), batch_size=7, seed=1, newest="date")
+    for _ in range(2):
+        seen = [number for batch in dataset for number in batch["number"].numpy().tolist()]
+        assert sorted(seen) == [*range(0, 50, 2), *range(50, 100), *range(101, 150, 2)]
+
+
 def test_missing_schema_error_names_the_argument(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "plain") as writer:
         writer.write(b"1")

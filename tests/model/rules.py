@@ -111,6 +111,10 @@ RULES: Final[dict[str, Rule]] = {
         "a fixed set looks for other data and open logs after it took its turn", "fixed-appending"
     ),
     "begin-then-look": Rule("a writer that minds turns looks at them after its begin, not before", "fixed-appending"),
+    "removed-still-there": Rule(
+        "a rewriter whose turn was won by another takes a later one only if all that it removes is still there",
+        "retried-turn",
+    ),
     "remove-behind-end": Rule("what is replaced is deleted only when the end is known to be there", "replace"),
     "origins": Rule("a rewritten shard says where each record was first committed", "follower-compaction"),
     # sources and ids

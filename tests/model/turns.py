@@ -4,6 +4,9 @@ The problem: C compacts shard 0 while D forgets a record in it. The naive way is
 commits: but a reader would have to know both orders. So they take turns: a turn is a number that is won by exclusive
 creation, its effect is in the ``end`` of its owner's log, and no process takes the next turn before that log has ended.
 An owner that died is ended by the process that waits, which never takes over the turn itself.
+
+A rewriter that finds its turn taken need not begin anew: what it has made stays right as long as the shards that it
+removes are there. So it takes a later turn (``how`` is ``"again"``), and gives up only if one of them is gone.
 """
 
 from __future__ import annotations
@@ -114,8 +117,31 @@ def removing(me: str, what: str, how: str, may_end: bool, attempt: int) -> Part:
     won = yield from take_turn(me, number + 1)
     if won == UNSETTLED:
         return won
+    if won == LOST and how == "again":
+        yield Become(retrying, (me, plan, may_end, 0))
     if won != WON:
         return (yield from give_up(me, made=tuple(add.shard for add in plan.adds)))
+    yield Become(closing, (me, plan, number + 1, False))
+    return ""
+
+
+def retrying(me: str, plan: Plan, may_end: bool, attempt: int) -> Part:
+    """Takes a later turn for what it has made, if others have removed only other shards."""
+    made = tuple(add.shard for add in plan.adds)
+    (number, owner, settled), shards = yield Ask(questions.turn_and_snapshot)
+    if not settled and on("settle-turn"):
+        if may_end and not attempt:
+            yield from end_job(me, owner, give_up=True)
+            yield Become(retrying, (me, plan, may_end, 1))
+        return (yield from give_up(me, made=made))
+    there = {name for name, *_ in shards}
+    if on("removed-still-there") and not there.issuperset(plan.removes):
+        return (yield from give_up(me, made=made))
+    won = yield from take_turn(me, number + 1)
+    if won == UNSETTLED:
+        return won
+    if won != WON:
+        return (yield from give_up(me, made=made))
     yield Become(closing, (me, plan, number + 1, False))
     return ""
 
@@ -165,6 +191,10 @@ def _rewrite_first(me: str, shards: Rows, attempt: int) -> Plan | None:
     return _compact(me, shards[:1], attempt)
 
 
+def _rewrite_last(me: str, shards: Rows, attempt: int) -> Plan | None:
+    return _compact(me, shards[-1:], attempt)
+
+
 def _forget_a(me: str, shards: Rows, attempt: int) -> Plan | None:
     """Rewrites the shard that has the record without it."""
     for name, records, origin in shards:
@@ -187,6 +217,7 @@ PLANS = {
     "replace": _replace,
     "compact": _compact,
     "first": _rewrite_first,
+    "last": _rewrite_last,
     "forget": _forget_a,
     "mark": _mark_a,
 }

@@ -48,10 +48,12 @@ def joined(drawing: Drawing) -> None:
                 "grace": rng.choice((60.0, 600.0, 3600.0)),
                 "compression": rng.choice(("keep", "keep", "keep", "GZIP", "")),
                 "jobs": rng.choice((1, 2, None)),
-                "drop_duplicates": rng.random() < 0.3,
+                "drop_duplicates": rng.random() < 0.4,
             },
             "pauses": pauses,
         }
+        if spec["options"]["drop_duplicates"] and rng.random() < 0.5:  # by different rules at once
+            spec["options"]["newest"] = rng.choice(("date", "other"))
         begin = rng.choice((1.0 + rng.random(), 30 * rng.random(), drawing.later(), start + 1.0))
         drawing.process(spec, start=begin, machine=elsewhere(drawing, path))
     if rng.random() < 0.4:

@@ -133,6 +133,8 @@ def test_rule_can_be_taken_out(rule: str) -> None:
         ("the end of a log says how far its sources came", "queues", 50),
         ("records of a lost source are dropped", "queues", 150),
         ("a lost source is told before anything is acknowledged", "queues", 150),
+        ("what rewrites sees that its shards are gone", "joined", 150),
+        ("a follower knows shards by their first names", "joined", 50),
     ],
 )
 def test_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:

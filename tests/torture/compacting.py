@@ -1,5 +1,7 @@
 """Four processes join small shards while others append, read epochs and look up keys; joiners are killed now and then.
 
+And `compact` and `delete` alone, each killed at a random moment, many times: the next call does the rest.
+
 By itself, for as long as wanted: ``python tests/torture/compacting.py --seconds 300``.
 """
 
@@ -7,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import multiprocessing
 import random
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -123,7 +127,111 @@ def _rounds(seed: int, rounds: int) -> Row:
     return together(seed, rounds / 8, writers=4, readers=3)
 
 
-ROUNDS = [_rounds]
+# Each fifth of so many records has a key that others have, too.
+RECORDS = 400
+
+
+async def _make(path: str) -> None:
+    for part in range(4):
+        async with asyncrec.open_sharded_writer(path, max_shard_records=5, on_duplicate="write") as writer:
+            for number in range(part, RECORDS, 4):
+                key = f"again {number % 7}" if number % 5 == 0 else f"once {number}"
+                await writer.write(asyncrec.encode_example({"n": number, "age": number}), key=key)
+
+
+def _expected(what: str) -> set[int]:
+    """Which records are there when the work is done."""
+    again = range(0, RECORDS, 5)
+    newest = {max(number for number in again if number % 7 == key) for key in range(7)}
+    return {number for number in range(RECORDS) if number % 5} | (newest if what == "compact" else set())
+
+
+async def _work(what: str, path: str) -> None:
+    if what == "compact":
+        await tools.compact(path, max_shard_bytes=3000, drop_duplicates=True, newest="age", grace=GRACE)
+    else:
+        await tools.delete(path, keys=[f"again {key}" for key in range(7)])
+
+
+def _alone(what: str, path: str, begun: Any) -> None:
+    logging.disable(logging.CRITICAL)
+    begun.set()
+    anyio.run(_work, what, path)
+
+
+async def _numbers(path: str) -> tuple[Counter[int], set[str]]:
+    """The records of a data set, and its objects."""
+    async with asyncrec.open_dataset(path) as dataset:
+        found = Counter([int(asyncrec.decode_example(record)["n"][0]) async for record in dataset])
+    return found, {each for shard in (await asyncrec.read_manifest(path)).shards for each in shard.objects}
+
+
+async def _judge(what: str, path: str) -> list[str]:
+    """What is wrong behind a kill, and when the next call is done."""
+    wanted = Counter(_expected(what))
+    at_first, seen = await _numbers(path)
+    wrong = [] if wanted <= at_first <= Counter(range(RECORDS)) else ["lost or doubled behind the kill"]
+    await _work(what, path)
+    at_last, there = await _numbers(path)
+    if at_last != wanted:
+        wrong.append("lost, doubled or still there at the end")
+    verified = await tools.verify(path)
+    if verified.damaged or verified.conflicts or verified.orphans:
+        wrong.append(f"verify: {verified.damaged} {verified.conflicts} {verified.orphans}")
+    folder = Path(path).parent
+    files = {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
+    files = {each for each in files if not each.startswith("_manifest/")}
+    # `compact` leaves what it has replaced to readers: what was there at first, and what the killed call has made.
+    may_stay = there | (seen | await _old_objects(path) if what == "compact" else set())
+    if there - files or files - may_stay:
+        wrong.append(f"missing {sorted(there - files)[:3]}, left behind {sorted(files - may_stay)[:3]}")
+    return wrong
+
+
+async def _old_objects(path: str) -> set[str]:
+    """Those of the data set of which a round's is a copy."""
+    original = Path(path).parents[1] / "original" / "pages"
+    return {each for shard in (await asyncrec.read_manifest(original)).shards for each in shard.objects}
+
+
+def killed(what: str, seed: int, rounds: int) -> Row:
+    """Kill a call at random moments of its work, so often that it had not ended; how many of the kills did harm."""
+    rng = random.Random(seed)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["asyncrec", "asyncrec.tools", "anyio"])
+    lost, seconds, kills = 0, 0.0, -2
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(_make, str(Path(folder, "original", "pages")))
+        while kills < rounds:
+            path = str(Path(folder, "round", "pages"))
+            shutil.copytree(Path(folder, "original"), Path(folder, "round"))
+            begun = context.Event()
+            process = context.Process(target=_alone, args=(what, path, begun))
+            process.start()
+            begun.wait()
+            began = time.monotonic()
+            if kills >= 0:  # before that, it is seen how long it takes
+                process.join(rng.random() * seconds)
+                process.kill()
+            process.join()
+            seconds = time.monotonic() - began if kills < 0 else seconds
+            if wrong := anyio.run(_judge, what, path):
+                print(f"{what}, {kills} kills before: {'; '.join(wrong)}", flush=True)
+                lost += 1
+            kills += kills < 0 or process.exitcode != 0
+            shutil.rmtree(Path(folder, "round"))
+    return Row(f"{what} killed at a random moment, and called again", rounds, lost, seed)
+
+
+def _killed_compact(seed: int, rounds: int) -> Row:
+    return killed("compact", seed, rounds)
+
+
+def _killed_delete(seed: int, rounds: int) -> Row:
+    return killed("delete", seed, rounds)
+
+
+ROUNDS = [_killed_compact, _killed_delete, _rounds]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

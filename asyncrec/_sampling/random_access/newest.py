@@ -94,11 +94,12 @@ class NewestVersions:
         order = sorted(range(len(ages)), key=ages.__getitem__)
         return versions[order], [records[at] for at in order]
 
-    async def records(self, damage: DamageByShard | None = None) -> RecordSet:
+    async def records(self, damage: DamageByShard | None = None, *, keyless: bool = False) -> RecordSet:
         """Return the newest record of each key. The result is computed once, and kept.
 
         Args:
             damage: receives the damaged records, which count as the oldest. If it is `None`, they raise an error.
+            keyless: whether it is no error if no record has a key.
 
         Raises:
             DatasetError: no record has a key.
@@ -108,7 +109,7 @@ class NewestVersions:
         async with self._making:
             if damage is None or self._found is not None:
                 if self._found is None:
-                    self._found = await self._find(None)
+                    self._found = await self._find(None, keyless=keyless)
                 return self._found
             if self._past_damage is None:
                 met = DamageByShard()
@@ -120,23 +121,23 @@ class NewestVersions:
             damage.add(each.path, [each.damage])
         return found
 
-    async def _find(self, damage: DamageByShard | None) -> RecordSet:
+    async def _find(self, damage: DamageByShard | None, *, keyless: bool = False) -> RecordSet:
         size = len(self._dataset)
         async with RowTable(
             _ROW, lambda rows: rows["number"] * BUCKETS // max(1, size), memory=_MEMORY, folder=None
         ) as same:
-            await self._find_same(same)
+            await self._find_same(same, keyless=keyless)
             async with RowTable(_AGED_ROW, by_digest, memory=_MEMORY, folder=None) as aged:
                 await self._find_ages(same, aged, damage)
                 return await self._choose(aged)
 
-    async def _find_same(self, same: RowTable) -> None:
+    async def _find_same(self, same: RowTable, *, keyless: bool) -> None:
         """Add the keys that occur more than once to ``same``, with their records."""
         async with RowTable(_ROW, by_digest, memory=_MEMORY, folder=None) as table:
             async with aclosing(self._keys.all()) as parts:
                 async for keys in parts:
                     await in_thread(_add, table, keys)
-            if not table.count and len(self._dataset):
+            if not (table.count or keyless) and len(self._dataset):
                 raise no_keys(self._dataset.manifest.path)
             await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
 

@@ -6,7 +6,8 @@ were first committed: in `since`, or, if it was joined from several shards, in `
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
 which is the name of the shard without that of the data set, how many of its records are there, in their order, and
-when they were committed. By the names a follower of the data set knows which of these records it was given.
+when they were committed. By the names a follower of the data set knows which of these records it was given. If a ``~``
+is before the name, its records are sorted among those of the neighbours that have one, too: only the sum is exact.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from asyncrec._shards.manifest.shard_list import ShardList
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Optional members of an entry.
-SINCE, JOINED = "since", "joined"
+# Optional members of an entry; the last one is the feature by which the records of the shard are sorted.
+SINCE, JOINED, SORTED = "since", "joined", "sorted"
 
 
 class Origin(NamedTuple):
@@ -35,11 +36,13 @@ class Origin(NamedTuple):
         shard: its name, as it was before it was ever rewritten.
         records: how many of its records there are.
         since: when they were committed.
+        mixed: its records are anywhere among those of its neighbours that are mixed.
     """
 
     shard: str
     records: int
     since: str
+    mixed: bool = False
 
 
 def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
@@ -58,8 +61,8 @@ def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> Sha
         same = origins[0].since == entry.committed
         return replace(entry, extra=extra if same else {**extra, SINCE: origins[0].since})
     lines = (
-        f"{each.shard.removeprefix(f'{name}-').removesuffix('.tfrecord')} {each.records} {each.since}\n"
-        for each in origins
+        f"{'~' * mixed}{shard.removeprefix(f'{name}-').removesuffix('.tfrecord')} {records} {since}\n"
+        for shard, records, since, mixed in origins
     )
     return replace(entry, extra={**extra, JOINED: "".join(lines)})
 
@@ -71,7 +74,10 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
         return None
     try:
         lines = [line.split(" ") for line in text.splitlines()]
-        origins = [Origin(shard, int(records), format_micros(micros_of(since))) for shard, records, since in lines]
+        origins = [
+            Origin(shard.removeprefix("~"), int(records), format_micros(micros_of(since)), shard.startswith("~"))
+            for shard, records, since in lines
+        ]
     except (TypeError, ValueError, OverflowError):  # it was read
         return None
     sound = all(each.records >= 0 for each in origins) and sum(each.records for each in origins) == entry.records
@@ -88,7 +94,19 @@ def _since(entry: ShardEntry) -> str:
 def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
     """Return the number of records of a shard with each commit time, in the order of the records."""
     joined = _joined(entry)
-    return [(entry.records, _since(entry))] if joined is None else [each[1:] for each in joined]
+    return [(entry.records, _since(entry))] if joined is None else [(each.records, each.since) for each in joined]
+
+
+def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
+    """What a shard stands for when its records are sorted: all have the time of the ``first`` of them, or of the last.
+
+    Of each key one record is to stay, the first that was committed, or else the last. If it is here, and the others are
+    still elsewhere, it stays the one.
+    """
+    origins = list(origins)
+    times = sorted(each.since for each in origins)
+    since = times[0] if first else times[-1]
+    return [each._replace(since=since, mixed=len(origins) > 1) for each in origins]
 
 
 class CommitOrder:

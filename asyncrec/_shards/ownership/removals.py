@@ -39,13 +39,15 @@ async def take_place(
     *,
     since: int,
     removes: Collection[str] | None = None,
+    rule: str = "",
     deadline: Deadline | None = None,
 ) -> int:
     """Win the next place in the log for the job ``writer``. ``since`` is the last place that its snapshot knew.
 
     With ``removes``, others may have removed shards since, but not these; after it, no other job can remove them any
-    more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``deadline``
-    ends what is shielded in it.
+    more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``rule`` says
+    which record of a key stays, if the others were left out in the snapshot: two jobs with different rules could leave
+    out all of them. ``deadline`` ends what is shielded in it.
 
     Raises:
         ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
@@ -57,12 +59,12 @@ async def take_place(
     while True:
         places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):
-            holder = await _holder(folder, name, place)
+            holder, others_rule = await _holder(folder, name, place)
             if holder == writer:
                 return place  # won by an attempt whose answer was lost
             closing = await load_closing(folder, name, holder) if holder else None
-            others = closing is not None and closing.removal == place
-            if closing is not None and others and (removes is None or not set(removes).isdisjoint(closing.remove)):
+            mine = removes is None or closing is None or not set(removes).isdisjoint(closing.remove)
+            if closing is not None and closing.removal == place and (mine or (rule and others_rule not in ("", rule))):
                 raise ConflictError(
                     f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
                     f"{closing.time}; no record of this writer is in it"
@@ -82,7 +84,8 @@ async def take_place(
             settled = place  # the holder was abandoned
         else:
             place = max(settled, places[-1] if places else 0) + 1
-            record = json.dumps({"version": 2, "writer": writer}).encode() + b"\n"
+            content = {"version": 2, "writer": writer, **({"rule": rule} if rule else {})}
+            record = json.dumps(content).encode() + b"\n"
             try:
                 await create(folder, removal_key(name, place), record, deadline=deadline)
             except ObjectExistsError:
@@ -121,11 +124,11 @@ async def _places(folder: Storage, name: str) -> set[int]:
     return {place for key in keys if (place := removal_of(key)) is not None}
 
 
-async def _holder(folder: Storage, name: str, place: int) -> str:
-    """Return the owner of a place; ``""`` if what is there cannot be read."""
+async def _holder(folder: Storage, name: str, place: int) -> tuple[str, str]:
+    """Return the owner of a place, and its rule; ``""`` if what is there cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
-        writer = data["writer"]
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return writer if isinstance(writer, str) else ""
+        writer, rule = data["writer"], data.get("rule", "")
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", ""
+    return (writer, rule if isinstance(rule, str) else "") if isinstance(writer, str) else ("", "")

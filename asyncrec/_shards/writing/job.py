@@ -144,11 +144,15 @@ class Job:
         metadata: Mapping[str, Any] | None = None,
         carried: Mapping[str, Any] | None = None,
         removed: Sequence[str] = (),
-    ) -> None:
+        rule: tuple[str, int] = ("", 0),
+    ) -> int | None:
         """End the job well: these entries become part of the data set, and what it replaces is removed. Once.
+
+        Returns its place in the log of removals, if it removes anything.
 
         ``metadata`` is what is known only at the end; it is added to the header's. ``carried`` is as for
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
+        ``rule`` is as for `take_place`, with the last removal that the snapshot knew of.
 
         Raises:
             ConflictError: the job was abandoned, or another job replaced the data set; nothing is committed.
@@ -159,12 +163,14 @@ class Job:
             removed = await in_thread(tuple, self.before.shards.paths())
         if self.replaces or removed:
             self.removed = tuple(removed)
+            keeps, known = rule
             place = await take_place(
                 self.store,
                 self.header.name,
                 self.header.writer,
-                since=self.before.removals if self.before else 0,
+                since=known if keeps else self.before.removals if self.before else 0,
                 removes=self.removed if self.header.rewrites else None,
+                rule=keeps,
                 deadline=self.manifest.deadline,
             )
             now = await load_manifest(self.store, self.header.name, path=self.header.name)
@@ -181,6 +187,7 @@ class Job:
             metadata=metadata,
             carried=carried,
         )
+        return place
 
     def _is_promised(self) -> bool:
         """Return whether `asyncrec.recover` would finish the job, or the rest of it."""

@@ -119,7 +119,8 @@ def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None
         path: a file, a folder, a pattern or a data set.
         part_bytes: larger shards that have an index are cut into parts of at most this many bytes; a part is never less
             than a record, nor in a GZIP shard than a member.
-        options: ``split``, ``schema``, ``columns``, ``worker``, ``storage`` and ``storage_options`` of `open_batches`.
+        options: ``split``, ``schema``, ``columns``, ``newest``, ``worker``, ``storage`` and ``storage_options`` of
+            `open_batches`.
     """
     return _make_plan(path, part_bytes=part_bytes, **options)
 

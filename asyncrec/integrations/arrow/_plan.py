@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,16 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.reading.reader import find_split, open_folder
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._types import arrow_schema, restored
 from asyncrec.storage._base import Storage
+from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
 
+_Bits: TypeAlias = bytes
 # Indexes at once: enough to hide a store's delays, and as many are in memory.
 _CONCURRENT = 8
 
@@ -41,6 +44,7 @@ class Part:
         bytes: about how many bytes of the file are read; 0 if that is unknown.
         index: the file's index, by which any of its records is found, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
+        kept: which of these records are wanted: a bit for each, the lowest of a byte first; `None` for all.
     """
 
     path: str
@@ -51,6 +55,33 @@ class Part:
     bytes: int
     index: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
+    kept: _Bits | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """How many of its records are wanted; `None` if they have not been counted."""
+        return self.records if self.kept is None else len(self.wanted())
+
+    def wanted(self) -> NDArray[np.intp]:
+        """The positions of the records that are wanted, if not all of them are."""
+        bits = np.unpackbits(np.frombuffer(self.kept or b"", np.uint8), bitorder="little")
+        return np.flatnonzero(bits[: self.records])
+
+    def between(self, begin: int, end: int) -> Part | None:
+        """Those of its records, or a little less: from the first that is wanted to the last; `None` if none is."""
+        assert self.records is not None, "only what is counted is cut"
+        kept = None
+        if self.kept is not None:
+            wanted = self.wanted()
+            wanted = wanted[(wanted >= begin) & (wanted < end)]
+            if not len(wanted):
+                return None
+            begin, end = int(wanted[0]), int(wanted[-1]) + 1
+            bits = np.zeros(end - begin, np.uint8)
+            bits[wanted - begin] = 1
+            kept = np.packbits(bits, bitorder="little").tobytes()
+        size = self.bytes * (end - begin) // self.records
+        return replace(self, skip=self.skip + begin, records=end - begin, bytes=size, kept=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +98,8 @@ class Plan:
 
     @property
     def records(self) -> int | None:
-        """The number of records in all parts; `None` if they have not been counted."""
-        counts = [part.records for part in self.parts if part.records is not None]
+        """The number of records that are read of all parts; `None` if they have not been counted."""
+        counts = [rows for part in self.parts if (rows := part.rows) is not None]
         return sum(counts) if len(counts) == len(self.parts) else None
 
 
@@ -78,6 +109,7 @@ async def make_plan(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
+    newest: str | None = None,
     part_bytes: Size | None = None,
     worker: tuple[int, int] = (0, 1),
     storage: Storage | None = None,
@@ -90,16 +122,19 @@ async def make_plan(
     if part_bytes is not None and part_bytes < 1:
         raise ArgumentValueError(f"part_bytes={part_bytes}: must be at least 1")
     wanted = None if columns is None else list(columns)
-    found: Schema | None
     metadata: Mapping[str, Any] = {}
     if split is None:
         async with selected(path, storage=storage, storage_options=storage_options) as selection:
             base = selection.base if storage is None else ""
-            parts = await in_thread(_parts_of, selection, storage is not None, worker)
-            parts = await _cut_all(parts, part_bytes, selection.storage, base)
             found = None if selection.schema is None else Schema.from_json(selection.schema)
             if len(selection.datasets) == 1:
                 metadata = selection.datasets[0].manifest.metadata
+            maker = _maker(path, schema if schema is not None else found, wanted, metadata)
+            chosen = None if newest is None else await newest_records(selection, newest)
+            parts = await in_thread(_parts_of, selection, storage is not None, chosen, worker)
+            parts = await _cut_all(parts, part_bytes, selection.storage, base)
+    elif newest is not None:
+        raise ArgumentValueError("newest= cannot be combined with a split; pass the path of a data set")
     elif storage is not None:
         raise ArgumentValueError("storage= cannot be combined with a split; pass the split's path and storage_options=")
     else:
@@ -107,7 +142,8 @@ async def make_plan(
         parts, found = await _parts_of_split(path, base, split, storage_options)
         async with open_folder(path, None, storage_options) as folder:
             parts = await _cut_all(share(parts, worker), part_bytes, folder, base)
-    return Plan(parts=tuple(parts), maker=_maker(path, schema if schema is not None else found, wanted, metadata))
+        maker = _maker(path, schema if schema is not None else found, wanted, {})
+    return Plan(parts=tuple(parts), maker=maker)
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
@@ -119,7 +155,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
     number, count = worker
     if count == 1:
         return every
-    counts = [part.records for part in every if part.records is not None]
+    counts = [rows for part in every if (rows := part.rows) is not None]
     if len(counts) < len(every):
         return every[number::count]
     total = sum(counts)
@@ -129,29 +165,39 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
     for part, records in zip(every, counts, strict=True):
         start, stop = max(first - before, 0), min(last - before, records)
         before += records
-        if start < stop:
-            size = part.bytes * (stop - start) // records
-            found.append(replace(part, skip=part.skip + start, records=stop - start, bytes=size))
+        if start < stop and part.kept is not None:
+            places = part.wanted()
+            start, stop = int(places[start]), int(places[stop - 1]) + 1
+        if start < stop and (some := part.between(start, stop)) is not None:
+            found.append(some)
     return found
 
 
-def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> list[Part]:
-    """Return a worker's share of all. Blocks: there may be a million."""
+def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, worker: tuple[int, int]) -> list[Part]:
+    """Return a worker's share of all, or of those that are chosen. Blocks: there may be a million."""
     parts = []
+    number = 0
     for shard in selection.shards:
         entry = shard.entry
         shown = shard.display_path[: len(shard.display_path) - len(shard.name)]
         folder = shard.folder if opened else shown
-        parts.append(
-            Part(
-                path=shard.key if opened else shard.display_path,
-                compression="auto" if entry is None else entry.compression,
-                records=None if entry is None else entry.records,
-                bytes=shard.size,
-                index=None if entry is None or entry.index is None else folder + entry.index.path,
-                max_record_bytes=shard.max_record_bytes,
-            )
+        part = Part(
+            path=shard.key if opened else shard.display_path,
+            compression="auto" if entry is None else entry.compression,
+            records=None if entry is None else entry.records,
+            bytes=shard.size,
+            index=None if entry is None or entry.index is None else folder + entry.index.path,
+            max_record_bytes=shard.max_record_bytes,
         )
+        if chosen is not None and entry is not None:
+            bits = chosen.has(np.arange(number, number + entry.records))
+            kept = replace(part, kept=np.packbits(bits, bitorder="little").tobytes())
+            some = part if bits.all() else kept.between(0, entry.records)
+            number += entry.records
+            if some is None:
+                continue
+            part = some
+        parts.append(part)
     return share((part for part in parts if part.records != 0), worker)
 
 
@@ -214,10 +260,14 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
     edges.append(stop)
     found = []
     for begin, end in pairwise(edges):
+        piece = part.between(begin - part.skip, end - part.skip)
+        if piece is None or piece.records is None:
+            continue
+        begin, end = piece.skip, piece.skip + piece.records
         offset = int(starts[begin])
         skip = begin - int(np.searchsorted(starts, offset)) if index.members is not None else 0
         size = (int(starts[end]) if end < len(starts) else high) - offset
-        found.append(replace(part, offset=offset, skip=skip, records=end - begin, bytes=max(size, 1)))
+        found.append(replace(piece, offset=offset, skip=skip, bytes=max(size, 1)))
     return found
 
 

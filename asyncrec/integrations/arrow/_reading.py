@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
 from asyncrec._arguments import Size, byte_count
@@ -52,6 +52,7 @@ async def open_batches(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
+    newest: str | None = None,
     batch_rows: int | None = None,
     batch_bytes: Size | None = None,
     worker: tuple[int, int] = (0, 1),
@@ -68,6 +69,8 @@ async def open_batches(
         split: a split, or parts of several: ``"train[:80%]+extra"``.
         schema: the schema of the records, or the ``pyarrow.Schema`` you want; the manifest's by default.
         columns: the names of the columns you want, in that order. Only these are parsed.
+        newest: as for `asyncrec.open_dataset`: only the newest version of each key, of a data set. It is looked for
+            before the first batch.
         batch_rows: rows in a batch; the last has fewer.
         batch_bytes: the most bytes of records in a batch, unless a single record is larger; 4 MiB if ``batch_rows`` is
             not given either. You may give both.
@@ -80,7 +83,8 @@ async def open_batches(
 
     Raises:
         SchemaError: no schema is stored or given; or, while reading, a record does not match it.
-        ValueError: a column or split does not exist, or a number is out of range.
+        ValueError: a column or split does not exist, or a number is out of range; or the feature ``newest`` has no
+            order, or there is a split.
         CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before was
             returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.
@@ -90,6 +94,7 @@ async def open_batches(
         split=split,
         schema=schema,
         columns=columns,
+        newest=newest,
         worker=worker,
         storage=storage,
         storage_options=storage_options,
@@ -125,7 +130,7 @@ async def open_parts(
     if batch_rows is None and batch_bytes is None:
         batch_bytes = _BATCH_BYTES
     chosen = list(parts)
-    counts = [part.records for part in chosen if part.records is not None]
+    counts = [rows for part in chosen if (rows := part.rows) is not None]
     received = Handover[Any](1, "the batches")
     reader = BatchReader(maker.arrow, sum(counts) if len(counts) == len(chosen) else None, received)
     feed = _Feed(maker, received, batch_rows, batch_bytes)
@@ -168,6 +173,7 @@ class _Feed:
 
     async def _read(self, part: Part, options: dict[str, Any]) -> None:
         skip, missing = part.skip, part.records
+        wanted = iter(await in_thread(_flags, part)) if part.kept is not None else None
         async with open_reader(
             part.path,
             compression=parse_reading_compression(part.compression),
@@ -178,7 +184,7 @@ class _Feed:
             async for records in reader.batches():
                 kept = records[skip:] if missing is None else records[skip : skip + missing]
                 skip = max(skip - len(records), 0)
-                await self._take(kept)
+                await self._take(kept if wanted is None else [*compress(kept, wanted)])
                 if missing is not None:
                     missing -= len(kept)
                     if not missing:
@@ -212,3 +218,11 @@ class _Feed:
             return
         held, self._held, self._held_bytes = self._held, [], 0
         await self._received.put(await in_thread(self._maker.batch, held))
+
+
+def _flags(part: Part) -> list[bool]:
+    """Whether each record of a part is wanted, if not all are. Blocks."""
+    flags = [False] * (part.records or 0)
+    for at in part.wanted().tolist():
+        flags[at] = True
+    return flags

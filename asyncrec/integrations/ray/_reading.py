@@ -23,6 +23,7 @@ def read_asyncrec(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
+    newest: str | None = None,
     part_bytes: Size = PART_BYTES,
     batch_rows: int | None = None,
     batch_bytes: Size | None = None,
@@ -37,7 +38,8 @@ def read_asyncrec(
 
     Args:
         path: a file, a folder, a pattern or a data set, which every node reaches by this path.
-        split, schema, columns, batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
+        split, schema, columns, newest: as for `asyncrec.integrations.arrow.open_batches`, as are ``batch_rows``,
+            ``batch_bytes`` and ``verify``.
         part_bytes: a larger shard is read by several tasks; 128 MiB.
         storage_options: options for the backend, in every task.
         options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
@@ -48,6 +50,7 @@ def read_asyncrec(
         split=split,
         schema=schema,
         columns=columns,
+        newest=newest,
         part_bytes=part_bytes,
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
@@ -67,6 +70,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         split: str | None = None,
         schema: Schema | Any = None,
         columns: Iterable[str] | None = None,
+        newest: str | None = None,
         part_bytes: Size | None = PART_BYTES,
         batch_rows: int | None = None,
         batch_bytes: Size | None = None,
@@ -80,6 +84,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
             split=split,
             schema=schema,
             columns=columns,
+            newest=newest,
             storage_options=storage_options,
         )
         self._options = {
@@ -123,7 +128,7 @@ class _Read:
 
 
 def _metadata(parts: tuple[Part, ...]) -> BlockMetadata:
-    counts = [part.records for part in parts if part.records is not None]
+    counts = [rows for part in parts if (rows := part.rows) is not None]
     return BlockMetadata(
         num_rows=sum(counts) if len(counts) == len(parts) else None,
         size_bytes=int(sum(map(read_size, parts))),

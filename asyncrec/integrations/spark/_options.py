@@ -50,6 +50,7 @@ _BOTH: dict[str, Callable[[str, str], Any]] = {"path": _text, "schema": _schema,
 _READING = _BOTH | {
     "split": _text,
     "columns": _names,
+    "newest": _text,
     "part_bytes": byte_count,
     "max_partitions": _count,
     "batch_rows": _count,

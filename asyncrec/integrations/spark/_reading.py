@@ -32,11 +32,11 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
     def __init__(self, options: dict[str, Any], schema: Any) -> None:
         self._wanted = arrow_of(schema)
         names = self._wanted.names
-        part_bytes = options.get("part_bytes", PART_BYTES)
+        told = {"part_bytes": options.get("part_bytes", PART_BYTES), "newest": options.get("newest"), "columns": names}
         try:
-            plan = _plan(options, part_bytes=part_bytes, columns=names)
+            plan = _plan(options, **told)
         except SchemaError:  # none is stored: then the user gave this one
-            plan = _plan({**options, "schema": self._wanted}, part_bytes=part_bytes, columns=names)
+            plan = _plan({**options, "schema": self._wanted}, **told)
         self._maker = BatchMaker(plan.maker.schema, arrow=_between(plan.maker.arrow, self._wanted))
         self._parts = plan.parts
         self._most = max(1, options.get("max_partitions", _MOST_PARTITIONS))

@@ -21,6 +21,7 @@ class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not th
         split: as for `asyncrec.integrations.arrow.open_batches`; ``path`` is then the folder of the splits.
         columns: the names of the columns wanted, with commas between them. Others are not parsed. ``schema(...)`` does
             the same, and determines the types of Spark's columns.
+        newest: as for `asyncrec.integrations.arrow.open_batches`.
         schema: `Schema.to_json`, if no schema is stored with the records; ``schema(...)`` may give it instead.
         part_bytes: a larger shard that has an index becomes several partitions; 128 MiB.
         max_partitions: smaller shards share partitions if there would be more of them; 10,000.

@@ -47,6 +47,18 @@ def test_records_are_read_once_by_shards_and_ranges(spark: Any, tmp_path: Path) 
     assert load(spark, path).where("id = 77").select("body").collect() == [(bytearray(b"77" * 100),)]
 
 
+def test_newest_version_of_each_key_is_read(spark: Any, tmp_path: Path) -> None:
+    schema = Schema({"id": FixedLen((), "int64"), "date": FixedLen((), "int64")})
+    with blocking.open_sharded_writer(
+        tmp_path / "pages", schema=schema, max_shard_records=30, on_duplicate="write"
+    ) as writer:
+        for number in range(150):
+            writer.write({"id": number, "date": number if number % 2 else -number}, key=f"{number % 100}")
+    wanted = sorted([*range(50, 100), *(n if n % 2 == 0 else n + 100 for n in range(50))])
+    assert ids(load(spark, tmp_path / "pages", newest="date", part_bytes="300")) == wanted
+    assert load(spark, tmp_path / "pages", newest="date").count() == len(wanted)
+
+
 def test_types_are_those_that_were_written(spark: Any, tmp_path: Path) -> None:
     when = datetime(2026, 11, 22, 12, 0, 0, 5)
     columns = {

@@ -92,6 +92,13 @@ def turns() -> Iterator[Configuration]:
         told=told("a", "b"),
     )
     yield Configuration(
+        "retried-turn",
+        "two that rewrite a shard each, and take another turn if theirs is taken, beside one that forgets in the first",
+        (removes("C", "first", "again"), removes("D", "forget"), removes("E", "last", "again")),
+        store=both,
+        told=told("a", "b"),
+    )
+    yield Configuration(
         "forget-by-name",
         "one that forgets by naming the record, beside a compaction and a checkpoint",
         (removes("C", "compact"), removes("D", "mark"), merges("M")),

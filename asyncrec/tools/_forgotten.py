@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, digests_in
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, open_runs
 from asyncrec._shards.writing.keys import digest_of
@@ -129,14 +129,15 @@ class ByKeys:
             return _NONE
         found = [_NONE]
         checksum = size = 0
+        width = shard.entry.key_bytes or KEY_BYTES
         async with ResumingSource(selection.storage, shard.folder + keys.path, read_ahead=0) as source:
-            while content := await receive_exactly(source, _AT_ONCE * KEY_BYTES):
+            while content := await receive_exactly(source, _AT_ONCE * width):
                 checksum = await in_thread(crc32c, content, checksum)
-                if len(content) % KEY_BYTES == 0:
-                    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
-                    found.append(np.flatnonzero(await in_thread(self._matches, digests)) + size // KEY_BYTES)
+                if len(content) % width == 0:
+                    digests = digests_in(content, len(content) // width)
+                    found.append(np.flatnonzero(await in_thread(self._matches, digests)) + size // width)
                 size += len(content)
-        if size != KEY_BYTES * shard.entry.records or checksum != keys.crc32c:
+        if size != width * shard.entry.records or checksum != keys.crc32c:
             raise DatasetError(
                 f"{shard.folder}{keys.path}: the keys do not match their size or checksum in the manifest, so it "
                 "cannot be told which records have the keys to delete. Run 'asyncrec verify' for details"

@@ -22,6 +22,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.writing.write_batch import PAIR_BYTES
 from asyncrec._shards.manifest.names import maker_of, rewritten_name
 from asyncrec._shards.manifest.origins import Origin, origins_of, with_origins
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -88,6 +89,7 @@ async def rewrite(
         compression=compression,
         schema=dataset.manifest.schema,
         metadata={},
+        contents=any(entry.key_bytes == PAIR_BYTES for entry in old),
     )
     async with open_job(dataset.folder, header, path=header.url, mode="append") as job:
         if goes_on is not None and not await goes_on(job):

@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
 from asyncrec._path_log import PathLog
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import digest_bytes, digests_in
 from asyncrec._shards.manifest.key_run import MAGIC, MOST_RECORDS, RUN_BLOCK, Entries, KeyRun, RunTail, run_name
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
 from asyncrec._shards.manifest.names import manifest_prefix, new_writer_id
@@ -108,7 +108,7 @@ class RunMaker:
             entry = self._shards[row]
             assert entry.keys is not None, "asked for where there are keys"
             try:
-                content = await self._folder.get(entry.keys.path, max_bytes=entry.records * KEY_BYTES)
+                content = await self._folder.get(entry.keys.path, max_bytes=entry.keys.bytes)
                 return await in_thread(_of_file, content, row, entry), row
             except UNFIT as error:
                 path = join(self._folder.root, entry.path)
@@ -271,10 +271,10 @@ def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
         DatasetError: it is another file than the manifest's.
     """
     keys = entry.keys
-    if len(content) != KEY_BYTES * entry.records or (keys and keys.crc32c not in (None, crc32c(content))):
+    if not digest_bytes(len(content), entry.records) or (keys and keys.crc32c not in (None, crc32c(content))):
         raise DatasetError(
             f"the file of {len(content):,} bytes does not match the size or checksum of the keys in the manifest"
         )
-    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
+    digests = digests_in(content, entry.records)
     records = np.flatnonzero(digests.any(axis=1))  # all zero is no key
     return Entries(digests[records], np.full(len(records), row, np.int64), records)

@@ -1,7 +1,8 @@
 """`KeySet`: 16 bytes of BLAKE2b stand for the key of a record, and a set of them stays small.
 
 A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
-16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
+16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key. If contents are known, too, it
+holds 32 bytes for each record, of which the last 16 are the digest of its content (`content_digest`).
 
 128 bits: among 10^12 keys the chance of any two being equal is about 10^-15.
 """
@@ -111,6 +112,13 @@ def digest_of(key: str | bytes) -> bytes:
         ) from None
 
 
+def content_digest(content: str | bytes, *, revisit: bool = False) -> bytes:
+    """Return 16 bytes that stand for a body; those of a ``revisit`` of it are others, and name the same body."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    person = b"asyncrec revisit" if revisit else b"asyncrec content"
+    return hashlib.blake2b(data, digest_size=KEY_BYTES, person=person).digest()
+
+
 def partition_of(value: str | bytes | int, partitions: int) -> int:
     """Tell which of ``partitions`` shards the value belongs to: the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
@@ -149,7 +157,8 @@ class KeySet:
         return True
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Take in whole ``.keys`` files, all of a snapshot at once: before anything is added. Not on the event loop.
+        """Take in the digests of whole files, all of a snapshot at once: before anything is added. Not on the event
+        loop.
 
         Raises:
             ValueError: the size of one is no multiple of 16.

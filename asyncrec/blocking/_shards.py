@@ -67,9 +67,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._lock = threading.RLock()
         self._collected = Collected(value, exit_timeout)
         self._pending = self._collected.records
-        self._pending_bytes = 0
+        self._pending_bytes = self._tickets = 0
         self._pending_keys: set[bytes] = set()
-        self._tickets = 0
         self._timer: Call[None] | None = None
         self._is_timed = value.flush_seconds is None  # or needs no timer
         owner.finish_with(self._finish)

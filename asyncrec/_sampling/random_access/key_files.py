@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.writing.write_batch import KEY_BYTES, digest_bytes, digests_in
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, digest_bytes, digests_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -34,9 +34,15 @@ class Keys(NamedTuple):
 
 
 class KeyFiles:
-    """The files of keys of a data set; ``starts`` are the numbers of its shards' first records."""
+    """The files of keys of a data set; ``starts`` are the numbers of its shards' first records.
 
-    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers) -> None:
+    With ``contents``, the digests of contents are read in place of those of keys.
+    """
+
+    def __init__(
+        self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers, *, contents: bool = False
+    ) -> None:
+        self._contents = contents
         self._folder = folder
         self._shards = shards
         self._starts = starts
@@ -52,6 +58,8 @@ class KeyFiles:
             shard = self._shards[row]
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
+            if self._contents and shard.key_bytes != PAIR_BYTES:
+                return b""
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
@@ -80,7 +88,7 @@ class KeyFiles:
 
     def _keyed(self, rows: Sequence[int], contents: list[bytes]) -> Keys:
         read = [(row, content) for row, content in zip(rows, contents, strict=True) if content]
-        columns = [digests_in(content, self._shards[row].records) for row, content in read]
+        columns = [digests_in(content, self._shards[row].records, of_contents=self._contents) for row, content in read]
         digests = np.concatenate([np.empty((0, 2), np.uint64), *columns])
         starts = self._starts[[row for row, _ in read]].tolist() if read else []
         numbers = np.concatenate(

@@ -112,11 +112,16 @@ def digest_of(key: str | bytes) -> bytes:
         ) from None
 
 
-def content_digest(content: str | bytes, *, revisit: bool = False) -> bytes:
-    """Return 16 bytes that stand for a body; those of a ``revisit`` of it are others, and name the same body."""
+def content_digest(content: str | bytes) -> bytes:
+    """Return 16 bytes that stand for a body. Their last bit is 0, and 1 in those of a revisit: `shared_digests`."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    person = b"asyncrec revisit" if revisit else b"asyncrec content"
-    return hashlib.blake2b(data, digest_size=KEY_BYTES, person=person).digest()
+    digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()
+    return shared_digests(digest)[0]
+
+
+def shared_digests(digest: bytes) -> tuple[bytes, bytes]:
+    """Return the digests of the record that has a body, and of its revisits, by one of the two."""
+    return digest[:-1] + bytes([digest[-1] & 0xFE]), digest[:-1] + bytes([digest[-1] | 1])
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:

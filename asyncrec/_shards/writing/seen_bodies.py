@@ -22,7 +22,7 @@ from asyncrec._records.record_size import LARGE_EXAMPLE
 from asyncrec._records.writing.record_encoder import RecordEncoder
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.keys import content_digest
+from asyncrec._shards.writing.keys import content_digest, shared_digests
 from asyncrec._shards.writing.known_contents import Body, KnownContents, Place, Seen, check_seen
 from asyncrec.errors import ArgumentTypeError, DatasetError, FormatError, StorageError
 from asyncrec.pages import is_revisit, page_key
@@ -103,11 +103,11 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest of a page that is a revisit, so that those of a body are found."""
+        """Return the digest of a page that came as a revisit, by which those of a body are found; else `None`."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)
-        return None if identity is None else content_digest(identity, revisit=True)
+        return None if identity is None else shared_digests(content_digest(identity))[1]
 
     async def find(self, page: Page, digest: bytes) -> Body | None:
         """Return the page that has the same body; `None` if no record has it."""

@@ -19,7 +19,7 @@ from asyncrec._records.record_size import LARGE_EXAMPLE, as_record, check_size
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._records.writing.write_queue import WriteQueue
-from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
+from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of, shared_digests
 from asyncrec._shards.writing.known_contents import Body, Seen
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.seen_bodies import Page, SeenBodies
@@ -165,8 +165,7 @@ class SeenWriter(ShardedWriter):
             return _Choice(page, digest, is_body=True)
         revisit = repeating(page, (body.url, body.date, body.record_id), body.digest)
         waits = body.ticket and self._acknowledgements.level_of(body.ticket) == "buffered"
-        known = self._bodies.digest_of_revisit(revisit) or NO_KEY
-        return _Choice(revisit, known, queue=self._queues[body.queue] if waits else None)
+        return _Choice(revisit, shared_digests(digest)[1], queue=self._queues[body.queue] if waits else None)
 
     async def _page(self, record: Record) -> Page:
         """Return the values of a record."""

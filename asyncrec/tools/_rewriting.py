@@ -10,10 +10,11 @@ does not concern it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,15 @@ from asyncrec._shards.ownership.removals import removed_at
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
-from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
+from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch, Limits, Supply, write_shard
 from asyncrec.errors import ConflictError, DatasetError
 from asyncrec.tools._forgotten import Found
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._orphans import Orphan
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
+
+Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
+"""Records that are put into the place of others, with their digests: by the key of the shard, and the number there."""
 
 # Shards that are written at once: each takes some chunks of memory.
 MOST_AT_ONCE = 4
@@ -64,6 +68,7 @@ async def rewrite(
     compression: CompressionOptions,
     tasks: int,
     joins: bool = False,
+    moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
     """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
@@ -72,6 +77,7 @@ async def rewrite(
         groups: of shards of one data set, each with the numbers of the records that are left out.
         tasks: how many shards are written at once.
         joins: the old shards stay for those that read them; otherwise they are deleted behind the commit.
+        moved: what is put into the place of some records, by the keys of shards and the numbers of records.
         goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
 
     Raises:
@@ -97,7 +103,7 @@ async def rewrite(
         now = job.before
         if now is None or not await in_thread(lambda: all(map(now.shards.names, paths))):
             raise ConflictError(f"{selection.path}: shards were replaced at the same time")
-        found = await for_each(partial(_write, selection, job), groups, tasks=tasks)
+        found = await for_each(partial(_write, selection, job, moved or {}), groups, tasks=tasks)
         new = [entry for entry in found if entry is not None]
         await job.commit(new, removed=paths)
     return Rewritten(job=header.writer, old=old, new=new)
@@ -124,14 +130,14 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
             )
 
 
-async def _write(selection: Selection, job: Job, group: Sequence[Found]) -> ShardEntry | None:
+async def _write(selection: Selection, job: Job, moved: Moved, group: Sequence[Found]) -> ShardEntry | None:
     """Publish what is left of some shards, in the place of the first; `None` if nothing is left."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
 
     def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
-        batches = _records(selection, group)
+        batches = _records(selection, group, moved)
         stack.push_async_callback(batches.aclose)
         return batches
 
@@ -160,8 +166,8 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
     return left
 
 
-async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerator[Batch]:
-    """All records of some shards but for those that are left out.
+async def _records(selection: Selection, group: Sequence[Found], moved: Moved) -> AsyncGenerator[Batch]:
+    """All records of some shards but for those that are left out, and with others in the place of some.
 
     Raises:
         DatasetError: a shard has not as many as the manifest says.
@@ -174,7 +180,11 @@ async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerat
             records = FramedRecords(replace(selection, shards=(shard,)), stack, lambda done, total: None, keyed=keyed)
             async for batch in records:
                 low, high = dropped.searchsorted([number, number + len(batch)]).tolist()
-                if low == high:
+                if shard.key in moved:
+                    assert low == high, "a record that others are put into the place of stays"
+                    for part in _with_moved(batch, number, moved[shard.key]):
+                        yield part
+                elif low == high:
                     yield batch
                 elif high - low < len(batch):
                     yield await in_thread(batch.without, dropped[low:high] - number)
@@ -184,6 +194,21 @@ async def _records(selection: Selection, group: Sequence[Found]) -> AsyncGenerat
                 f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it stays as "
                 "it is. Run 'asyncrec verify' for details"
             )
+
+
+def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:
+    """A batch, of whose records the first has this number, with others in the place of some."""
+    at = first
+    for number in sorted(number for number in moved if first <= number < first + len(batch)):
+        record, digests = moved[number]
+        before, rest = batch.split(number - at)
+        _, batch = rest.split(1)
+        at = number + 1
+        if len(before):
+            yield before
+        yield KeyedBatch([record], [digests])
+    if len(batch):
+        yield batch
 
 
 async def end_dead(dataset: SelectedDataset) -> None:

@@ -31,6 +31,8 @@ def seen(drawing: Drawing) -> None:
         spec["bodies"] = rng.choice((1, 3, 10))
         if rng.random() < 0.7:
             spec["options"].pop("on_duplicate", None)
+        if rng.random() < 0.4:  # a revisit and its body could be in two shards, of which one ends before the other
+            spec["options"].update(open_shards=rng.choice((2, 4)), max_shard_records=rng.choice((1, 2, 3)))
         machine = "m0" if spool is not None else elsewhere(drawing, path)
         drawing.process(spec, start=start, machine=machine)
         start += rng.choice((0.5, 5.0, 60.0, drawing.later()))

@@ -95,8 +95,7 @@ class SeenWriter(ShardedWriter):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        if source is not None or position is not None:
-            raise ArgumentValueError(f"{self.path}: a writer with seen= takes no source= and position=")
+        self._refuse_source(source, position)
         page = await self._page(record)
         key = self._key(page, key)
         digest = digest_of(key)
@@ -145,8 +144,9 @@ class SeenWriter(ShardedWriter):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        if source is not None or position is not None or isinstance(records, Mapping | bytes | bytearray | str):
-            return await super().write_many(records, partition=partition, source=source, position=position)
+        self._refuse_source(source, position)
+        if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
+            return await super().write_many(records, partition=partition)  # which says what is wrong
         left = iter(records)
         while some := list(islice(left, _TOGETHER)):
             pages = [await self._page(record) for record in some]
@@ -155,6 +155,10 @@ class SeenWriter(ShardedWriter):
             for page in pages:
                 await self.write(page, partition=partition)
         return self._tickets
+
+    def _refuse_source(self, source: str | None, position: int | None) -> None:
+        if source is not None or position is not None:
+            raise ArgumentValueError(f"{self.path}: a writer with seen= takes no source= and position=")
 
     async def _choice(self, page: Page, key: str | bytes, *, whole: bool) -> _Choice:
         digest = self._bodies.digest_of(page, key)

@@ -41,6 +41,7 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
+from asyncrec.tools._bodies import has_contents
 from asyncrec.tools._compact_report import CompactReport
 from asyncrec.tools._duplicates import find_duplicates
 from asyncrec.tools._joining import Piece, planned
@@ -93,7 +94,8 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
             another compression are written anew, whatever their size.
-        drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
+        drop_duplicates: not for what a writer with ``seen=`` has written, whose records share bodies: leave out each
+            record whose key another one has that was committed before; shards that have
             such records are written anew, whatever their size. The keys of all shards are read for that.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
         dry_run: count what would be joined, and change nothing.
@@ -131,6 +133,11 @@ async def compact(
             if selection.kind != "data set":
                 raise DatasetError(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
+                )
+            if drop_duplicates and await in_thread(has_contents, selection):
+                raise ArgumentValueError(
+                    f"{selection.path}: drop_duplicates would leave out versions of pages whose bodies other pages may "
+                    "refer to, because a writer of this data set had seen=; nothing was changed"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             joining = _Joining(selection, _Wanted(size, target, drop_duplicates), report, tasks)

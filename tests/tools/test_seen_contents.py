@@ -10,7 +10,7 @@ import pytest
 
 import asyncrec
 from asyncrec import pages, tools
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentError, DatasetError
 from asyncrec.storage import MemoryStorage, Storage
 from asyncrec.tools import Where
 
@@ -76,6 +76,13 @@ async def test_compaction_keeps_what_is_known(storage: Storage) -> None:
     await tools.compact("pages", storage=storage)
     assert len((await asyncrec.read_manifest("pages", storage=storage)).shards) == 1
     assert await knows(storage, "pages") == BODIES
+
+
+async def test_no_version_is_dropped_whose_body_others_may_need(storage: Storage) -> None:
+    await write(storage, "pages", "a", seen="digest")
+    with pytest.raises(ArgumentError, match=r"a writer of this data set had seen="):
+        await tools.compact("pages", drop_duplicates=True, storage=storage)
+    assert len((await asyncrec.read_manifest("pages", storage=storage)).shards) == 5
 
 
 @pytest.mark.parametrize("first", ["a", "b"])

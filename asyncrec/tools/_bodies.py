@@ -24,6 +24,7 @@ from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.writing.keys import NO_KEY, content_digest, shared_digests
 from asyncrec._shards.writing.known_keys import load_digests
+from asyncrec._shards.writing.seen_bodies import page_in
 from asyncrec.errors import ArgumentValueError
 from asyncrec.example._schema import Schema
 from asyncrec.pages import is_revisit
@@ -183,7 +184,7 @@ def _kind(shard: SelectedShard) -> tuple[str, bool]:
 
 def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
     """Return the page that a revisit becomes. Blocks."""
-    original, page = schema.decode(body), schema.decode(revisit)
+    original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(
             f"the page {original.get('url')} has the body of the revisit {page.get('url')}, and cannot leave it there, "

@@ -222,3 +222,18 @@ async def test_the_schema_of_the_data_set_is_enough(storage: Storage) -> None:
     async with opened(storage, schema=None, key_feature=None) as writer:
         await writer.write(page("b/", b"1"), key="http://b/")
     assert (await stored(storage))[1] == Stored("b/", "a/", b"1")
+
+
+async def test_bytes_are_stored_as_they_came_and_features_of_no_name_stay(storage: Storage) -> None:
+    schema = asyncrec.Schema(pages.PAGE.features, allow_extra=True)
+    first, second = (schema.encode({**page(f"{host}/", b"1"), "more": [1, 2]}) for host in "ab")
+    async with opened(storage, schema=schema) as writer:
+        await writer.write(first)
+        await writer.write(second)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.get_by_key("http://a/") == first
+        assert asyncrec.decode_example(await dataset.get_by_key("http://b/"))["more"].tolist() == [1, 2]
+    await tools.delete("pages", keys=["http://a/"], storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        found, expected = (asyncrec.decode_example(each) for each in (await dataset.get(0), second))
+    assert {name: list(found[name]) for name in expected} == {name: list(each) for name, each in expected.items()}

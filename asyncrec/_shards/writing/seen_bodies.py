@@ -25,6 +25,8 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.keys import content_digest, shared_digests
 from asyncrec._shards.writing.known_contents import Body, KnownContents, Place, Seen, check_seen
 from asyncrec.errors import ArgumentTypeError, DatasetError, FormatError, StorageError
+from asyncrec.example._codec import decode_example
+from asyncrec.example._schema import Schema
 from asyncrec.pages import is_revisit, page_key
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
@@ -81,7 +83,7 @@ class SeenBodies:
         Raises:
             ExampleError: it is not one of the schema.
         """
-        return self._schema.decode(record)
+        return page_in(record, self._schema)
 
     def identity(self, page: Page) -> str | bytes | None:
         """Return what tells the body of a page from others, or `None`."""
@@ -168,6 +170,18 @@ class SeenBodies:
         if len(index) != entry.records:
             return None
         return index.as_one_member() if entry.compression == "ZLIB" else index
+
+
+def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
+    """Return the page in a record, with the features that the schema allows and does not name. Blocks.
+
+    Raises:
+        ExampleError: it is not one of the schema.
+    """
+    page = schema.decode(record)
+    if schema.allow_extra:
+        page |= {name: values for name, values in decode_example(record).items() if name not in schema.features}
+    return page
 
 
 async def _strong(content: bytes) -> bytes:

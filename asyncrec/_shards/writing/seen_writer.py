@@ -105,7 +105,7 @@ class SeenWriter(ShardedWriter):
                 self._duplicates += 1
                 return self._tickets
             choice = await self._choice(page, key, whole=whole)
-            data, _ = await self._pages.take(choice.page, key)
+            data, _ = await self._pages.take(record if choice.page is page else choice.page, key)
             check_size(len(data), self.max_record_bytes, self.path)
             queue = choice.queue
             if partition is not None or self._partition_by is not None:

@@ -36,11 +36,14 @@ async def write(storage: Storage, written: Iterable[dict[str, Any]], **options: 
             await writer.write(each)
 
 
-async def stored(storage: Storage, name: str = "pages") -> list[Stored]:
-    """All pages, in the order of their URLs; `None` for a body that is nowhere."""
+async def stored(storage: Storage, *, keyed: bool = True) -> list[Stored]:
+    """All pages, which their URLs find, in the order of these; `None` for a body that is nowhere."""
     found = []
-    async with asyncrec.open_dataset(name, storage=storage) as dataset:
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async for each in dataset.examples():
+            if keyed:
+                versions = [pages.PAGE.decode(record)["url"] for record in await dataset.history(each["url"])]
+                assert set(versions) == {each["url"]}
             body = None
             with suppress(KeyError):
                 body = (await pages.resolve(dataset, each))["content"]

@@ -81,11 +81,12 @@ async def test_many_are_written_as_each_would_be(storage: Storage) -> None:
 
 
 async def test_tasks_that_write_one_body_at_once_store_it_once(storage: Storage) -> None:
+    """It is large, and encoded in a thread: all of them have asked for it before the first is stored."""
     async with opened(storage) as writer, anyio.create_task_group() as group:
-        for number in range(20):
-            group.start_soon(writer.write, page(f"{number}/", b"same" * 100))
+        for number in range(8):
+            group.start_soon(writer.write, page(f"{number}/", b"same" * 300_000))
     found = await stored(storage)
-    assert [each.body for each in found] == [b"same" * 100] * 20
+    assert [each.body for each in found] == [b"same" * 300_000] * 8
     assert len([each for each in found if not each.refers_to]) == 1
 
 
@@ -122,7 +123,7 @@ async def test_what_cannot_be_found_again_is_stored_whole(storage: Storage) -> N
             await writer.write(each, key=each["url"])
         for each in (page("e/", b"2"), page("f/", b"2")):
             await writer.write(each, key=f"another key than {each['url']}")
-    assert [each for each in await stored(storage) if each.refers_to] == []
+    assert [each for each in await stored(storage, keyed=False) if each.refers_to] == []
 
 
 async def test_a_page_that_came_as_a_revisit_stays_one(storage: Storage) -> None:

@@ -57,6 +57,7 @@ async def test_a_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytes
     assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 async def test_every_damaged_byte_of_a_run_and_of_keys_gives_each_page_its_body() -> None:
     storage = MemoryStorage()
     await write(storage, [page(f"a/{n}", b"%d" % n) for n in range(2)])
@@ -89,7 +90,9 @@ async def test_a_body_that_cannot_be_read_is_stored_again(what: str, caplog: pyt
     caplog.clear()
     await write(storage, [page("b/", b"1" * 50), page("c/", b"1" * 50)])
     assert len([line for line in caplog.records if "is stored again" in line.getMessage()]) == 1
-    new = (await asyncrec.read_manifest("pages", storage=storage)).shards[1]
+    [new] = [
+        each for each in (await asyncrec.read_manifest("pages", storage=storage)).shards if each.path != shard.path
+    ]
     assert new.bytes > 0
     async with opened(storage) as writer:
         assert writer.schema is not None

@@ -27,9 +27,9 @@ CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
 PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays within the folder
 SIDECAR: Json = {"path": PATH, "bytes": COUNT, "crc32c": CRC, "format": (range(1, 2), 1)}
-SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "largest": (COUNT, 0), "committed": TIME}
-SHARD |= {"compression": ("|GZIP|ZLIB", ""), "since": (f"|{TIME}", ""), "crc32c": CRC, "end_crc32c": CRC}
-SHARD |= {"index": (SIDECAR, None), "keys": (SIDECAR, None), "joined": (rf"(?:[^ ]+ [0-9]+ {TIME}\n)*", "")}
+SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "crc32c": CRC, "end_crc32c": CRC, "committed": TIME}
+SHARD |= {"compression": ("|GZIP|ZLIB", ""), "since": (f"|{TIME}", ""), "largest": (COUNT, 0), "index": (SIDECAR, None)}
+SHARD |= {"keys": (SIDECAR | {"format": (range(1, 3), 1)}, None), "joined": (rf"(?:[^ ]+ [0-9]+ {TIME}\n)*", "")}
 HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False), "remove": (list, [])}
 HEAD |= {"schema": (dict, None), "metadata": (dict, {})}
 
@@ -51,8 +51,7 @@ def inflate(data: bytes, compression: str, name: str) -> bytes:
     while compression and data:
         stream = zlib.decompressobj(31 if compression == "GZIP" else 15)
         parts.append(stream.decompress(data))
-        check(stream.eof, f"{name}: its compressed data is cut off")
-        check(compression == "GZIP" or not stream.unused_data, f"{name}: something follows its ZLIB stream")
+        check(stream.eof and (compression == "GZIP" or not stream.unused_data), f"{name}: it is cut off, or goes on")
         data = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)
 
@@ -184,8 +183,9 @@ def records_of(folder: Path, shard: Json) -> list[bytes]:
 
 def keys_of(folder: Path, shard: Json) -> list[bytes]:
     data = content_of(folder, shard["keys"]) if shard["keys"] else bytes(16 * shard["records"])
-    check(len(data) == 16 * shard["records"], f"{shard['path']}: its keys are not 16 bytes for each record")
-    return [data[at : at + 16] for at in range(0, len(data), 16)]
+    width = 32 if len(data) == 32 * shard["records"] > 0 else 16  # with digests of contents, which are not read here
+    check(len(data) == width * shard["records"], f"{shard['path']}: its keys are not 16 or 32 bytes for each record")
+    return [data[at : at + 16] for at in range(0, len(data), width)]
 
 
 def record_at(folder: Path, shard: Json, number: int) -> bytes:

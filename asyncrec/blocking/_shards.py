@@ -58,19 +58,17 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         commits: bool,
         exit_timeout: float,
         encoder: RecordEncoder | None = None,
+        sees: bool = False,
     ) -> None:
         super().__init__(owner, value)
         self._most = value.max_record_bytes
-        self._encoder = encoder
-        self._partition_by = partition_by
-        self._skips = skips
-        self._commits = commits
+        self._encoder, self._sees = encoder, sees
+        self._partition_by, self._skips, self._commits = partition_by, skips, commits
         self._lock = threading.RLock()
         self._collected = Collected(value, exit_timeout)
         self._pending = self._collected.records
-        self._pending_bytes = 0
+        self._pending_bytes = self._tickets = 0
         self._pending_keys: set[bytes] = set()
-        self._tickets = 0
         self._timer: Call[None] | None = None
         self._is_timed = value.flush_seconds is None  # or needs no timer
         owner.finish_with(self._finish)
@@ -103,7 +101,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     @property
     def schema(self) -> Schema | None:
         """The schema that records are checked against."""
-        return None if self._encoder is None else self._encoder.schema
+        return self._value.schema if self._encoder is None else self._encoder.schema
 
     @property
     def progress(self) -> dict[str, int]:
@@ -123,7 +121,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
         If the call is interrupted, the record was accepted, and is passed on later.
         """
-        if source is not None or position is not None:
+        if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
             return self._at_once(lambda: self._value.write(record, **given))
         if self._encoder is not None:
@@ -162,7 +160,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
         The iterable runs in this thread. If the call is interrupted, the first ones have been written.
         """
-        if source is not None or position is not None:
+        if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
             taken = list(records)
             return self._at_once(lambda: self._value.write_many(taken, **given))
@@ -313,11 +311,12 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
+        own = {} if options.get("seen") is not None else options  # such a writer takes each page at once
         # Called on this side, before a record is collected: it is the caller's code, and the ticket depends on it.
-        partition_by = options.pop("partition_by", None)
+        partition_by = own.pop("partition_by", None)
         # Likewise what a schema refuses: it is encoded and looked at here.
-        schema = schema_of(options.get("schema"))
-        validate, key_feature = options.pop("validate", "sample"), options.pop("key_feature", None)
+        schema = schema_of(own.get("schema"))
+        validate, key_feature = own.pop("validate", "sample"), own.pop("key_feature", None)
         encoder = encoder_of(
             redact(str((*args, options.get("path", ""))[0])), schema, validate=validate, key_feature=key_feature
         )
@@ -334,6 +333,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 commits=opening.commits_on_error(options.get("on_error"), together=together),
                 exit_timeout=options.get("exit_timeout", default_timeout),
                 encoder=encoder,
+                sees=own is not options,
             )
 
         return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)

@@ -30,6 +30,9 @@ def command(
         typer.Option(metavar="FILE", help="Delete the records whose keys are the lines of this file; - for stdin."),
     ] = None,
     where: Wheres = None,
+    content: Annotated[
+        bool, typer.Option("--content", help="Delete also all records that share a body with these, under any key.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count what would be deleted, and change nothing.")
     ] = False,
@@ -57,6 +60,7 @@ def command(
     options: dict[str, Any] = {
         "keys": keys if key is not None or keys_from is not None else None,
         "where": chosen,
+        "content": content,
         "storage_options": parse_options(storage_option),
     }
 

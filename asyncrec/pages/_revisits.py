@@ -53,8 +53,13 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
         profile = SAME_BODY
     else:
         return page
+    return {**repeating(page, target, digest), "profile": profile}
+
+
+def repeating(page: Mapping[str, Any], target: tuple[str, str, str], digest: str) -> dict[str, Any]:
+    """Give the revisit that a page is of another one with the same body, of which these are URL, date and record_id."""
     referred = dict(zip(REFERS_TO, target, strict=True))
-    return {**page, "content": b"", "type": "revisit", "digest": digest, "profile": profile, **referred}
+    return {**page, "content": b"", "type": "revisit", "digest": digest, "profile": SAME_BODY, **referred}
 
 
 def validators(page: Mapping[str, Any]) -> dict[str, str]:

@@ -60,6 +60,9 @@ class PageDataset(Protocol):
     def keys(self) -> _Keys: ...
 
     @property
+    def contents(self) -> _Keys: ...
+
+    @property
     def lookup(self) -> _Lookup: ...
 
     @property
@@ -91,7 +94,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
     """
     if dataset is None:
         return Conditions({}, None)
-    numbers = await _versions(_check(dataset), url)
+    numbers = await _versions(_check(dataset).keys, url)
     if not numbers:
         return Conditions({}, None)
     (page,) = await _read(dataset, numbers[-1:])
@@ -181,6 +184,12 @@ class _Search:
             # In another tool's web archive, the digest may be that of the compressed body, as it was sent.
             self._others.append(page)
 
+    async def look_elsewhere(self, contents: _Keys) -> None:
+        """Go on with the records that have the body by its digest, if it was not found."""
+        digest = self._revisit.get("digest")
+        if self.end() is None and digest:
+            self.numbers = await _versions(contents, digest)
+
     def end(self) -> Page | None:
         """Return the result of the search."""
         return self.found or (self._others[0] if len(self._others) == 1 else None)
@@ -192,9 +201,19 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
     async def search(revisit: Mapping[str, Any]) -> _Search:
         url = revisit.get("refers_to_url") or revisit["url"]
         key = page_key({"url": url, "method": revisit.get("method", "GET")})
-        return _Search(revisit, await _versions(dataset, key))
+        return _Search(revisit, await _versions(dataset.keys, key))
 
     searches = await for_each(search, revisits, tasks=_TASKS)
+    await _look(dataset, searches)
+    # The page that had the body may be deleted, and another one with the same body have it now.
+    for each in searches:
+        await each.look_elsewhere(dataset.contents)
+    await _look(dataset, searches)
+    return [each.end() for each in searches]
+
+
+async def _look(dataset: PageDataset, searches: Sequence[_Search]) -> None:
+    """Look at the records of some searches."""
     while left := [each for each in searches if each.numbers]:
         # Most revisits refer to the last version that had a body.
         parts = [each.numbers[-_AT_ONCE:] for each in left]
@@ -203,13 +222,12 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
             for page in reversed([next(found) for _ in part]):
                 each.look(page)
             del each.numbers[-_AT_ONCE:]
-    return [each.end() for each in searches]
 
 
-async def _versions(dataset: PageDataset, key: str | bytes) -> list[int]:
+async def _versions(keys: _Keys, key: str | bytes) -> list[int]:
     """Return the numbers of the records with a key, in the order of commits; empty if the key does not exist."""
     try:
-        numbers: list[int] = (await dataset.keys.versions(key)).tolist()
+        numbers: list[int] = (await keys.versions(key)).tolist()
     except RecordKeyError:
         return []
     return numbers

@@ -12,7 +12,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
 from asyncrec._numpy import np
 from asyncrec._records.index import RecordIndex, parse_index
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, digest_bytes
 from asyncrec._shards.manifest.manifest import PUT_BACK
 from asyncrec._shards.manifest.segment import Sidecar
 from asyncrec.errors import ObjectNotFoundError, StorageError
@@ -197,15 +197,15 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
     sidecar = shard.entry.keys if shard.entry is not None else None
     if sidecar is None:
         return
-    wanted = KEY_BYTES * report.records
     try:
         size = (await storage.head(shard.folder + sidecar.path)).size
-        if size != wanted:
+        if not digest_bytes(size, report.records):
             problem = (
-                f"the file has {size:,} bytes, but the keys of {report.records:,} records take {KEY_BYTES} bytes each"
+                f"the file has {size:,} bytes, but the keys of {report.records:,} records take {KEY_BYTES} bytes each, "
+                "or twice that with contents"
             )
         else:
-            content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
+            content = await storage.get(shard.folder + sidecar.path, max_bytes=size)
             problem = await in_thread(_other_than, sidecar, content)
     except ObjectNotFoundError:
         problem = "missing"

@@ -40,12 +40,13 @@ from asyncrec.errors import (
 from asyncrec.example._age import Age
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
+from asyncrec.tools._bodies import has_contents
 from asyncrec.tools._compact_report import CompactReport
 from asyncrec.tools._duplicates import NO_DUPLICATES, Duplicates, find_duplicates
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._rewriting import MOST_AT_ONCE, clear_replaced, end_dead, entry_of, rewrite
+from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # If others remove the same shards again and again.
@@ -93,7 +94,8 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
             another compression are written anew, whatever their size.
-        drop_duplicates: leave out each record whose key another one has that was committed before; shards that have
+        drop_duplicates: not for what a writer with ``seen=`` has written, whose records share bodies: leave out each
+            record whose key another one has that was committed before; shards that have
             such records are written anew, whatever their size. The keys of all shards are read for that.
         newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
             stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
@@ -146,6 +148,11 @@ async def compact(
             if selection.kind != "data set":
                 raise DatasetError(
                     f"{selection.path}: only a data set with a manifest can be compacted; pass its folder and name"
+                )
+            if drop_duplicates and await in_thread(has_contents, selection):
+                raise ArgumentValueError(
+                    f"{selection.path}: drop_duplicates would leave out versions of pages whose bodies other pages may "
+                    "refer to, because a writer of this data set had seen=; nothing was changed"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             for argument, feature in (("newest", newest), ("sort_by", sort_by)):
@@ -282,9 +289,7 @@ class _Joining:
             groups,
             compression=self._wanted.compression_of(piece),
             tasks=self._tasks,
-            joins=True,
-            sort_by=self._wanted.sort_by,
-            rule=(self._dropped.rule, self._seen_removals),
+            joining=Joining(rule=(self._dropped.rule, self._seen_removals), sort_by=self._wanted.sort_by),
             goes_on=partial(self._goes_on, piece),
         )
         if made is None:

@@ -14,10 +14,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
@@ -28,16 +28,18 @@ from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
+from asyncrec.tools._bodies import Finder, WithContents, has_contents, next_move
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._revisited import revisits_without
-from asyncrec.tools._rewriting import MOST_AT_ONCE, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
+from asyncrec.tools._revisited import refuse_to_lose_bodies
+from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 # A piece of the work: what a kill loses, and the room that is needed beside the data set.
+_NONE = np.empty(0, np.int64)
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
 # If another process removes or replaces shards at the same time, the rest is planned again.
@@ -49,6 +51,7 @@ async def delete(
     *,
     keys: Iterable[str | bytes] | None = None,
     where: Sequence[Where] = (),
+    content: bool = False,
     dry_run: bool = False,
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
@@ -62,6 +65,9 @@ async def delete(
     keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
     writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
+    If revisits that stay refer to a body that is deleted (``seen=`` of a writer), the body moves to the one of them
+    that was committed first, which becomes a whole page, before anything is deleted.
+
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
     fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
     replaces the data set at the same time fails, or this call does it all again on what is there then.
@@ -72,6 +78,8 @@ async def delete(
     Args:
         keys: the keys, as they were passed to ``writer.write``.
         where: conditions, as for `filter`; for these, all records are read, and pages twice.
+        content: delete also all records that share a body with one of these: revisits of it under any key, and the page
+            that they refer to. Only the digests of a writer with ``seen=`` tell that.
         dry_run: count what would be deleted, and change nothing.
         jobs: how many shards are rewritten at once; at most 4.
 
@@ -100,9 +108,11 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        if by_keys is None:
-            await _refuse_to_lose_bodies(selection, conditions)
-        finder = by_keys or ByConditions(conditions)
+        if by_keys is None and not await in_thread(partial(has_contents, selection, everywhere=True)):
+            await refuse_to_lose_bodies(selection, conditions)
+        finder: Finder = by_keys or ByConditions(conditions)
+        if content:
+            finder = WithContents(finder)
         report = DeleteReport(path=selection.path, where=[str(each) for each in where], dry_run=dry_run, begun=begun)
         deleting = _Deleting(selection, finder, report, Advance(progress, selection.bytes), jobs)
         if dry_run:
@@ -126,7 +136,7 @@ class _Deleting:
     def __init__(
         self,
         selection: Selection,
-        finder: ByKeys | ByConditions,
+        finder: Finder,
         report: DeleteReport,
         advance: Advance,
         jobs: int | None,
@@ -158,6 +168,7 @@ class _Deleting:
         for attempts_left in reversed(range(_ATTEMPTS)):
             before, failure = self._report.records, None
             try:
+                await self._move_bodies()
                 await self._go_through()
             except (ConflictError, ObjectNotFoundError) as error:
                 failure = error
@@ -169,6 +180,16 @@ class _Deleting:
             if failure is not None and (not attempts_left or _removals(old) == _removals(self._selection)):
                 raise failure
         self._finder.end()
+
+    async def _move_bodies(self) -> None:
+        """Give the bodies that revisits need to one of these."""
+        while True:
+            new = [shard for shard in self._selection.shards if shard.key not in self._seen]
+            piece = await next_move(self._selection, self._finder, new)
+            if piece is None:
+                break
+            await self._rewrite([(shard, _NONE) for shard in piece.shards], piece.moved)
+            self._selection = await reselected(self._selection)
 
     async def _go_through(self) -> None:
         """Process the shards that have not been seen."""
@@ -198,8 +219,10 @@ class _Deleting:
         self._seen.add(shard.key)
         self._advance(shard.size)
 
-    async def _rewrite(self, piece: Sequence[Found]) -> list[str]:
+    async def _rewrite(self, piece: Sequence[Found], moved: Moved | None = None) -> list[str]:
         """Write the shards of a piece anew, and commit them in the place of the old ones; returns the keys of both.
+
+        ``moved`` is put into the place of some records.
 
         Raises:
             ConflictError: another process was faster; nothing was changed.
@@ -208,7 +231,7 @@ class _Deleting:
         refuse_unnamed(self._selection, [shard for shard, _ in piece])
         compression = parse_compression(entry_of(piece[0][0]).compression)
         groups = [[found] for found in piece]
-        made = await rewrite(self._selection, groups, compression=compression, tasks=self._tasks)
+        made = await rewrite(self._selection, groups, compression=compression, tasks=self._tasks, moved=moved)
         assert made is not None, "no one said that it is not to be done"
         done = Deletion(
             time=datetime.now(UTC),
@@ -220,8 +243,9 @@ class _Deleting:
         )
         self._report.deletions.append(done)
         self._report.records += done.records
-        self._report.shards += len(made.old)
-        self._report.bytes += done.bytes
+        if moved is None:
+            self._report.shards += len(made.old)
+            self._report.bytes += done.bytes
         self._report.objects += [join(dataset.folder.root, each) for entry in made.old for each in entry.objects]
         return [dataset.prefix + entry.path for entry in made.new]
 

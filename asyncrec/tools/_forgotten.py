@@ -7,7 +7,7 @@ damaged keys do not show to which records they belong. For conditions, all recor
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, digests_in
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, open_runs
 from asyncrec._shards.writing.keys import digest_of
@@ -40,37 +40,24 @@ _READERS = 8
 _BLOCKS = 64
 
 
-class ByKeys:
-    """Finds the records that have one of some keys.
+class ByDigests:
+    """Finds the records that have one of some digests, of their keys or of their contents.
 
     Attributes:
-        count: how many different keys they are.
+        count: how many different digests they are.
     """
 
-    def __init__(self, keys: Iterable[str | bytes]) -> None:
-        """Take the keys in. Blocks.
-
-        Raises:
-            TypeError: it is one key, or one of them is neither text nor bytes.
-            ValueError: no key was passed, or one is empty.
-        """
-        if isinstance(keys, str | bytes):
-            raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
-        digests = set()
-        for key in keys:
-            if not key and isinstance(key, str | bytes):
-                raise ArgumentValueError("a key is empty; check the list of keys")
-            digests.add(digest_of(key))
-        if not digests:
-            raise ArgumentValueError("no key was passed, so there is nothing to delete")
+    def __init__(self, digests: Set[bytes], *, contents: bool = False) -> None:
+        """Take the digests in. Blocks."""
         self.count = len(digests)
+        self._contents = contents
         wanted = np.frombuffer(b"".join(sorted(digests)), "<u8").reshape(-1, 2)
         self._wanted = wanted[np.lexsort((wanted[:, 1], wanted[:, 0]))]
         self._found = np.zeros(len(wanted), np.bool_)
 
     @property
     def found(self) -> int:
-        """How many of the keys a record had that was found."""
+        """How many of the digests a record had that was found."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
@@ -81,7 +68,7 @@ class ByKeys:
             StorageError: the keys cannot be read.
         """
         (dataset,) = selection.datasets
-        runs = await open_runs(dataset.folder, dataset.name, dataset.manifest.shards)
+        runs = await open_runs(dataset.folder, dataset.name, dataset.manifest.shards, contents=self._contents)
         of_runs: dict[int, list[NDArray[np.int64]]] = {}
         try:
             for run in runs.runs:
@@ -125,18 +112,19 @@ class ByKeys:
     async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
         """Return the records that have one of the keys according to the shard's own keys file."""
         keys = shard.entry.keys if shard.entry is not None else None
-        if shard.entry is None or keys is None:
+        if shard.entry is None or keys is None or (self._contents and shard.entry.key_bytes != PAIR_BYTES):
             return _NONE
         found = [_NONE]
         checksum = size = 0
+        width = shard.entry.key_bytes or KEY_BYTES
         async with ResumingSource(selection.storage, shard.folder + keys.path, read_ahead=0) as source:
-            while content := await receive_exactly(source, _AT_ONCE * KEY_BYTES):
+            while content := await receive_exactly(source, _AT_ONCE * width):
                 checksum = await in_thread(crc32c, content, checksum)
-                if len(content) % KEY_BYTES == 0:
-                    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
-                    found.append(np.flatnonzero(await in_thread(self._matches, digests)) + size // KEY_BYTES)
+                if len(content) % width == 0:
+                    digests = digests_in(content, len(content) // width, of_contents=self._contents)
+                    found.append(np.flatnonzero(await in_thread(self._matches, digests)) + size // width)
                 size += len(content)
-        if size != KEY_BYTES * shard.entry.records or checksum != keys.crc32c:
+        if size != width * shard.entry.records or checksum != keys.crc32c:
             raise DatasetError(
                 f"{shard.folder}{keys.path}: the keys do not match their size or checksum in the manifest, so it "
                 "cannot be told which records have the keys to delete. Run 'asyncrec verify' for details"
@@ -154,6 +142,28 @@ class ByKeys:
             matches[at] = bool(len(same))
             self._found[first + same] = True
         return matches
+
+
+class ByKeys(ByDigests):
+    """Finds the records that have one of some keys."""
+
+    def __init__(self, keys: Iterable[str | bytes]) -> None:
+        """Take the keys in. Blocks.
+
+        Raises:
+            TypeError: it is one key, or one of them is neither text nor bytes.
+            ValueError: no key was passed, or one is empty.
+        """
+        if isinstance(keys, str | bytes):
+            raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
+        digests = set()
+        for key in keys:
+            if not key and isinstance(key, str | bytes):
+                raise ArgumentValueError("a key is empty; check the list of keys")
+            digests.add(digest_of(key))
+        if not digests:
+            raise ArgumentValueError("no key was passed, so there is nothing to delete")
+        super().__init__(digests)
 
 
 class ByConditions:

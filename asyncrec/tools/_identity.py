@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._sampling.random_access.row_table import Rows, RowTable, by_digest
 from asyncrec._shards.writing.keys import NO_KEY, key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
@@ -155,7 +156,12 @@ class Identities:
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
     """Return the keys of records; `None` if one was written without a key."""
-    return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
+    return [None if key == NO_KEY else key for key in _keys_in(batch)]
+
+
+def _keys_in(batch: KeyedBatch) -> list[bytes]:
+    """The digests of keys, without those of contents."""
+    return [NO_KEY] * len(batch.records) if batch.keys is None else [each[:KEY_BYTES] for each in batch.keys]
 
 
 def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:

@@ -20,6 +20,7 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._sampling.record_set import RecordSet
@@ -34,7 +35,7 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
-from asyncrec.tools._shard_reading import ShardKeys, open_shard
+from asyncrec.tools._shard_reading import ShardKeys, key_bytes_of, open_shard
 
 KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | int | CompressionOptions | None
 
@@ -145,6 +146,7 @@ async def write_new(
             compression=compression,
             schema=schema_of_all(selections),
             metadata=metadata_of(selections, made),
+            contents=await in_thread(key_bytes_of, *selections) == PAIR_BYTES,
             carried=carried_of(selections) if carries else None,
         )
     report.records = sum(shard.records for shard in shards)
@@ -237,6 +239,7 @@ class ShardsInTurn:
         self._stack = stack
         self._advance = Advance(progress, selection.bytes)
         self._keyed = has_keys(selection) if keyed is None else keyed
+        self._key_bytes = key_bytes_of(selection) if self._keyed else KEY_BYTES
         self._waiting = iter(selection.shards)
         self._shard: SelectedShard | None = None
         self._keys: ShardKeys | None = None
@@ -252,7 +255,9 @@ class ShardsInTurn:
             if self._shard is None:
                 return False
             if self._keyed:
-                self._keys = await self._stack.enter_async_context(ShardKeys(self._selection, self._shard))
+                self._keys = await self._stack.enter_async_context(
+                    ShardKeys(self._selection, self._shard, width=self._key_bytes)
+                )
             await self._open(self._shard)
         return True
 

@@ -22,6 +22,7 @@ from asyncrec._datasets.shuffling.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
+from asyncrec._records.writing.write_batch import PAIR_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, check_num_shards, write_ordered
@@ -43,6 +44,7 @@ from asyncrec.tools._parameters import Progress, at_once, check_jobs
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
+from asyncrec.tools._shard_reading import key_bytes_of
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 
@@ -171,7 +173,7 @@ async def reshard(
                     group_by=group_by,
                     total=0 if shuffle else sum(await counts_of(selection, jobs=jobs)),
                 ),
-                keyed=has_keys(selection),
+                key_bytes=key_bytes_of(selection) if has_keys(selection) else 0,
                 memory_limit=memory_limit,
                 temporary_folder=temporary_folder,
             )
@@ -203,6 +205,7 @@ async def reshard(
             compression=await kept_compression(compression, [selection]),
             schema=selection.schema,
             metadata=metadata_of([selection], {"resharded": made}),
+            contents=key_bytes_of(selection) == PAIR_BYTES,
             carried=carried_of([selection]),
         )
         report.spilled_bytes = sorter.spilled_bytes if sorts else 0

@@ -11,11 +11,11 @@ does not concern it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.writing.write_batch import PAIR_BYTES
 from asyncrec._shards.manifest.names import maker_of, rewritten_name
 from asyncrec._shards.manifest.origins import SORTED, Origin, origins_of, sorted_together, with_origins
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -33,7 +34,7 @@ from asyncrec._shards.ownership.removals import removed_at, times_of_removals
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
-from asyncrec._shards.writing.ordered_writer import Batch, Limits, Supply, write_shard
+from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch, Limits, Supply, write_shard
 from asyncrec.errors import ConflictError, DatasetError
 from asyncrec.storage._url import join
 from asyncrec.tools._forgotten import Found
@@ -43,10 +44,26 @@ from asyncrec.tools._orphans import Orphan, find_unlisted
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
 from asyncrec.tools._sorting import ByFeature, Sorted, Sorter
 
+Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
+"""Records that are put into the place of others, with their digests: by the key of the shard, and the number there."""
+
 # Shards that are written at once: each takes some chunks of memory.
 MOST_AT_ONCE = 4
 # Of a shard that is sorted, held before records go to temporary files.
 _SORTED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """How shards are joined.
+
+    Attributes:
+        rule: as for `Job.commit`.
+        sort_by: the feature by which each new shard is sorted; `None`: the records keep their order.
+    """
+
+    rule: tuple[str, int] = ("", 0)
+    sort_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +88,8 @@ async def rewrite(
     *,
     compression: CompressionOptions,
     tasks: int,
-    joins: bool = False,
-    rule: tuple[str, int] = ("", 0),
-    sort_by: str | None = None,
+    joining: Joining | None = None,
+    moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
     """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
@@ -81,9 +97,9 @@ async def rewrite(
     Args:
         groups: of shards of one data set, each with the numbers of the records that are left out.
         tasks: how many shards are written at once.
-        joins: the old shards stay for those that read them; otherwise they are deleted behind the commit.
-        rule: as for `Job.commit`.
-        sort_by: the feature by which each new shard is sorted; `None`: the records keep their order.
+        joining: set if the shards are joined: the old ones stay for those that read them; otherwise they are deleted
+            behind the commit.
+        moved: what is put into the place of some records, by the keys of shards and the numbers of records.
         goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
 
     Raises:
@@ -96,11 +112,12 @@ async def rewrite(
         dataset.folder,
         dataset.name,
         rewrites=True,
-        joins=(min(paths), max(paths)) if joins else (),
+        joins=(min(paths), max(paths)) if joining is not None else (),
         index=old[0].index is not None,
         compression=compression,
         schema=dataset.manifest.schema,
         metadata={},
+        contents=any(entry.key_bytes == PAIR_BYTES for entry in old),
     )
     async with open_job(dataset.folder, header, path=header.url, mode="append") as job:
         if goes_on is not None and not await goes_on(job):
@@ -108,10 +125,10 @@ async def rewrite(
         now = job.before
         if now is None or not await in_thread(lambda: all(map(now.shards.names, paths))):
             raise ConflictError(f"{selection.path}: shards were replaced at the same time")
-        write = partial(_write, selection, job, sort_by, rule[0] == "first")
-        found = await for_each(write, groups, tasks=tasks if sort_by is None else 1)
+        write = partial(_write, selection, job, joining, moved or {})
+        found = await for_each(write, groups, tasks=tasks if joining is None or joining.sort_by is None else 1)
         new = [entry for entry in found if entry is not None]
-        place = await job.commit(new, removed=paths, rule=rule)
+        place = await job.commit(new, removed=paths, rule=("", 0) if joining is None else joining.rule)
         assert place is not None, "it has removed shards"
     return Rewritten(job=header.writer, place=place, old=old, new=new)
 
@@ -138,15 +155,20 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
 
 
 async def _write(
-    selection: Selection, job: Job, sort_by: str | None, first: bool, group: Sequence[Found]
+    selection: Selection, job: Job, joining: Joining | None, moved: Moved, group: Sequence[Found]
 ) -> ShardEntry | None:
     """Publish what is left of some shards, in the place of the first; `None` if nothing is left."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
 
+    sort_by = None if joining is None else joining.sort_by
+
     def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
-        batches = _records(selection, group) if sort_by is None else _sorted(selection, group, sort_by)
+        if sort_by is None:
+            batches = _records(selection, group, moved)
+        else:
+            batches = _sorted(selection, group, sort_by)
         stack.push_async_callback(batches.aclose)
         return batches
 
@@ -162,8 +184,8 @@ async def _write(
     origins = [each for entry, (_, dropped) in zip(old, group, strict=True) for each in _left(entry, dropped, name)]
     firsts, lasts = ([time for time in times if time] for times in zip(*((e.first, e.last) for e in old), strict=True))
     new = replace(new, first=min(firsts, default=None), last=max(lasts, default=None))
-    if sort_by is not None:
-        origins = sorted_together(origins, first=first)
+    if joining is not None and sort_by is not None:
+        origins = sorted_together(origins, first=joining.rule[0] == "first")
     known = sort_by if sort_by is not None or len(old) > 1 else old[0].extra.get(SORTED)
     if known is not None:
         new = replace(new, extra={**new.extra, SORTED: known})
@@ -176,14 +198,14 @@ async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) ->
     Raises: as `_records` and `ByFeature`.
     """
     order = ByFeature(sort_by, selection.schema, selection.path)
-    keyed = any(entry_of(shard).keys is not None for shard, _ in group)
-    async with aclosing(_records(selection, group, framed=False)) as batches:
+    key_bytes = max(entry_of(shard).key_bytes for shard, _ in group)
+    async with aclosing(_records(selection, group, {}, framed=False)) as batches:
         async for batch in batches:
             await in_thread(order.show, batch.records)
     await in_thread(order.end)
-    sorter = Sorter(order, keyed=keyed, memory_limit=_SORTED_BYTES, temporary_folder=None)
+    sorter = Sorter(order, key_bytes=key_bytes, memory_limit=_SORTED_BYTES, temporary_folder=None)
     try:
-        async with aclosing(_records(selection, group, framed=False)) as batches:
+        async with aclosing(_records(selection, group, {}, framed=False)) as batches:
             async for batch in batches:
                 await in_thread(sorter.add, batch)
         async for batch in Sorted(sorter):
@@ -202,8 +224,12 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
     return left
 
 
-async def _records(selection: Selection, group: Sequence[Found], *, framed: bool = True) -> AsyncGenerator[Any]:
-    """All records of some shards but for those that are left out: each a `Batch`, or not ``framed`` a `KeyedBatch`.
+async def _records(
+    selection: Selection, group: Sequence[Found], moved: Moved, *, framed: bool = True
+) -> AsyncGenerator[Any]:
+    """Yield all records of some shards but for those that are left out, and with others in the place of some.
+
+    The batches are `Batch`, or if not ``framed`` `KeyedBatch`.
 
     Raises:
         DatasetError: a shard has not as many as the manifest says.
@@ -217,7 +243,11 @@ async def _records(selection: Selection, group: Sequence[Found], *, framed: bool
             records = kind(replace(selection, shards=(shard,)), stack, lambda done, total: None, keyed=keyed)
             async for batch in records:
                 low, high = dropped.searchsorted([number, number + len(batch)]).tolist()
-                if low == high:
+                if shard.key in moved:
+                    assert low == high, "a record that others are put into the place of stays"
+                    for part in _with_moved(batch, number, moved[shard.key]):
+                        yield part
+                elif low == high:
                     yield batch
                 elif high - low < len(batch):
                     yield await in_thread(batch.without, dropped[low:high] - number)
@@ -227,6 +257,21 @@ async def _records(selection: Selection, group: Sequence[Found], *, framed: bool
                 f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it stays as "
                 "it is. Run 'asyncrec verify' for details"
             )
+
+
+def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:
+    """A batch, of whose records the first has this number, with others in the place of some."""
+    at = first
+    for number in sorted(number for number in moved if first <= number < first + len(batch)):
+        record, digests = moved[number]
+        before, rest = batch.split(number - at)
+        _, batch = rest.split(1)
+        at = number + 1
+        if len(before):
+            yield before
+        yield KeyedBatch([record], [digests])
+    if len(batch):
+        yield batch
 
 
 async def end_dead(dataset: SelectedDataset) -> None:

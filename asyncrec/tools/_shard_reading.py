@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import RecordIndex
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, fitted
 from asyncrec._sampling.random_access.indexes import read_index
 from asyncrec._shards.manifest.manifest import naming_lost_shards
-from asyncrec._shards.writing.keys import NO_KEY
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
@@ -66,6 +66,12 @@ def _position(first: int, index: RecordIndex | None) -> Position:
     return Position(*index.beginning(first), first)
 
 
+def key_bytes_of(*selections: Selection) -> int:
+    """How many bytes of digests the records have: those of contents, too, if any shard has them."""
+    entries = (shard.entry for selection in selections for shard in selection.shards if shard.entry is not None)
+    return PAIR_BYTES if any(entry.key_bytes == PAIR_BYTES for entry in entries) else KEY_BYTES
+
+
 # Keys that are passed over at a time.
 _PASSED_AT_ONCE = 1 << 16
 
@@ -73,8 +79,11 @@ _PASSED_AT_ONCE = 1 << 16
 class ShardKeys:
     """The keys of a shard in order, or no keys if it has no keys file. An async context manager."""
 
-    def __init__(self, selection: Selection, shard: SelectedShard) -> None:
+    def __init__(self, selection: Selection, shard: SelectedShard, *, width: int = KEY_BYTES) -> None:
+        """``width`` is how many bytes of digests each record is given: `KEY_BYTES`, or with contents `PAIR_BYTES`."""
         self._shard = shard
+        self._width = width
+        self._stored = (shard.entry.key_bytes if shard.entry else 0) or KEY_BYTES
         sidecar = shard.entry.keys if shard.entry else None
         name = None if sidecar is None else sidecar.path
         self._taken = 0
@@ -92,7 +101,7 @@ class ShardKeys:
 
     async def take(self, count: int) -> list[bytes]:
         data = await self.joined(count)
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+        return [data[at : at + self._width] for at in range(0, len(data), self._width)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
         """Return the keys of the records with these numbers, ascending from call to call. For `None`, return no key."""
@@ -102,15 +111,15 @@ class ShardKeys:
             while (left := known[0] - self._taken) > 0:
                 await self.joined(min(left, _PASSED_AT_ONCE))
             keys = dict(enumerate(await self.take(known[-1] + 1 - known[0]), known[0]))
-        return [NO_KEY if number is None else keys[number] for number in numbers]
+        return [bytes(self._width) if number is None else keys[number] for number in numbers]
 
     async def joined(self, count: int) -> bytes:
         self._taken += count
         if self._source is None:
-            return NO_KEY * count
-        data = await receive_exactly(self._source, count * KEY_BYTES)
-        if len(data) < count * KEY_BYTES:
+            return bytes(self._width * count)
+        data = await receive_exactly(self._source, count * self._stored)
+        if len(data) < count * self._stored:
             raise DatasetError(
                 f"{self._shard.display_path}: the shard has fewer keys than records; run 'asyncrec verify' for details"
             )
-        return data
+        return data if self._stored == self._width else await in_thread(fitted, data, count, self._width)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.shuffling.shuffler import HashShuffler
-from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import DecodeError
 from asyncrec.example._age import Age
@@ -132,18 +131,18 @@ class _Placing(HashShuffler):
 
 
 class Sorter:
-    """A sorter of records, each preceded by its key if there are keys, by their places. Blocks."""
+    """A sorter of records, each preceded by ``key_bytes`` of digests, by their places. Blocks."""
 
     def __init__(
         self,
         order: Order | ByFeature,
         *,
-        keyed: bool,
+        key_bytes: int,
         memory_limit: int,
         temporary_folder: str | os.PathLike[str] | None,
     ) -> None:
         self._order = order
-        self._keyed = keyed
+        self._key_bytes = key_bytes
         # Places are distinct. "last" looks for no duplicates while adding, which "raise" does.
         self._shuffler = _Placing("", memory_limit=memory_limit, temporary_folder=temporary_folder, on_duplicate="last")
         self.records = 0
@@ -158,13 +157,14 @@ class Sorter:
             group = self._order.group(record)
             self.grouped += group is not None
             place = self._order.place(self.records, group)
-            self._shuffler.add(place, batch.keys[at] + record if batch.keys else record)
+            self._shuffler.add(place, batch.keys[at].ljust(self._key_bytes, b"\0") + record if batch.keys else record)
             self.records += 1
 
     def batches(self) -> Iterator[KeyedBatch]:
+        width = self._key_bytes
         for records in self._shuffler.batches():
-            if self._keyed:
-                yield KeyedBatch([each[KEY_BYTES:] for each in records], [each[:KEY_BYTES] for each in records])
+            if width:
+                yield KeyedBatch([each[width:] for each in records], [each[:width] for each in records])
             else:
                 yield KeyedBatch(records)
 

@@ -14,7 +14,7 @@ import pytest
 from read_independently import DATASETS, NOW, READER, SCHEMA, list_files, read, records_in, run, write
 
 import asyncrec
-from asyncrec import tools
+from asyncrec import pages, tools
 from asyncrec._shards.manifest.segment import Segment, format_time
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +123,16 @@ async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
     await tools.compact(path, manifest_only=True)
     await compare(path, keys)
     assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
+
+
+async def test_data_set_with_contents_reads_the_same(tmp_path: Path) -> None:
+    path, options = tmp_path / "pages", {"schema": pages.PAGE, "key_feature": "url", "seen": "digest"}
+    async with asyncrec.open_sharded_writer(path, max_shard_records=3, **options) as writer:
+        for number in range(8):
+            await writer.write(pages.page(f"http://{number}", b"%d" % (number % 3)))
+    await compare(path, ["http://0", "http://7"])
+    await tools.compact(path)
+    await compare(path, ["http://0", "http://7"])
 
 
 async def test_first_committed_record_of_key_is_read(tmp_path: Path) -> None:

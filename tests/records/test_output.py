@@ -12,7 +12,7 @@ import pytest
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec._records.index import parse_index
-from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.object_output import KeysOutput, ObjectOutput
 from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer, ByteSink
 from asyncrec.storage._chunk_writer import ChunkWriter
@@ -57,7 +57,7 @@ class Place:
             ChunkWriter(self.object),
             compression=parse_compression(compression),
             index=ChunkWriter(self.index),
-            open_keys=self._open_keys,
+            keys=KeysOutput(self._open_keys, 16),
         )
 
     async def _open_keys(self, before: int) -> ChunkWriter:

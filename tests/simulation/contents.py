@@ -137,8 +137,9 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
                 problems.append(f"{entry.keys.path} is in the manifest and not there")
             else:
                 content = files[entry.keys.path]
-                keys = [content[at : at + 16] for at in range(0, len(content), 16)]
-                if len(content) != 16 * len(records):
+                width = 32 if len(content) == 32 * len(records) else 16
+                keys = [content[at : at + 16] for at in range(0, len(content), width)]
+                if len(content) != width * len(records):
                     problems.append(f"{entry.keys.path} has {len(keys)} keys for {len(records)} records")
         shards.append(Shard(entry.path, records, keys, problems, entry.extra.get("joined", "")))
     return shards

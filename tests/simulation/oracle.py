@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 
-from . import contents, deleted, judgement, keyed, queues
+from . import contents, deleted, judgement, keyed, queues, seen
 from .tooling import make
 
 __all__ = ["examine"]
@@ -81,6 +81,7 @@ async def _compact(world: Any, path: str) -> None:
                     world.book.complain("a checkpoint says what its segments said", f"{path}: {report}")
             await asyncio.sleep(100.0)
         await keyed.look_up(world, path)
+        await seen.look(world, path)
 
     await world.do(f"look up {path}", _machine(path), partial(keyed.look_up, world, path))
     await world.do(f"compact {path}", _machine(path), compact)

@@ -19,6 +19,7 @@ from . import (  # noqa: F401  # what registers itself
     operations,
     queues,
     reading,
+    seen,
     sharing,
     tooling,
     writing,

@@ -11,6 +11,7 @@ import anyio
 import asyncrec
 from asyncrec._framing.compression import CompressionOptions
 
+from . import seen
 from .book import Record, Run
 from .operations import operation
 
@@ -33,6 +34,7 @@ def compression(kind: str) -> Any:
 async def sharded(world: Any, process: Any, spec: dict[str, Any]) -> None:
     options = dict(spec["options"])
     options["compression"] = compression(options.get("compression", ""))
+    options.update(seen.options_of(spec))
     fixed = "num_shards" in options
     if spec.get("partition_by"):
         options["partition_by"] = _partition_by
@@ -128,9 +130,14 @@ async def _write(
     if "partition" in options:
         given["partition"] = options["partition"]
     ticket = None
+    form = _form(record.data, options)
+    if "bodies" in run.spec:
+        form = seen.page_of(record, f"http://{run.number}/{task}/{key or record.number}")
+        given.pop("key", None)
+        keyed = record.key
     try:
         async with Limited(options.get("limit")):
-            ticket = await writer.write(_form(record.data, options), **given)
+            ticket = await writer.write(form, **given)
     except _Refusal:
         pass
     except BaseException:
@@ -168,10 +175,13 @@ async def _write_many(
     world: Any, run: Run, writer: Any, task: int, count: int, size: int, options: dict[str, Any]
 ) -> None:
     records = [world.book.offer(run, task, size, None) for _ in range(count)]
+    forms: list[Any] = [record.data for record in records]
+    if "bodies" in run.spec:
+        forms = [seen.page_of(record, f"http://{run.number}/{task}/{record.number}") for record in records]
     given = {"partition": options["partition"]} if "partition" in options else {}
     done = False
     async with Limited(options.get("limit")):
-        last = await writer.write_many([record.data for record in records], **given)
+        last = await writer.write_many(forms, **given)
         done = True
     if done:
         # Others may have written in between, where it waited: tickets grow in any case.

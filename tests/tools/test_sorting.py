@@ -47,17 +47,17 @@ def test_groups_beyond_remembered_count_stay_contiguous() -> None:
     assert len([1 for _ in groupby(remembered)]) == len(set(remembered)) > 65_000
 
 
-@given(st.lists(st.binary(max_size=50), max_size=80), st.integers(1, 2000), st.booleans())
-def test_records_and_their_keys_stay_together(data: list[bytes], memory_limit: int, keyed: bool) -> None:
+@given(st.lists(st.binary(max_size=50), max_size=80), st.integers(1, 2000), st.sampled_from([0, 16, 32]))
+def test_records_and_their_keys_stay_together(data: list[bytes], memory_limit: int, key_bytes: int) -> None:
     order = Order(shuffle=True, seed=1, group_by=None, total=0)
-    sorter = Sorter(order, keyed=keyed, memory_limit=memory_limit, temporary_folder=None)
+    sorter = Sorter(order, key_bytes=key_bytes, memory_limit=memory_limit, temporary_folder=None)
     try:
-        keys = [number.to_bytes(16, "big") for number in range(len(data))]
-        sorter.add(KeyedBatch(data, keys if keyed else None))
+        keys = [number.to_bytes(key_bytes, "big") for number in range(len(data) * bool(key_bytes))]
+        sorter.add(KeyedBatch(data, keys if key_bytes else None))
         pairs = []
         for batch in sorter.batches():
-            assert (batch.keys is not None) == keyed
+            assert (batch.keys is not None) == bool(key_bytes)
             pairs += list(zip(batch.records, batch.keys or [b""] * len(batch.records), strict=True))
     finally:
         sorter.close()
-    assert sorted(pairs) == sorted(zip(data, keys if keyed else [b""] * len(data), strict=True))
+    assert sorted(pairs) == sorted(zip(data, keys if key_bytes else [b""] * len(data), strict=True))

@@ -16,7 +16,7 @@ from asyncrec._framing.compression import CompressionOptions, make_compressor
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import encode_index
-from asyncrec._records.writing.write_batch import KEY_BYTES, Positions, WriteBatch
+from asyncrec._records.writing.write_batch import Positions, WriteBatch, fitted
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
@@ -78,6 +78,31 @@ class SourcesOutput:
             self._new = {}
 
 
+class KeysOutput:
+    """The digests of one object's records, in a file that begins with the first record that has a key.
+
+    Attributes:
+        chunks: the file, once it has begun.
+    """
+
+    def __init__(self, begin: Callable[[int], Awaitable[ChunkWriter]], width: int) -> None:
+        """``begin`` is called with the first key; its argument is how many bytes stand for the records before.
+
+        ``width`` is how many bytes each record has.
+        """
+        self.chunks: ChunkWriter | None = None
+        self._begin = begin
+        self._width = width
+
+    async def write(self, batch: WriteBatch, before: int) -> None:
+        """Write the digests of a batch, which comes behind ``before`` records."""
+        if self.chunks is None and batch.digests is not None:
+            self.chunks = await self._begin(self._width * before)
+        if self.chunks is not None:
+            digests = batch.digests or bytes(self._width * batch.count)
+            await self.chunks.write([fitted(digests, batch.count, self._width)])
+
+
 class ObjectOutput:
     """An object being written: frames, compressed or not, on their way into one sink.
 
@@ -96,21 +121,18 @@ class ObjectOutput:
         *,
         compression: CompressionOptions,
         index: ChunkWriter | None = None,
-        open_keys: Callable[[int], Awaitable[ChunkWriter]] | None = None,
+        keys: KeysOutput | None = None,
         kept: KeptRecords | None = None,
         kept_positions: KeptPositions | None = None,
     ) -> None:
-        """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before.
-
-        ``kept`` is the place to which records are flushed, if not into the object; ``kept_positions`` the one for those
-        of sources, if records have any.
+        """``kept`` is the place to which records are flushed, if not into the object; ``kept_positions`` the one for
+        those of sources, if records have any.
         """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
         self._compression = compression.type
         self._index = index
-        self._open_keys = open_keys
-        self._keys: ChunkWriter | None = None
+        self._keys = keys
         self._kept = kept
         self._offset = 0
         self.records = 0
@@ -138,7 +160,7 @@ class ObjectOutput:
     @property
     def sidecar_bytes(self) -> int:
         """The bytes of index and keys that are held in memory: they fill chunks of their own."""
-        return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
+        return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:
         """Take sealed batches. After an error or a cancellation, the object can only be abandoned.
@@ -181,7 +203,8 @@ class ObjectOutput:
         if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
         await self.sources.note(self.records)  # before the last look at whose job this is
-        durable = self._keys is None or await self._keys.flush() == self._keys.size
+        keys = self._key_chunks
+        durable = keys is None or await keys.flush() == keys.size
         durable = await self._chunks.flush() == self._chunks.size and durable
         self.flushed = self.flushed or durable
         return durable
@@ -196,8 +219,12 @@ class ObjectOutput:
         await self._chunks.finish()
         if self._index is not None:
             await self._index.finish()
-        if self._keys is not None:
-            await self._keys.finish()
+        if (keys := self._key_chunks) is not None:
+            await keys.finish()
+
+    @property
+    def _key_chunks(self) -> ChunkWriter | None:
+        return None if self._keys is None else self._keys.chunks
 
     async def _store(self, buffers: Sequence[Buffer]) -> None:
         begun = anyio.current_time()
@@ -219,11 +246,8 @@ class ObjectOutput:
         return pieces, starts
 
     async def _write_keys(self, batch: WriteBatch) -> None:
-        if self._keys is None and batch.digests is not None and self._open_keys is not None:
-            # The records before the first key have none.
-            self._keys = await self._open_keys(KEY_BYTES * self.records)
         if self._keys is not None:
-            await self._keys.write([bytes(KEY_BYTES * batch.count) if batch.digests is None else batch.digests])
+            await self._keys.write(batch, self.records)
         self.records += batch.count
         if batch.size > MAX_RECORD_BYTES:
             self.largest = max(self.largest, *array("q", batch.lengths))

@@ -9,19 +9,25 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec._numpy import np
 from asyncrec._records.record_size import LARGE_RECORD, buffer_size, fitting, lengths_of, pack_lengths
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage._base import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # 1,024 records of 128 bytes take about 0.2 ms to frame, 512 KiB of larger ones less.
 BATCH_RECORDS = 1024
 BATCH_BYTES = 512 << 10
 
-# One digest per record in a ``.keys`` file.
+# One digest per record in a ``.keys`` file: the key's.
 KEY_BYTES = 16
+# Where contents are known, too: the key's digest, and behind it the content's.
+PAIR_BYTES = 2 * KEY_BYTES
 
 # What a batch has for a record with a key: the key if keys are hashed together when the batch is sealed, and there a
 # bytearray is a digest already; otherwise the digest.
@@ -29,6 +35,29 @@ Key = str | bytes | bytearray
 # Of each source among some records, the number of the source's turn, and the last position.
 Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
+
+
+def digest_bytes(size: int, records: int) -> int:
+    """Return how many bytes each record has in a file of digests: KEY_BYTES, PAIR_BYTES, or 0 if neither fits."""
+    return next((width for width in (KEY_BYTES, PAIR_BYTES) if size == width * records), 0)
+
+
+def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> NDArray[np.uint64]:
+    """Return the digests of keys in a keys file, or those of contents, as pairs of numbers. Blocks.
+
+    The size was compared with the records before. A file without contents gives arrays of no columns for them.
+    """
+    pairs = np.frombuffer(content, "<u8").reshape(records, -1)
+    return pairs[:, 2:] if of_contents else pairs[:, :2]
+
+
+def fitted(digests: bytes, count: int, width: int) -> bytes:
+    """Return the digests of some records in another width: zeros stand for contents, or contents are left out."""
+    if len(digests) == width * count:
+        return digests
+    found = np.zeros((count, width), np.uint8)
+    found[:, :KEY_BYTES] = np.frombuffer(digests, np.uint8).reshape(count, -1)[:, :KEY_BYTES]
+    return found.tobytes()
 
 
 class BatchSource:
@@ -61,7 +90,7 @@ class WriteBatch:
         count: how many records it has, once it is sealed.
         frames: what `seal` made of the records; together ``size`` bytes.
         lengths: how long each record is, in order, as `pack_lengths` writes it.
-        digests: those of the keys, one after another, or `None` if no record has a key.
+        digests: those of the keys, or of keys and contents, one after another, or `None` if no record has a key.
         positions: the last one of each source among its records, or `None` if no record has one.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
         runs: the sources of its records: the first record of a run, its source, and the source's turn.
@@ -185,13 +214,14 @@ class WriteBatch:
         lengths.frombytes(self.lengths)
         starts = [0, *accumulate(length + FRAME_OVERHEAD for length in lengths)]
         frames = b"".join(self.frames)
+        width = len(self.digests or b"") // self.count
         batch = WriteBatch.of_frames(
             b"".join(frames[starts[begin] : starts[end]] for begin, end in kept),
             count=sum(end - begin for begin, end in kept),
             lengths=pack_lengths([length for begin, end in kept for length in lengths[begin:end]]),
             digests=None
             if self.digests is None
-            else b"".join(self.digests[KEY_BYTES * begin : KEY_BYTES * end] for begin, end in kept),
+            else b"".join(self.digests[width * begin : width * end] for begin, end in kept),
         )
         batch.first, batch.last, batch.time = self.first, self.last, self.time
         batch.positions, batch.goes_on = self.positions, self.goes_on

@@ -86,7 +86,10 @@ class Dataset:
         self.files = ShardFiles(folder, manifest.shards)
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
-        self.keys = KeyIndex(folder, name, manifest.shards, self._starts, manifest.path)
+        self.keys, self.contents = (
+            KeyIndex(folder, name, manifest.shards, self._starts, manifest.path, contents=kind)
+            for kind in (False, True)
+        )
         self.newest = newest
         self.newest_versions: NewestVersions | None = None
         if newest is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, digest_bytes, digests_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -34,9 +34,15 @@ class Keys(NamedTuple):
 
 
 class KeyFiles:
-    """The keys files of a data set; ``starts`` are the numbers of its shards' first records."""
+    """The keys files of a data set; ``starts`` are the numbers of its shards' first records.
 
-    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers) -> None:
+    With ``contents``, the digests of contents are read in place of those of keys.
+    """
+
+    def __init__(
+        self, folder: Storage, shards: Sequence[ShardEntry], starts: Numbers, *, contents: bool = False
+    ) -> None:
+        self._contents = contents
         self._folder = folder
         self._shards = shards
         self._starts = starts
@@ -52,6 +58,8 @@ class KeyFiles:
             shard = self._shards[row]
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
+            if self._contents and shard.key_bytes != PAIR_BYTES:
+                return b""
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
@@ -62,11 +70,11 @@ class KeyFiles:
                 if shard.keys is not None:
                     raise
                 return b""
-            if len(content) != KEY_BYTES * shard.records:
+            if not digest_bytes(len(content), shard.records):
                 raise DatasetError(
                     f"{path}: the file has {len(content):,} bytes, but the keys of {shard.records:,} records take "
-                    f"{KEY_BYTES} bytes each; the file belongs to another version of the shard. Run 'asyncrec "
-                    "verify' for details"
+                    f"{KEY_BYTES} bytes each, or twice that with contents; the file belongs to another version of the "
+                    "shard. Run 'asyncrec verify' for details"
                 )
             if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
                 raise DatasetError(
@@ -79,13 +87,13 @@ class KeyFiles:
         )
 
     def _keyed(self, rows: Sequence[int], contents: list[bytes]) -> Keys:
-        digests = np.frombuffer(b"".join(contents), dtype="<u8").reshape(-1, 2)
+        read = [(row, content) for row, content in zip(rows, contents, strict=True) if content]
+        columns = [digests_in(content, self._shards[row].records, of_contents=self._contents) for row, content in read]
+        digests = np.concatenate([np.empty((0, 2), np.uint64), *columns])
+        starts = self._starts[[row for row, _ in read]].tolist() if read else []
         numbers = np.concatenate(
             [np.empty(0, np.int64)]
-            + [
-                np.arange(start, start + len(content) // KEY_BYTES)
-                for start, content in zip(self._starts[rows].tolist(), contents, strict=True)
-            ]
+            + [np.arange(start, start + len(column)) for start, column in zip(starts, columns, strict=True)]
         )
         keyed = digests.any(axis=1)
         return Keys(digests[keyed], numbers[keyed])

@@ -18,7 +18,7 @@ from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_ru
 from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
-from asyncrec._shards.writing.keys import digest_of
+from asyncrec._shards.writing.keys import content_digest, digest_of
 from asyncrec.errors import RecordKeyError
 from asyncrec.storage._base import Storage
 
@@ -41,17 +41,27 @@ class KeyIndex:
     Args:
         name: the name of the data set in its folder.
         path: the path of the data set, for messages.
+        contents: whether the digests of bodies are looked up instead of keys.
     """
 
     def __init__(
-        self, folder: Storage, name: str, shards: Sequence[ShardEntry], starts: NDArray[np.int64], path: str
+        self,
+        folder: Storage,
+        name: str,
+        shards: Sequence[ShardEntry],
+        starts: NDArray[np.int64],
+        path: str,
+        *,
+        contents: bool = False,
     ) -> None:
         self._path = path
+        self._contents = contents
+        self._digest = content_digest if contents else digest_of
         self._folder = folder
         self._name = name
         self._shards = shards
         self._starts = starts
-        self._files = KeyFiles(folder, shards, starts)
+        self._files = KeyFiles(folder, shards, starts, contents=contents)
         self._reading = anyio.Lock()
         self._columns: Columns | None = None  # of all shards
         self._runs: OpenRuns | None = None
@@ -66,6 +76,10 @@ class KeyIndex:
             KeyError: no record has the key.
             DatasetError: a keys file does not fit its shard.
         """
+        numbers = await self._numbers(self._digest(key))
+        return self._told(key, numbers, none=self._columns is not None and not len(self._columns[0]))
+
+    async def _numbers(self, digest: bytes) -> Numbers:
         if self._columns is None:
             async with self._reading:
                 if self._columns is None:
@@ -73,11 +87,12 @@ class KeyIndex:
         runs, others = self._runs, self._others
         if self._columns is None and runs is not None and others is not None:
             try:
-                return await self._find_in_runs(key, runs.runs, others)
+                return await self._find_in_runs(digest, runs.runs, others)
             except UNFIT as error:
                 self._give_up(runs, error)
-            return await self.versions(key)
-        return self.look_up(key)
+            return await self._numbers(digest)
+        assert self._columns is not None, "read where they are not looked up in runs"
+        return _found(self._columns, digest)
 
     @property
     def are_read(self) -> bool:
@@ -87,7 +102,7 @@ class KeyIndex:
     def look_up(self, key: str | bytes) -> Numbers:
         """Like `versions`, but only after the keys were read (`are_read`). Any thread may call this."""
         assert self._columns is not None, "asked for where they are read"
-        return self._told(key, _found(self._columns, digest_of(key)), none=not len(self._columns[0]))
+        return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
         """Yield the keys of all records that have a key, in parts, in no order; some keys may be yielded twice.
@@ -129,14 +144,13 @@ class KeyIndex:
             ).with_remedy("to give a record a key, pass key= to writer.write", command="")
         raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
 
-    async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> Numbers:
-        digest = digest_of(key)
+    async def _find_in_runs(self, digest: bytes, runs: Sequence[OpenRun], others: Columns) -> Numbers:
         self._asked += _REQUEST * len(runs)
         found = await for_each(lambda run: run.find(digest), runs)
         numbers = np.concatenate(
             [_found(others, digest), *(self._starts[each.shards] + each.records for each in found)]
         )
-        return self._told(key, numbers[np.argsort(self.turns(numbers))], none=False)
+        return numbers[np.argsort(self.turns(numbers))]
 
     def turns(self, numbers: Numbers) -> Numbers:
         """Return the places of these records in the order of commits, once keys were read. Any thread may call this."""
@@ -166,7 +180,7 @@ class KeyIndex:
         if self._runs is None:
             self._order = await in_thread(CommitOrder, self._shards)
             if isinstance(self._shards, ShardList):
-                self._runs = await open_runs(self._folder, self._name, self._shards)
+                self._runs = await open_runs(self._folder, self._name, self._shards, contents=self._contents)
             else:
                 self._runs = OpenRuns([], np.zeros(len(self._shards), np.bool_))
         return self._runs

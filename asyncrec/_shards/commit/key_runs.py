@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
 from asyncrec._path_log import PathLog
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import digest_bytes, digests_in
 from asyncrec._shards.manifest.key_run import MAGIC, MOST_RECORDS, RUN_BLOCK, Entries, KeyRun, RunTail, run_name
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
 from asyncrec._shards.manifest.names import manifest_prefix, new_writer_id
@@ -62,54 +62,59 @@ class RunMaker:
         self._shards = shards
 
     async def clean(self) -> tuple[KeyRun, ...]:
-        """Return the existing runs, without those that have keys of removed shards."""
+        """Return the existing runs, without those that have keys or contents of removed shards."""
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
-        there = await open_runs(self._folder, self._name, self._shards)
-        return tuple(each.run for each in there.runs if (each.rows >= 0).all())
+        there = [await open_runs(self._folder, self._name, self._shards, contents=kind) for kind in (False, True)]
+        return tuple(each.run for kind in there for each in kind.runs if (each.rows >= 0).all())
 
     async def make(self) -> tuple[KeyRun, ...]:
-        """Write the new runs, and return all runs that the checkpoint will name.
+        """Write the new runs of keys and of contents, and return all runs that the checkpoint will name.
 
         Raises:
             StorageError: the store failed.
         """
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
-        there = await open_runs(self._folder, self._name, self._shards)
-        parts, stay, old = await in_thread(_planned, self._shards, there)
+        return *await self._make(contents=False), *await self._make(contents=True)
+
+    async def _make(self, *, contents: bool) -> tuple[KeyRun, ...]:
+        there = await open_runs(self._folder, self._name, self._shards, contents=contents)
+        parts, stay, old = await in_thread(_planned, self._shards, there, contents)
         if not parts and not old:
             return tuple(each.run for each in stay)
+        before = len(self.made)
         try:
             for part in parts[:-1]:  # there is more than is sorted at once
-                old.append(await self._write(part, []))
-            new = await self._write(parts[-1] if parts else _NONE.shards, old)
+                old.append(await self._write(part, [], contents))
+            new = await self._write(parts[-1] if parts else _NONE.shards, old, contents)
         except UNFIT as error:
             path = join(self._folder.root, self._name)
             _path_log.warning(
                 path, "runs of keys could not be merged: %s; the checkpoint is written without them", error
             )
-            await self.delete()
+            await self.delete(before, 0)
             return ()
-        await self.delete(but=1)
+        await self.delete(before, 1)
         return (*(each.run for each in stay), new.run)
 
-    async def delete(self, *, but: int = 0) -> None:
-        """Delete the runs that were made, except the last ``but``: nothing names them. One that stays is a leftover."""
-        while len(self.made) > but:
+    async def delete(self, first: int = 0, last: int = 0) -> None:
+        """Delete the runs that were made, except the ``first`` and the ``last`` ones: nothing names them. One that
+        stays is a leftover."""
+        while len(self.made) > first + last:
             with suppress(StorageError):
-                await self._folder.delete(self.made[0])
-            del self.made[0]
+                await self._folder.delete(self.made[first])
+            del self.made[first]
 
-    async def _read(self, rows: NDArray[np.int64]) -> tuple[Entries, NDArray[np.int64]]:
+    async def _read(self, rows: NDArray[np.int64], contents: bool) -> tuple[Entries, NDArray[np.int64]]:
         """Return the keys of some shards, sorted, and the shards that they belong to."""
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
             assert entry.keys is not None, "asked for where there are keys"
             try:
-                content = await self._folder.get(entry.keys.path, max_bytes=entry.records * KEY_BYTES)
-                return await in_thread(_of_file, content, row, entry), row
+                content = await self._folder.get(entry.keys.path, max_bytes=entry.keys.bytes)
+                return await in_thread(_of_file, content, row, entry, contents), row
             except UNFIT as error:
                 path = join(self._folder.root, entry.path)
                 _path_log.warning(
@@ -121,9 +126,9 @@ class RunMaker:
         there = np.array([row for _, row in found], np.int64)
         return await in_thread(_sorted, found), there
 
-    async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
-        """Write one run of the keys of shards that are in no run, and of existing runs."""
-        fresh, rows = await self._read(part)
+    async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun], contents: bool) -> OpenRun:
+        """Write one run of the keys or contents of shards that are in no run, and of existing runs."""
+        fresh, rows = await self._read(part, contents)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
         key = manifest_prefix(self._name) + run
@@ -143,7 +148,7 @@ class RunMaker:
             await chunks.finish()
         path = f"{self._folder.root}/{key}"
         check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="no checkpoint refers to it")
-        said = KeyRun(run, chunks.size, chunks.crc32c, blocks.entries, len(rows), chunks.size - begin)
+        said = KeyRun(run, chunks.size, chunks.crc32c, blocks.entries, len(rows), chunks.size - begin, contents)
         return OpenRun(self._folder, key, said, tail, rows)
 
 
@@ -223,9 +228,13 @@ class _Blocks:
 _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """Return the shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
-    rows = np.flatnonzero(shards.keyed & ~there.covered & (shards.counts <= MOST_RECORDS))
+def _planned(
+    shards: ShardList, there: OpenRuns, contents: bool
+) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
+    """Return the shards whose keys or contents are in no run yet, in parts; the runs that stay; and those that are
+    merged."""
+    having = shards.with_contents if contents else shards.keyed
+    rows = np.flatnonzero(having & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]
     return _parts(rows, counts), *_chosen(there.runs, int(counts.sum()))
 
@@ -264,17 +273,17 @@ def _sorted(found: list[tuple[Entries, int]]) -> Entries:
     return entries.sorted()
 
 
-def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
-    """Return the keys of one shard, as its file has them.
+def _of_file(content: bytes, row: int, entry: ShardEntry, contents: bool) -> Entries:
+    """Return the keys or the contents of one shard, as its file has them.
 
     Raises:
         DatasetError: the file does not match the manifest.
     """
     keys = entry.keys
-    if len(content) != KEY_BYTES * entry.records or (keys and keys.crc32c not in (None, crc32c(content))):
+    if not digest_bytes(len(content), entry.records) or (keys and keys.crc32c not in (None, crc32c(content))):
         raise DatasetError(
             f"the file of {len(content):,} bytes does not match the size or checksum of the keys in the manifest"
         )
-    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
+    digests = digests_in(content, entry.records, of_contents=contents)
     records = np.flatnonzero(digests.any(axis=1))  # all zero is no key
     return Entries(digests[records], np.full(len(records), row, np.int64), records)

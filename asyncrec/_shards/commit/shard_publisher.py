@@ -17,7 +17,7 @@ from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.object_output import KeysOutput, ObjectOutput
 from asyncrec._shards.commit.fates import Event, Fates, State
 from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.commit.shard import CommitClock, Shard
@@ -130,7 +130,7 @@ class ShardPublisher:
             ChunkWriter(sink),
             compression=self._header.compression,
             index=await shard.open_index(sidecars) if self._header.index else None,
-            open_keys=partial(shard.open_keys, sidecars, sink),
+            keys=KeysOutput(partial(shard.open_keys, sidecars, sink), self._header.key_bytes),
             kept=None if self.flush_log is None else self.flush_log.shard(shard.key),
             kept_positions=shard.kept_positions,
         )

@@ -6,8 +6,9 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
      "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true,
                    "positions": {"topic/3": [4, 917]}}]}
 
-After this line come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the
-frames of the records, all of it compressed if the shards are. ``bytes`` and ``crc32c`` are of what follows the line.
+After this line come, section by section, the digests of the keys (16 bytes for each record if there are keys; ``keys``
+is 2 if each has 16 more, of its content) and the frames of the records, all of it compressed if the shards are.
+``bytes`` and ``crc32c`` are of what follows the line.
 ``since`` is the first entry that this one repeats: readers ignore the entries from there on. The records of one shard
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
@@ -31,7 +32,7 @@ from typing import Any
 from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import crc32c
-from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, Positions
 from asyncrec._shards.journal.positions_file import positions_in
 from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
@@ -70,6 +71,11 @@ class Section:
     positions: Positions | None = field(default_factory=dict)
     content: int = field(init=False)
     size: int = field(init=False)
+
+    @property
+    def width(self) -> int:
+        """How many bytes of digests each record has."""
+        return len(self.digests or b"") // self.records if self.records else KEY_BYTES
 
     def __post_init__(self) -> None:
         content = sum(map(len, self.frames)) + len(self.digests or b"")
@@ -114,7 +120,7 @@ class FlushEntry:
                     "shard": each.shard,
                     "records": each.records,
                     "bytes": sum(map(len, each.frames)),
-                    "keys": each.digests is not None,
+                    "keys": each.digests is not None and (2 if each.width == PAIR_BYTES else True),
                     **({} if each.positions == {} else {"positions": each.positions}),
                 }
                 for each in self.sections
@@ -156,7 +162,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and all(
                 type(each) is int and each >= 0 for each in (since, *(n for _, k, b, _ in described for n in (k, b)))
             )
-            and all(isinstance(shard, str) and type(keys) is bool for shard, _, _, keys in described)
+            and all(isinstance(shard, str) and str(keys) in ("False", "True", "2") for shard, _, _, keys in described)
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
@@ -170,7 +176,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
     sections, at = [], 0
     view = memoryview(content)
     for (shard, records, length, keys), own in zip(described, positions, strict=True):
-        digests = bytes(view[at : at + KEY_BYTES * records]) if keys else None
+        digests = bytes(view[at : at + KEY_BYTES * records * keys]) if keys else None
         at += KEY_BYTES * records * keys
         frames = (view[at : at + length],)
         sections.append(Section(shard=shard, records=records, digests=digests, frames=frames, positions=own))

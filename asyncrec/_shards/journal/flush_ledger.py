@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from asyncrec._records.writing.write_batch import KEY_BYTES, Positions, WriteBatch
+from asyncrec._records.writing.write_batch import Positions, WriteBatch
 from asyncrec._shards.journal.flush_entry import Section, size_of_positions
 from asyncrec.storage._base import Buffer
 
@@ -231,7 +231,8 @@ def _joined(group: Sequence[Section]) -> Section:
 
 def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     """Make sections of batches, each of at most ``most`` bytes; a frame may go on in the next."""
-    keyed = any(batch.digests is not None for batch in batches)
+    keyed = next((batch for batch in batches if batch.digests is not None), None)
+    width = 0 if keyed is None else len(keyed.digests or b"") // keyed.count
     sections: list[Section] = []
     frames: list[Buffer] = []
     digests: list[bytes] = []
@@ -242,20 +243,20 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     def end() -> None:
         nonlocal frames, digests, positions, records, size
         if frames or records:
-            joined = b"".join(digests) if keyed else None
+            joined = b"".join(digests) if width else None
             own = positions if is_whole else None
             sections.append(Section(shard=shard, records=records, digests=joined, frames=tuple(frames), positions=own))
             positions = {} if is_whole else positions
         frames, digests, records, size = [], [], 0, 0
 
     for batch in batches:
-        hashes = KEY_BYTES * batch.count if keyed else 0
+        hashes = width * batch.count
         described = size_of_positions(batch.positions)
         if size and size + batch.size + hashes + described > most:
             end()
         records += batch.count
         size += hashes + described
-        if keyed:
+        if width:
             digests.append(bytes(hashes) if batch.digests is None else batch.digests)
         is_whole = is_whole and batch.positions is None and not batch.goes_on
         for frame in batch.frames:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
 
 Kind = Literal["rolling", "fixed", "whole"]
 
@@ -51,6 +52,7 @@ class JobHeader:
         rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
         joins: the first and the last of these others, if it joins them and leaves them to those who read them: behind
             the commit they are not deleted at once.
+        contents: its keys files have a digest of each record's content beside that of its key.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: the machine and process of the job, and its start time.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
@@ -67,6 +69,7 @@ class JobHeader:
     stems: tuple[str, ...] = ()
     rewrites: bool = False
     joins: tuple[str, ...] = ()
+    contents: bool = False
     spool: bool = False
     index: bool = True
     compression: CompressionOptions = field(default_factory=CompressionOptions)
@@ -83,6 +86,11 @@ class JobHeader:
     def together(self) -> bool:
         """Whether all shards are committed together, at the end of the job."""
         return self.kind != "rolling"
+
+    @property
+    def key_bytes(self) -> int:
+        """How many bytes of digests its keys files have for each record."""
+        return PAIR_BYTES if self.contents else KEY_BYTES
 
     def encode(self) -> bytes:
         """Return the line of JSON."""
@@ -117,6 +125,7 @@ class JobHeader:
             and type(self.rewrites) is bool
             and len(self.joins) in (0, 2)
             and all(isinstance(shard, str) for shard in self.joins)
+            and type(self.contents) is bool
             and type(self.spool) is bool
             and type(self.index) is bool
             and type(self.detached) is bool

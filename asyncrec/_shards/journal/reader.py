@@ -36,6 +36,7 @@ class JournalReader:
         path: the path of the shard's journal.
         keys: of its keys; `None`, or a path where nothing is, without.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
+        key_bytes: how many bytes of digests each record has there.
         most: how many records are returned at most: those behind them count as a torn tail.
 
     Attributes:
@@ -52,6 +53,7 @@ class JournalReader:
         *,
         compressed: bool,
         other_names: Collection[str] = (),
+        key_bytes: int = KEY_BYTES,
         most: int | None = None,
     ) -> None:
         self.path = path
@@ -60,11 +62,12 @@ class JournalReader:
         self.damage: FormatError | None = None
         self.modified = 0.0
         self._keys = keys
+        self._key_bytes = key_bytes
         self._other_names = other_names
         self._compressed = compressed
         self._most = most
         self._fd = self._keys_fd = -1
-        self._size = self._most_record = 0
+        self._size = 0
         self._batches = self._read()
 
     def open(self) -> None:
@@ -77,7 +80,6 @@ class JournalReader:
         with mapped_errors("reading", self.path):
             status = os.fstat(self._fd)
         self._size, self.modified = status.st_size, status.st_mtime
-        self._most_record = most_record_bytes(status, compressed=self._compressed)
         if self._keys is not None:
             with suppress(ObjectNotFoundError):
                 self._keys_fd = open_own(self._keys, os.O_RDONLY, linked=self._other_names)
@@ -90,12 +92,12 @@ class JournalReader:
         self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
-        """Read the next records, some megabytes at most, and the digest of each one's key; `None` at the end."""
+        """Read the next records, some megabytes at most, and the digests of each; `None` at the end."""
         with mapped_errors("reading", self.path):
             return next(self._batches, None)
 
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-        decoder = FrameDecoder(max_record_bytes=self._most_record)
+        decoder = FrameDecoder(max_record_bytes=most_record_bytes(os.fstat(self._fd), compressed=self._compressed))
         fed = 0
         whole = 0  # decompressed bytes up to the end of the last record returned
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
@@ -126,8 +128,9 @@ class JournalReader:
             self.damage = error
 
     def _next_keys(self, count: int) -> list[bytes]:
-        data = read_at(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
+        width = self._key_bytes
+        data = read_at(self._keys_fd, count * width, self.records * width)
+        return [data[at : at + width] for at in range(0, len(data) - width + 1, width)]
 
     def _blocks(self, size: int) -> Iterator[bytes]:
         position = 0

@@ -13,6 +13,8 @@ look-up reads the tail once, and then one block for each key; both have checksum
 does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
 shard are ignored. So removing or replacing a shard needs no new run.
 
+A run of contents is alike: it has the digests of bodies in place of those of keys, and the checkpoint says so.
+
 It costs 24 bytes a key. An index by hash would take as many requests, and could not be merged in bounded memory.
 """
 
@@ -57,6 +59,7 @@ class KeyRun:
         entries: the number of its keys.
         shards: how many shards it has keys of.
         tail: the size of its tail.
+        contents: whether its digests are those of contents (`content_digest`), not of keys.
     """
 
     name: str
@@ -65,6 +68,7 @@ class KeyRun:
     entries: int
     shards: int
     tail: int
+    contents: bool = False
 
     @property
     def begin_of_tail(self) -> int:
@@ -72,7 +76,10 @@ class KeyRun:
         return self.bytes - self.tail
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        said = asdict(self)
+        if not self.contents:
+            del said["contents"]
+        return said
 
     @classmethod
     def from_json(cls, text: Any, name: str) -> KeyRun:
@@ -84,7 +91,8 @@ class KeyRun:
         numbers = ("bytes", "crc32c", "entries", "shards", "tail")
         if (
             not isinstance(text, dict)
-            or text.keys() != {"name", *numbers}
+            or text.keys() - {"contents"} != {"name", *numbers}
+            or text.get("contents", True) is not True
             or run_number(text["name"]) is None
             or not all(type(text[each]) is int and 0 <= text[each] < 1 << 62 for each in numbers)
             or text["bytes"] != len(MAGIC) + ENTRY_BYTES * text["entries"] + text["tail"]

@@ -120,8 +120,8 @@ class OpenRuns:
         self.covered[:] = False
 
 
-async def open_runs(folder: Storage, name: str, shards: ShardList) -> OpenRuns:
-    """Open the runs that the checkpoint of a snapshot names."""
+async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: bool = False) -> OpenRuns:
+    """Open the runs of keys, or those of contents, that the checkpoint of a snapshot names."""
     found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
 
     async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:
@@ -139,7 +139,7 @@ async def open_runs(folder: Storage, name: str, shards: ShardList) -> OpenRuns:
 
     if not len(shards):
         return found
-    for opened in await for_each(open_tail, shards.runs):
+    for opened in await for_each(open_tail, [run for run in shards.runs if run.contents == contents]):
         if opened is None:
             continue
         run, tail = opened

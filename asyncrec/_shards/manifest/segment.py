@@ -33,6 +33,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._records.writing.write_batch import PAIR_BYTES, digest_bytes
 from asyncrec._shards.manifest.names import check_relative
 from asyncrec._shards.manifest.progress import Reached, members_of, progress_from_json, releases_from_json
 from asyncrec.errors import ManifestError
@@ -46,8 +47,8 @@ _MOST_INFLATION = 1032
 # The form that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
-# Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
-_SIDECAR_FORMAT = 1
+# Of indexes: text as DALI reads it. Of keys: 16 bytes of BLAKE2b for each record; in format 2, 16 more of its content.
+_FORMATS = {"index": (1,), "keys": (1, 2)}
 # Few shards have it, so it is kept among the members that are optional.
 _LARGEST = "largest"
 
@@ -75,8 +76,8 @@ class Sidecar:
     bytes: int
     crc32c: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {"path": self.path, "bytes": self.bytes, "crc32c": _hexadecimal(self.crc32c), "format": _SIDECAR_FORMAT}
+    def to_json(self, *, format: int = 1) -> dict[str, Any]:
+        return {"path": self.path, "bytes": self.bytes, "crc32c": _hexadecimal(self.crc32c), "format": format}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,11 @@ class ShardEntry:
         return (self.path, *(sidecar.path for sidecar in (self.index, self.keys) if sidecar is not None))
 
     @property
+    def key_bytes(self) -> int:
+        """How many bytes of digests its keys file has for each record: 16, or 32 with contents; 0 without keys."""
+        return 0 if self.keys is None else digest_bytes(self.keys.bytes, self.records)
+
+    @property
     def max_record_bytes(self) -> int:
         """The limit for readers of the shard: the default, or the longest record of the shard if that is longer."""
         largest = self.extra.get(_LARGEST)
@@ -119,7 +125,7 @@ class ShardEntry:
             "end_crc32c": _hexadecimal(self.end_crc32c),
             "compression": self.compression,
             "index": None if self.index is None else self.index.to_json(),
-            "keys": None if self.keys is None else self.keys.to_json(),
+            "keys": None if self.keys is None else self.keys.to_json(format=2 if self.key_bytes == PAIR_BYTES else 1),
             "first": self.first,
             "last": self.last,
             "committed": self.committed,
@@ -249,8 +255,6 @@ class _Taker:
 
 def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
     take = _Taker(name, data)
-    index = _sidecar(data.pop("index", None), "index", name)
-    keys = _sidecar(data.pop("keys", None), "keys", name)
     first = take("first", str, None)
     last = take("last", str, None)
     entry = ShardEntry(
@@ -260,8 +264,8 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
         crc32c=_crc(take("crc32c", str), name),
         end_crc32c=_crc(take("end_crc32c", str), name),
         compression=take("compression", str, ""),
-        index=index,
-        keys=keys,
+        index=_sidecar(data.pop("index", None), "index", name),
+        keys=_sidecar(data.pop("keys", None), "keys", name),
         first=None if first is None else _time(first, name),
         last=None if last is None else _time(last, name),
         committed=_time(take("committed", str), name),
@@ -295,10 +299,9 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
     if not isinstance(data, dict):
         raise ManifestError(f"{name}: the member {kind!r} is {str(data)[:40]!r}; it must be an object")
     take = _Taker(name, data)
-    if (found := take("format", int, _SIDECAR_FORMAT)) != _SIDECAR_FORMAT:
+    if (found := take("format", int, 1)) not in _FORMATS[kind]:
         raise ManifestError(
-            f"{name}: the member {kind} has format {found}, but this release reads only format {_SIDECAR_FORMAT}; "
-            "use a newer release of asyncrec"
+            f"{name}: the member {kind} has format {found}, which this release does not read; use a newer one"
         )
     return Sidecar(
         path=_relative(take("path", str), name),

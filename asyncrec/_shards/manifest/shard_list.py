@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from asyncrec._numpy import np
+from asyncrec._records.writing.write_batch import PAIR_BYTES
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -123,6 +124,12 @@ class ShardList(Sequence[ShardEntry]):
         """Whether each shard has keys."""
         keyed: NDArray[np.bool_] = self._column("keys") != NOT_NAMED
         return keyed
+
+    @property
+    def with_contents(self) -> NDArray[np.bool_]:
+        """Whether the keys of each shard come with digests of contents."""
+        pairs: NDArray[np.bool_] = self._column("keys_bytes") == PAIR_BYTES * self.counts
+        return self.keyed & pairs & (self.counts > 0)
 
     def rows_keyed(
         self, paths: TextColumn, keys_crc32c: NDArray[np.uint32], records: NDArray[np.int64]

@@ -23,7 +23,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import ANY_RECORD_BYTES, FrameDecoder
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
+from asyncrec._records.writing.write_batch import Positions
 from asyncrec._shards.commit.closing import load_last
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.flush_log import fence_of
@@ -172,7 +172,8 @@ async def publish_flushed(
             while waiting and _has_room(budget, len(open_now)):
                 shard = waiting.popleft()
                 name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
-                open_now[shard] = _Adopted(await stack.enter_async_context(publisher.open_shard(name)))
+                out = await stack.enter_async_context(publisher.open_shard(name))
+                open_now[shard] = _Adopted(out, header.key_bytes)
             for number, inside in found.entries.items():
                 if inside.isdisjoint(open_now):
                     continue
@@ -201,8 +202,9 @@ def _has_room(budget: ByteBudget, shards: int) -> bool:
 class _Adopted:
     """A shard that is made from the flushed records of another shard."""
 
-    def __init__(self, out: Shard) -> None:
+    def __init__(self, out: Shard, key_bytes: int) -> None:
         self.out = out
+        self._width = key_bytes
         self.positions: Positions = {}
         self._decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
         self._digests = b""
@@ -211,13 +213,13 @@ class _Adopted:
     async def write(self, section: Section) -> None:
         """Write the records of a section that are whole, together with the sections before it."""
         self.positions |= section.positions or {}
-        self._digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
+        self._digests += section.digests if section.digests is not None else bytes(self._width * section.records)
         keyed = any(self._digests)
         for frames in section.frames:
             self._fed += len(frames)
             if records := await in_thread(lambda part: self._decoder.feed(bytes(part)), frames):
-                end = KEY_BYTES * len(records)
-                keys = [self._digests[at : at + KEY_BYTES] for at in range(0, end, KEY_BYTES)]
+                end = self._width * len(records)
+                keys = [self._digests[at : at + self._width] for at in range(0, end, self._width)]
                 self._digests = self._digests[end:]
                 await self.out.write(records, keys if keyed or any(map(any, keys)) else None)
 

@@ -28,8 +28,8 @@ class Journals:
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
         """Return a reader of a journal, or of a whole shard in a spool; it returns at most ``most`` records."""
         path, keys, other_names, _ = self._files.to_read(shard)
-        compressed = bool(self._header.compression.type)
-        return JournalReader(path, keys, compressed=compressed, other_names=other_names, most=most)
+        compressed, key_bytes = bool(self._header.compression.type), self._header.key_bytes
+        return JournalReader(path, keys, compressed=compressed, other_names=other_names, key_bytes=key_bytes, most=most)
 
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
         """Read the progress of the sources in a shard with ``records`` records (by default, those of its journal).

@@ -9,7 +9,7 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.index import parse_index
-from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
+from asyncrec._records.writing.write_batch import Positions, digest_bytes
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.positions_file import parse_positions
 from asyncrec._shards.journal.reader import JournalReader
@@ -126,8 +126,9 @@ async def _index(target: Storage, key: str, records: int) -> Sidecar | None:
 
 async def _keys(target: Storage, key: str, records: int) -> Sidecar | None:
     try:
-        if (await target.head(key)).size != KEY_BYTES * records:
+        size = (await target.head(key)).size
+        if not digest_bytes(size, records):
             return None
-        return Sidecar(path=key, bytes=KEY_BYTES * records, crc32c=await stored_crc32c(target, key))
+        return Sidecar(path=key, bytes=size, crc32c=await stored_crc32c(target, key))
     except ObjectNotFoundError:
         return None

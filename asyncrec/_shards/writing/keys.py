@@ -1,7 +1,8 @@
 """`KeySet`: a set of keys that stays small, because 16 bytes of BLAKE2b stand for each key.
 
 A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
-16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
+16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key. If contents are known, too, it
+holds 32 bytes for each record, of which the last 16 are the digest of its content (`content_digest`).
 
 With 128 bits, the chance that any two of 10^12 keys have the same digest is about 10^-15.
 """
@@ -111,6 +112,18 @@ def digest_of(key: str | bytes) -> bytes:
         ) from None
 
 
+def content_digest(content: str | bytes) -> bytes:
+    """Return 16 bytes that stand for a body. Their last bit is 0, and 1 in those of a revisit: `shared_digests`."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()
+    return shared_digests(digest)[0]
+
+
+def shared_digests(digest: bytes) -> tuple[bytes, bytes]:
+    """Return the digests of the record that has a body, and of its revisits, by one of the two."""
+    return digest[:-1] + bytes([digest[-1] & 0xFE]), digest[:-1] + bytes([digest[-1] | 1])
+
+
 def partition_of(value: str | bytes | int, partitions: int) -> int:
     """Return the number of the shard, of ``partitions``, for a value. It is the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
@@ -150,7 +163,8 @@ class KeySet:
         return True
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Take in whole ``.keys`` files, all of a snapshot at once: before anything is added. Not on the event loop.
+        """Take in the digests of whole files, all of a snapshot at once: before anything is added. Not on the event
+        loop.
 
         Raises:
             ValueError: the size of a file is not a multiple of 16.

@@ -12,9 +12,10 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
+from asyncrec._records.writing.write_batch import KEY_BYTES, digest_bytes, fitted
 from asyncrec._shards.manifest.key_runs import UNFIT, open_runs
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.segment import Sidecar
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.writing.keys import KeySet
 from asyncrec.errors import DatasetError, ManifestError
@@ -37,23 +38,38 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
     except UNFIT as error:
         runs.told(before.path, error)
         contents.clear()
-    sidecars = await in_thread(_sidecars, before.shards, runs.covered)
+    uncovered = await in_thread(_uncovered, before.shards, runs.covered)
 
-    async def read(path: str) -> bytes:
-        content = await folder.get(path, max_bytes=sidecars[path].bytes)
-        if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
-            raise DatasetError(f"{path} does not match its checksum in the manifest; run 'asyncrec verify' for details")
-        return content
+    async def read(entry: ShardEntry) -> bytes:
+        content = await load_digests(folder, entry)
+        return await in_thread(fitted, content, entry.records, KEY_BYTES)
 
     try:
-        await in_thread(keys.add_files, [*contents, *await for_each(read, list(sidecars))])
+        await in_thread(keys.add_files, [*contents, *await for_each(read, uncovered)])
     except ValueError as error:
         raise ManifestError(f"{folder.root}: the keys of the data set cannot be read: {error}") from error
     return keys
 
 
-def _sidecars(shards: ShardList, covered: NDArray[np.bool_]) -> dict[str, Sidecar]:
-    """The files of keys of the shards that no run covers."""
+async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
+    """Load the keys file of a shard that has one.
+
+    Raises:
+        DatasetError: it is another file than the manifest's.
+    """
+    keys = entry.keys
+    assert keys is not None, "asked for where there are keys"
+    content = await folder.get(keys.path, max_bytes=keys.bytes)
+    if not digest_bytes(len(content), entry.records):
+        raise DatasetError(f"{keys.path} does not have the size of {entry.records:,} keys; the file is damaged")
+    if keys.crc32c not in (None, await in_thread(crc32c, content)):
+        raise DatasetError(
+            f"{keys.path} does not match its checksum in the manifest; run 'asyncrec verify' for details"
+        )
+    return content
+
+
+def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry]:
+    """The shards with keys that no run covers."""
     rows = np.flatnonzero(shards.keyed & ~covered).tolist()
-    found = (each.keys for each in (shards if len(rows) == len(shards) else map(shards.__getitem__, rows)))
-    return {keys.path: keys for keys in found if keys is not None}
+    return list(shards) if len(rows) == len(shards) else list(map(shards.__getitem__, rows))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,11 +15,11 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES, ObjectLimits
 from asyncrec._records.writing.record_encoder import GivenSchema, Validate, encoder_of, schema_of
+from asyncrec._records.writing.write_batch import JoinDigests
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
-from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
@@ -31,10 +31,12 @@ from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
+from asyncrec._shards.writing.known_contents import Seen, check_seen
 from asyncrec._shards.writing.known_keys import load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
+from asyncrec._shards.writing.shard_limits import check_is_no_file, limits_of, one_of
 from asyncrec._shards.writing.succession import going_on
 from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted
@@ -46,12 +48,11 @@ from asyncrec.storage._url import redact
 # 8 MiB are as fast on a local disk. The parts of remote stores are added, up to 256 MiB in all.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
+_SEEN = "asyncrec._shards.writing.seen_writer"
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
 # A smaller first batch is not worthwhile. With a thousand shards, a few are then due in one turn of the loop.
 _LEAST_PART = 1 / 32
-# The name of a file of records, with the data set's first.
-_SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
 
 @asynccontextmanager
@@ -72,6 +73,7 @@ async def open_sharded_writer(
     key_feature: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     on_duplicate: Literal["write", "skip"] | None = None,
+    seen: Seen | None = None,
     on_error: Literal["commit", "discard"] | None = None,
     exit_timeout: float = _EXIT_TIMEOUT,
     memory_limit: Size | None = None,
@@ -125,6 +127,13 @@ async def open_sharded_writer(
             opened on. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
             writer. ``"write"`` stores both. `None` does, too, and logs a warning for the first key that comes twice
             among this writer's first 65,536.
+        seen: only for a rolling writer of pages (``schema=pages.PAGE``) that appends: a page whose body is stored
+            already, under any key, becomes a revisit of the page that has it, and `asyncrec.pages.resolve` gives it the
+            body. It is the name of the feature that tells bodies apart, ``"digest"``, or a function from a page to
+            text or bytes, or to `None` if the page is to be stored whole. Bodies are those of the snapshot that the
+            writer opens on, and its own; two writers that are open at once may both store one. Every page needs a
+            key; one whose key is not its `asyncrec.pages.page_key` is stored whole, and so is one without content.
+            Digests are on disk, in temporary files (``TMPDIR``) of 24 bytes for each body.
         on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
             commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
             for ``mode="replace"``).
@@ -178,24 +187,28 @@ async def open_sharded_writer(
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
     spool_limit = byte_count(spool_limit, "spool_limit")
     longest = record_limit(max_record_bytes)
-    limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
+    limits = limits_of(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     if on_duplicate is not None:
-        _one_of("on_duplicate", on_duplicate, ("write", "skip"))
-    _one_of("mode", mode, ("append", "new", "replace"))
+        one_of("on_duplicate", on_duplicate, ("write", "skip"))
+    one_of("mode", mode, ("append", "new", "replace"))
     if isinstance(flush_seconds, str):
-        _one_of("flush_seconds", flush_seconds, ("default",))
+        one_of("flush_seconds", flush_seconds, ("default",))
     elif flush_seconds is not None and flush_seconds <= 0:
         raise ArgumentValueError(f"flush_seconds={flush_seconds}: must be greater than 0, or None to never flush")
     if on_error is not None:
-        _one_of("on_error", on_error, ("commit", "discard"))
+        one_of("on_error", on_error, ("commit", "discard"))
+    if seen is not None and (num_shards is not None or mode == "replace"):
+        raise ArgumentValueError("seen= is for rolling shards that are appended, not for num_shards= or mode='replace'")
     if spool is not None and mode == "replace":
         raise ArgumentValueError("spool= cannot be combined with mode='replace', which publishes everything or nothing")
     options = parse_compression(compression)
     display_path = redact(str(path))
-    _check_is_no_file(display_path)
+    check_is_no_file(display_path)
     described = schema_of(schema)
     encode_for = partial(encoder_of, display_path, validate=validate, key_feature=key_feature)
     encoder = encode_for(described)
+    if seen is not None and described is not None:
+        check_seen(display_path, seen, described)
     objects = num_shards or open_shards
     if memory_limit is None:
         budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
@@ -213,6 +226,7 @@ async def open_sharded_writer(
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
             url=url,
             num_shards=num_shards,
+            contents=seen is not None,
             spool=spool is not None,
             index=index,
             compression=options,
@@ -231,7 +245,9 @@ async def open_sharded_writer(
         header = replace(header, silent_after=0.0 if on_disk else silence_of_dead(seconds, dead_after))
         if not commits:  # open shards are dropped if the body fails, but flushed records would stay
             seconds = None
-        hashed = RepeatedKeys(display_path) if on_duplicate is None else join_digests
+        hashed: JoinDigests = RepeatedKeys(display_path) if on_duplicate is None else join_digests
+        if seen is not None:  # each record comes with its digests
+            hashed = b"".join
         queues = [
             WriteQueue(
                 url,
@@ -272,7 +288,13 @@ async def open_sharded_writer(
             another = replace(header, writer=new_writer_id())
             return open_job(folder, another, path=display_path, mode="append", budget=budget, on_commit=on_commit)
 
-        writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)
+        if seen is None:
+            writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)
+        else:
+            opening = await in_thread(import_module, _SEEN)  # with what pages are
+            writer = await stack.enter_async_context(
+                opening.open_seen_writer(shards, longest, seen, partition_by=partition_by, keys=keys, encoder=encoder)
+            )
         async with (
             going_on(shards, begin),
             tending(shards, recovers=recover),
@@ -303,41 +325,3 @@ def _spool_folder(
     all_or_none = header.num_shards is not None
     backlog = SpoolBacklog(path, str(spool), limit=limit, budget=budget, queues=queues, all_or_none=all_or_none)
     return SpoolFolder(spool, header.writer, backlog)
-
-
-def _check_is_no_file(path: str) -> None:
-    """Refuse the name of a shard, or of a single file, in place of a data set's name."""
-    name = path.replace("\\", "/").rpartition("/")[2]
-    if match := _SHARD.fullmatch(name):
-        raise ArgumentValueError(
-            f"{path}: this is the name of a file, but the name of a data set has no suffix and no shard numbers; "
-            f"write to {path[: len(path) - len(name)]}{match[1]}, or use open_writer to write a single file"
-        )
-
-
-def _limits(
-    num_shards: int | None, max_bytes: int | None, max_records: int | None, max_seconds: float | None, open_shards: int
-) -> ObjectLimits:
-    given = {"max_shard_bytes": max_bytes, "max_shard_records": max_records, "max_shard_seconds": max_seconds}
-    for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():
-        if value is not None and value <= 0:
-            raise ArgumentValueError(f"{option}={value}: must be greater than 0")
-    if num_shards is not None and num_shards > MOST_SHARDS:
-        raise ArgumentValueError(f"num_shards={num_shards:,}: must be at most {MOST_SHARDS:,}")
-    if num_shards is None:
-        if max_bytes is None and max_records is None:
-            max_bytes = MAX_SHARD_BYTES
-        return ObjectLimits(bytes=max_bytes, records=max_records, seconds=max_seconds)
-    rolling = [option for option, value in given.items() if value is not None]
-    if rolling or open_shards != 1:
-        named = ", ".join(rolling or ["open_shards"])
-        raise ArgumentValueError(
-            f"num_shards={num_shards} cannot be combined with {named}, which is for rolling shards; pass one or the "
-            "other"
-        )
-    return ObjectLimits()
-
-
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ArgumentValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

@@ -18,7 +18,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._numpy import np
-from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
+from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import MOST_SHARDS
@@ -40,7 +40,7 @@ class FramedBatch:
     Attributes:
         frames: the frames, one after the other.
         lengths: of each record.
-        keys: the digests of their keys, one behind the other, if they have keys.
+        keys: their digests, one behind the other, if they have keys.
     """
 
     frames: memoryview
@@ -57,7 +57,8 @@ class FramedBatch:
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
         """Split after ``count`` records."""
         at = int(self._ends()[count - 1]) if count else 0
-        keys = (None, None) if self.keys is None else (self.keys[: KEY_BYTES * count], self.keys[KEY_BYTES * count :])
+        cut = len(self.keys or b"") // len(self) * count
+        keys = (None, None) if self.keys is None else (self.keys[:cut], self.keys[cut:])
         return (
             FramedBatch(self.frames[:at], self.lengths[:count], keys[0]),
             FramedBatch(self.frames[at:], self.lengths[count:], keys[1]),
@@ -71,7 +72,7 @@ class FramedBatch:
         kept = [self.frames[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
         keys = None
         if self.keys is not None:
-            digests = np.frombuffer(self.keys, np.uint8).reshape(-1, KEY_BYTES)
+            digests = np.frombuffer(self.keys, np.uint8).reshape(len(self), -1)
             keys = np.delete(digests, positions, axis=0).tobytes()
         return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
 
@@ -89,7 +90,7 @@ _EXACT = 1 << 53  # up to this, every integer is exact as a float
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A number of records, and the digest of each one's key if they have keys."""
+    """A number of records, and the digests of each if they have keys: of the key, and perhaps of the content."""
 
     records: list[bytes]
     keys: list[bytes] | None = None
@@ -180,12 +181,15 @@ async def write_ordered(
     compression: CompressionOptions,
     schema: Mapping[str, Any] | None,
     metadata: Mapping[str, Any],
+    contents: bool = False,
     mode: Mode = "new",
     writer: str | None = None,
     found: Callable[[], Mapping[str, Any]] = dict,
     carried: Mapping[str, Any] | None = None,
 ) -> list[ShardEntry]:
     """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; return the shards in order.
+
+    ``contents`` says that batches may have digests of contents.
 
     ``writer`` is the id to commit under, if a second run is to find that the first one did. ``found`` returns the
     metadata that is known after the last batch. ``carried`` is as for `ManifestWriter.close`.
@@ -205,6 +209,7 @@ async def write_ordered(
         compression=compression,
         schema=schema,
         metadata=metadata,
+        contents=contents,
     )
     supply = Supply(batches)
     async with open_job(folder, header, path=header.url, mode=mode) as job:

@@ -1,0 +1,179 @@
+"""`DigestTables`: which digests were seen, each with a number, in temporary files: 24 bytes a digest.
+
+A table is sorted, and written once. A large one is in a file without a name, which is mapped into memory: what is not
+looked at is not there. Tables that have become many are merged, so that a look-up has few to go through. A file of a
+data set itself is never mapped: if another process cut it off, reading it would end this process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrec._numpy import np
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._local.disk import mapped_errors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# A smaller table is held in memory: 1.5 MiB.
+_SMALL = 1 << 16
+# A table stays while it has so many times as many digests as all newer ones together.
+_RATIO = 4
+# Tables are merged in so many parts, by the beginnings of the digests, of which one is in memory at a time.
+_PARTS = 256
+
+
+class Rows(NamedTuple):
+    """Digests, in two halves of 64 bits each, and what is known of each."""
+
+    first: NDArray[np.uint64]
+    last: NDArray[np.uint64]
+    value: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, digests: NDArray[np.uint64], value: NDArray[np.uint64]) -> Rows:
+        """Make rows of pairs, in the order of tables; a digest of zeros is left out."""
+        order = np.argsort(digests[:, 0], kind="stable")
+        order = order[digests[order].any(axis=1)]
+        return cls(digests[order, 0], digests[order, 1], value[order])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Rows]) -> Rows:
+        """Make sorted rows of others."""
+        first, last, value = (np.concatenate(columns) for columns in zip(_NONE, *parts, strict=True))
+        order = np.argsort(first, kind="stable")
+        return cls(first[order], last[order], value[order])
+
+    def part(self, begin: int, end: int) -> Rows:
+        """Return the rows ``[begin, end)``."""
+        return Rows(self.first[begin:end], self.last[begin:end], self.value[begin:end])
+
+
+class TableMaker:
+    """Makes one table of rows that come sorted, some at a time. Blocks."""
+
+    def __init__(self, most: int) -> None:
+        """``most`` is how many rows there can be."""
+        self._count = 0
+        self._most = most
+        self._held: list[Rows] = []
+        self._file = temporary_file() if most > _SMALL else -1
+
+    def add(self, rows: Rows) -> None:
+        """Take the next rows.
+
+        Raises:
+            StorageError: the disk takes no more.
+        """
+        if self._file < 0:
+            self._held.append(rows)
+        else:
+            with mapped_errors("writing", tempfile.gettempdir()):
+                for number, column in enumerate(rows):
+                    write_at(self._file, np.ascontiguousarray(column).data, 8 * (number * self._most + self._count))
+        self._count += len(rows.first)
+
+    def end(self) -> Rows:
+        """Return the table."""
+        if self._file < 0 or not self._count:
+            return Rows.joined(self._held)
+        mapped = mmap.mmap(self._file, 8 * (2 * self._most + self._count), access=mmap.ACCESS_READ)
+        columns = (np.frombuffer(mapped, np.uint64, self._count, 8 * number * self._most) for number in range(3))
+        return Rows(*columns)
+
+    def close(self) -> None:
+        """Close the file: the table that was made of it stays."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class DigestTables:
+    """Tables, the oldest first. All methods block. Several threads may look up while one adds."""
+
+    def __init__(self) -> None:
+        self._tables: tuple[Rows, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(len(table.first) for table in self._tables)
+
+    def append(self, table: Rows) -> None:
+        """Take a table as it is."""
+        self._tables = (*self._tables, table)
+
+    def add(self, table: Rows) -> None:
+        """Take a table, and merge those that have become too small."""
+        keep, merged, count = list(self._tables), [table], len(table.first)
+        while keep and len(keep[-1].first) < _RATIO * count:
+            merged.append(keep.pop())
+            count += len(merged[-1].first)
+        self._tables = (*keep, _merged(merged, count))
+
+    def find(self, digests: Sequence[bytes]) -> list[int | None]:
+        """Return what is known of each digest; `None` if nothing is."""
+        wanted = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
+        found = np.zeros(len(wanted), np.uint64)
+        left = np.argsort(wanted[:, 0])  # neighbours are looked up one after the other
+        for table in reversed(self._tables):
+            left = _find_in(table, wanted, left, found)
+        absent = set(left.tolist())
+        return [None if number in absent else value for number, value in enumerate(found.tolist())]
+
+
+_NONE = [np.empty(0, np.uint64)] * 3
+
+
+def _find_in(
+    table: Rows, wanted: NDArray[np.uint64], left: NDArray[np.int64], found: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Note in ``found`` what a table has of the digests at the places ``left``; return those that it does not have."""
+    at = table.first.searchsorted(wanted[left, 0])
+    places, absent = left, [left[:0]]
+    while len(places):  # once, unless two digests have one beginning
+        inside = at < len(table.first)
+        absent.append(places[~inside])
+        at, places = at[inside], places[inside]
+        alike = table.first[at] == wanted[places, 0]
+        absent.append(places[~alike])
+        at, places = at[alike], places[alike]
+        same = table.last[at] == wanted[places, 1]
+        found[places[same]] = table.value[at[same]]
+        at, places = at[~same] + 1, places[~same]
+    return np.concatenate(absent)
+
+
+def temporary_file() -> int:
+    """Open a temporary file that has no name, and is gone when it is closed. Blocks."""
+    with mapped_errors("writing", tempfile.gettempdir()), tempfile.TemporaryFile(prefix="asyncrec-seen-") as file:
+        return os.dup(file.fileno())
+
+
+def write_at(file: int, data: Buffer, at: int) -> None:
+    """Write all of it. Blocks."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written
+
+
+def _merged(tables: Sequence[Rows], count: int) -> Rows:
+    maker = TableMaker(count)
+    try:
+        for rows in _parts(tables):
+            maker.add(rows)
+        return maker.end()
+    finally:
+        maker.close()
+
+
+def _parts(tables: Sequence[Rows]) -> Iterator[Rows]:
+    """Yield the rows of all tables in order, some at a time."""
+    bounds = (np.arange(1, _PARTS, dtype=np.uint64) << np.uint64(56)).astype(np.uint64)
+    cuts = [[0, *table.first.searchsorted(bounds).tolist(), len(table.first)] for table in tables]
+    for number in range(_PARTS):
+        yield Rows.joined(table.part(cut[number], cut[number + 1]) for table, cut in zip(tables, cuts, strict=True))

@@ -1,0 +1,204 @@
+"""`KnownContents`: which bodies a data set has, and in which record each is; and those that its writer has stored.
+
+A set of digests in memory takes 100 bytes each, so 100 million bodies take 10 GB. Here they are in tables on a disk
+(`digest_tables`), which are made when the writer opens, of the runs of contents and of the keys files of shards that
+are in no run. What the writer stores is held in memory until it is some thousand bodies, and then goes to a table, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._numpy import np
+from asyncrec._records.writing.write_batch import digests_in
+from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, open_runs
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec._shards.writing.digest_tables import DigestTables, Rows, TableMaker, temporary_file, write_at
+from asyncrec._shards.writing.known_keys import load_digests
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.disk import mapped_errors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from asyncrec.example._schema import Schema
+
+# The feature that tells bodies apart, or a function of a page.
+Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
+# What a page needs to be a revisit, and to be found by one.
+_FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
+# Bodies of this writer that are held in memory, with their URLs: some 15 MB.
+_MOST_NEW = 1 << 15
+# Bodies of shards that are in no run, which are sorted at once.
+_AT_ONCE = 1 << 17
+# A value with this bit is the place of a note on a body of this writer; any other is a shard and a record in it.
+_NOTED = 1 << 63
+# The size of a note is in the last bits of such a value. Of a longer one, of an endless URL, the body is stored again.
+_SIZE_BITS = 16
+_MOST_NOTE = (1 << _SIZE_BITS) - 1
+
+
+def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
+    """Refuse what cannot make revisits.
+
+    Raises:
+        TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
+    """
+    if not isinstance(seen, str) and not callable(seen):
+        raise ArgumentTypeError(f"seen must be a feature's name or a function, not {type(seen).__name__}")
+    needed = [*_FEATURES, *([seen] if isinstance(seen, str) else [])]
+    lacking = [] if schema is None else [name for name in needed if name not in schema.features]
+    if schema is None or lacking:
+        what = "the writer has no schema" if schema is None else f"the schema has no feature {lacking[0]!r}"
+        raise ArgumentValueError(f"{path}: seen= makes revisits of pages, but {what}; pass schema=pages.PAGE")
+
+
+class Body(NamedTuple):
+    """A body that is stored: the page that has it, and where that went.
+
+    Attributes:
+        url, date, record_id, digest: of the page.
+        ticket: of its record; 0 if another writer has stored it.
+        queue: the place of the queue that took it.
+    """
+
+    url: str
+    date: str
+    record_id: str
+    digest: str
+    ticket: int = 0
+    queue: int = 0
+
+    @classmethod
+    def of(cls, page: Mapping[str, Any], ticket: int = 0, queue: int = 0) -> Body:
+        """Describe the body of a page."""
+        url, date, record, digest = (str(page.get(name) or "") for name in ("url", "date", "record_id", "digest"))
+        return cls(url, date, record, digest, ticket, queue)
+
+
+class Place(NamedTuple):
+    """Where a body is that was there when the writer opened: the row of the shard, and the record in it."""
+
+    row: int
+    record: int
+
+
+class KnownContents:
+    """The bodies that a writer knows. For one event loop."""
+
+    def __init__(self) -> None:
+        self._tables = DigestTables()
+        self._new: dict[bytes, Body] = {}
+        self._leaving: dict[bytes, Body] = {}  # for a table, in a thread
+        self._answers: dict[bytes, int | None] = {}  # of the tables, to the last question
+        self._notes = -1
+        self._notes_size = 0
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._notes >= 0:
+            os.close(self._notes)
+            self._notes = -1
+        self._tables = DigestTables()
+
+    def add(self, digest: bytes, body: Body) -> None:
+        """Take a body that the writer has stored."""
+        self._new[digest] = body
+
+    def new(self, digest: bytes) -> Body | None:
+        """Return a body of this writer, if it was stored lately."""
+        return self._new.get(digest) or self._leaving.get(digest)
+
+    async def ask(self, digests: Sequence[bytes]) -> None:
+        """Look many digests up together: `find` then knows them."""
+        if len(self._tables):
+            found = await in_thread(self._tables.find, digests)
+            self._answers = dict(zip(digests, found, strict=True))
+
+    async def find(self, digest: bytes) -> Body | Place | None:
+        """Return where a body is; `None` if it is nowhere."""
+        if len(self._new) >= _MOST_NEW and not self._leaving:
+            self._leaving, self._new = self._new, {}
+            self._answers = {}
+            try:
+                await in_thread(self._put_away, self._leaving)
+            finally:
+                self._leaving = {}
+        if (body := self.new(digest)) is not None or not len(self._tables):
+            return body
+        if digest in self._answers:
+            value = self._answers[digest]
+        else:
+            (value,) = await in_thread(self._tables.find, [digest])
+        if value is None:
+            return self.new(digest)
+        if value & _NOTED:
+            return await in_thread(self._note_at, value & ~_NOTED)
+        return Place(value >> 32, value & 0xFFFFFFFF)
+
+    def _put_away(self, bodies: Mapping[bytes, Body]) -> None:
+        """Blocks."""
+        if self._notes < 0:
+            self._notes = temporary_file()
+        notes = [json.dumps(body).encode()[:_MOST_NOTE] for body in bodies.values()]
+        sizes = np.array([*map(len, notes)], np.uint64)
+        starts = np.cumsum(sizes) - sizes + np.uint64(self._notes_size)
+        with mapped_errors("writing", tempfile.gettempdir()):
+            write_at(self._notes, b"".join(notes), self._notes_size)
+        self._notes_size += int(sizes.sum())
+        digests = np.frombuffer(b"".join(bodies), np.uint64).reshape(-1, 2)
+        self._tables.add(Rows.of(digests, np.uint64(_NOTED) | starts << np.uint64(_SIZE_BITS) | sizes))
+
+    def _note_at(self, value: int) -> Body | None:
+        """Blocks."""
+        size = value & _MOST_NOTE
+        return None if size == _MOST_NOTE else Body(*json.loads(os.pread(self._notes, size, value >> _SIZE_BITS)))
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def load(self, folder: Storage, name: str, before: Manifest) -> None:
+        """Take in the bodies of a snapshot.
+
+        Raises:
+            DatasetError: a file of keys does not fit its shard.
+        """
+        shards = before.shards
+        runs = await open_runs(folder, name, shards, contents=True)
+        try:
+            for run in runs.runs:
+                await self._load_run(run)
+        except UNFIT as error:
+            self._tables = DigestTables()
+            runs.told(before.path, error)
+        rows = await in_thread(lambda: np.flatnonzero(shards.with_contents & ~runs.covered))
+        ends = np.cumsum(shards.counts[rows]) // _AT_ONCE
+        for some in np.split(rows, np.flatnonzero(np.diff(ends)) + 1) if len(rows) else ():
+            await self._load_shards(folder, shards, some)
+
+    async def _load_run(self, run: OpenRun) -> None:
+        maker = await in_thread(TableMaker, run.run.entries)
+        try:
+            async for part in run.all():
+                value = (part.shards.astype(np.uint64) << np.uint64(32)) | part.records.astype(np.uint64)
+                await in_thread(maker.add, Rows.of(part.digests, value))
+            await in_thread(lambda: self._tables.append(maker.end()))
+        finally:
+            maker.close()
+
+    async def _load_shards(self, folder: Storage, shards: ShardList, rows: NDArray[np.int64]) -> None:
+        async def read(row: int) -> Rows:
+            entry = shards[row]
+            digests = digests_in(await load_digests(folder, entry), entry.records, of_contents=True)
+            value = np.arange(entry.records, dtype=np.uint64) | np.uint64(row << 32)
+            return await in_thread(Rows.of, digests, value)
+
+        parts = await for_each(read, rows.tolist())
+        await in_thread(lambda: self._tables.add(Rows.joined(parts)))

@@ -1,0 +1,199 @@
+"""`SeenBodies`: the page that has the body of another page, in the data set or among what this writer has stored.
+
+The naive way is to ask whether a digest was seen. Suppose the record with that body was deleted since, or the digest
+was forged: a revisit of it would lose a page. So the record is read, once for each body, and the two are compared. If
+it cannot be read, whatever the reason, the page is stored whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
+from asyncrec._path_log import PathLog
+from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._records.position import Position
+from asyncrec._records.reading.reader import open_reader_at
+from asyncrec._records.record_size import LARGE_EXAMPLE
+from asyncrec._records.writing.record_encoder import RecordEncoder
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing.keys import content_digest, shared_digests
+from asyncrec._shards.writing.known_contents import Body, KnownContents, Place, Seen, check_seen
+from asyncrec.errors import ArgumentTypeError, DatasetError, FormatError, StorageError
+from asyncrec.example._codec import decode_example
+from asyncrec.example._schema import Schema
+from asyncrec.pages import is_revisit, page_key
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+Page: TypeAlias = Mapping[str, Any]
+
+_path_log = PathLog("asyncrec.shards")
+# Indexes of shards that are kept, in bytes, and pages that have a body.
+_INDEXES, _BODIES = 8 << 20, 1 << 12
+# Of an index that a record is looked for in: a line of three numbers.
+_MOST_LINE = 64
+
+
+class SeenBodies:
+    """The bodies that a writer knows.
+
+    Attributes:
+        contents: where they are.
+        encoder: of the pages.
+    """
+
+    def __init__(self, path: str, seen: Seen, encoder: RecordEncoder | None) -> None:
+        """``seen`` is the feature that tells bodies apart, or a function of a page.
+
+        Raises:
+            TypeError, ValueError: it is neither, or the records are not pages.
+        """
+        check_seen(path, seen, None if encoder is None else encoder.schema)
+        assert encoder is not None, "it has a schema"
+        assert encoder.schema is not None, "looked at"
+        self.contents = KnownContents()
+        self.encoder = encoder
+        self._path = path
+        self._seen = seen
+        self._schema = encoder.schema
+        self._folder: Storage
+        self._before: Manifest | None = None
+        self._indexes: AsyncLRUCache[str, RecordIndex | None] = AsyncLRUCache(_INDEXES, _weight)
+        self._bodies: AsyncLRUCache[bytes, tuple[Body, bytes] | None] = AsyncLRUCache(_BODIES, lambda _: 1)
+
+    async def load(self, folder: Storage, name: str, before: Manifest | None) -> None:
+        """Take in the bodies of a snapshot.
+
+        Raises:
+            DatasetError: a file of keys does not fit its shard.
+        """
+        self._folder, self._before = folder, before
+        if before is not None:
+            await self.contents.load(folder, name, before)
+
+    def page_of(self, record: bytes) -> Page:
+        """Return the page in a record. Blocks if the record is large.
+
+        Raises:
+            ExampleError: it is not one of the schema.
+        """
+        return page_in(record, self._schema)
+
+    def identity(self, page: Page) -> str | bytes | None:
+        """Return what tells the body of a page from others, or `None`."""
+        value = page.get(self._seen) if isinstance(self._seen, str) else self._seen(page)
+        if value is not None and not isinstance(value, str | bytes):
+            raise ArgumentTypeError(f"{self._path}: seen must give str, bytes or None, not {type(value).__name__}")
+        return value or None
+
+    def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
+        """Return the digest of a page's body; `None` if no page becomes a revisit of it, nor it of another one.
+
+        A reader finds the body by the key of the page: so that has to be its `page_key`.
+        """
+        if not page.get("content") or is_revisit(page) or "url" not in page or page.get("method", "GET") != "GET":
+            return None
+        if (key.encode() if isinstance(key, str) else key) != page_key(page).encode():
+            return None
+        identity = self.identity(page)
+        return None if identity is None else content_digest(identity)
+
+    def digest_of_revisit(self, page: Page) -> bytes | None:
+        """Return the digest of a page that came as a revisit, by which those of a body are found; else `None`."""
+        if not is_revisit(page) or not isinstance(self._seen, str):
+            return None
+        identity = self.identity(page)
+        return None if identity is None else shared_digests(content_digest(identity))[1]
+
+    async def find(self, page: Page, digest: bytes) -> Body | None:
+        """Return the page that has the same body; `None` if no record has it."""
+        found = await self.contents.find(digest)
+        if not isinstance(found, Place):
+            return found
+        body = await self._bodies.get(digest, lambda: self._read(found, digest))
+        if body is None or (isinstance(self._seen, str) and body[1] != await _strong(page["content"])):
+            return None
+        return body[0]
+
+    async def _read(self, place: Place, digest: bytes) -> tuple[Body, bytes] | None:
+        assert self._before is not None, "a place is in its shards"
+        entry = self._before.shards[place.row]
+        try:
+            record = await self._record(entry, place.record)
+            stored = await in_thread(self.page_of, record)
+        except (FormatError, StorageError, DatasetError, ValueError) as error:
+            path = join(self._folder.root, entry.path)
+            _path_log.warning(path, "a body that was seen before cannot be read, so it is stored again: %s", error)
+            return None
+        if self.digest_of(stored, page_key(stored)) != digest:
+            return None
+        return Body.of(stored), await _strong(stored["content"])
+
+    async def _record(self, entry: ShardEntry, number: int) -> bytes:
+        """Read one record of a shard.
+
+        Raises:
+            FormatError, StorageError, DatasetError: it cannot be read.
+        """
+        index = await self._indexes.get(entry.path, lambda: self._index(entry))
+        if index is None:
+            raise DatasetError(f"{entry.path}: the shard has no index that fits")
+        reader = await open_reader_at(
+            self._folder,
+            entry.path,
+            Position(*index.beginning(number), number),
+            path=join(self._folder.root, entry.path),
+            max_record_bytes=entry.max_record_bytes,
+            read_ahead=0,
+        )
+        try:
+            batch = await reader.next_batch()
+        finally:
+            await reader.aclose()
+        if batch is None:
+            raise DatasetError(f"{entry.path}: the shard has fewer records than its index says")
+        return batch.records[0]
+
+    async def _index(self, entry: ShardEntry) -> RecordIndex | None:
+        if entry.index is None:
+            return None
+        text = await self._folder.get(entry.index.path, max_bytes=_MOST_LINE * (entry.records + 1))
+        if await in_thread(crc32c, text) != entry.index.crc32c:
+            return None
+        index = await in_thread(parse_index, text)
+        if len(index) != entry.records:
+            return None
+        return index.as_one_member() if entry.compression == "ZLIB" else index
+
+
+def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
+    """Return the page in a record, with the features that the schema allows and does not name. Blocks.
+
+    Raises:
+        ExampleError: it is not one of the schema.
+    """
+    page = schema.decode(record)
+    if schema.allow_extra:
+        page |= {name: values for name, values in decode_example(record).items() if name not in schema.features}
+    return page
+
+
+async def _strong(content: bytes) -> bytes:
+    """Return a digest under which contents cannot be made alike, as they can under SHA-1."""
+    if len(content) > LARGE_EXAMPLE:
+        return await in_thread(_strongly, content)
+    return _strongly(content)
+
+
+def _strongly(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=32).digest()
+
+
+def _weight(index: RecordIndex | None) -> int:
+    return 1000 if index is None else index.nbytes + 1000

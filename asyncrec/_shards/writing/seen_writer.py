@@ -1,0 +1,193 @@
+"""`SeenWriter`: a sharded writer with ``seen=``. A page whose body is stored already becomes a revisit of it.
+
+Suppose a revisit is on the disk, and its body, which went to another shard, is not: a crash would leave the revisit
+alone. So a revisit follows its body through the same queue, until the body is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import NamedTuple
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.record_size import LARGE_EXAMPLE, as_record, check_size
+from asyncrec._records.writing.record_encoder import Record, RecordEncoder
+from asyncrec._records.writing.write_batch import WriteBatch
+from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of, shared_digests
+from asyncrec._shards.writing.known_contents import Body, Seen
+from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec._shards.writing.seen_bodies import Page, SeenBodies
+from asyncrec._shards.writing.writer import Partition, ShardedWriter
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.pages._revisits import repeating
+
+# Pages whose bodies are looked up together: a hop to a thread costs as much as looking up some hundred.
+_TOGETHER = 256
+
+
+@asynccontextmanager
+async def open_seen_writer(
+    shards: OpenShards,
+    longest: int,
+    seen: Seen,
+    *,
+    partition_by: Callable[[bytes], Partition] | None,
+    keys: KeySet | None,
+    encoder: RecordEncoder | None,
+) -> AsyncIterator[SeenWriter]:
+    """Open a writer that knows the bodies of the snapshot on which its job has begun; it leaves no file behind.
+
+    Raises:
+        TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
+        DatasetError: a file of keys does not fit its shard.
+    """
+    bodies = SeenBodies(shards.path, seen, encoder)
+    try:
+        await bodies.load(shards.job.store, shards.job.header.name, shards.job.before)
+        yield SeenWriter(shards, longest, partition_by=partition_by, keys=keys, bodies=bodies)
+    finally:
+        await surely_in_thread(bodies.contents.close)
+
+
+class _Choice(NamedTuple):
+    """What becomes of a page.
+
+    Attributes:
+        page: what is stored.
+        digest: of the body, or of what it revisits; 16 zeros if neither is known.
+        is_body: whether later pages may refer to it.
+        queue: the only one that may take it, or `None`.
+    """
+
+    page: Page
+    digest: bytes
+    is_body: bool = False
+    queue: WriteQueue | None = None
+
+
+class SeenWriter(ShardedWriter):
+    """The writer of a data set of pages, of which each body is stored once."""
+
+    def __init__(
+        self,
+        shards: OpenShards,
+        max_record_bytes: int,
+        *,
+        partition_by: Callable[[bytes], Partition] | None,
+        keys: KeySet | None,
+        bodies: SeenBodies,
+    ) -> None:
+        super().__init__(shards, max_record_bytes, partition_by=partition_by, keys=keys, encoder=bodies.encoder)
+        self._pages, self._bodies = bodies.encoder, bodies
+
+    async def write(
+        self,
+        record: Record,
+        *,
+        key: str | bytes | None = None,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
+        self._refuse_source(source, position)
+        page = await self._page(record)
+        key = self._key(page, key)
+        digest = digest_of(key)
+        whole = False
+        while True:
+            if self._keys is not None and digest in self._keys:
+                self._duplicates += 1
+                return self._tickets
+            choice = await self._choice(page, key, whole=whole)
+            data, _ = await self._pages.take(record if choice.page is page else choice.page, key)
+            check_size(len(data), self.max_record_bytes, self.path)
+            queue = choice.queue
+            if partition is not None or self._partition_by is not None:
+                queue = self._chosen_queue(data, partition)
+                if choice.queue not in (None, queue):
+                    whole = True  # its partition is in another shard than the body, which is not durable yet
+                    continue
+            size = len(data) + FRAME_OVERHEAD
+            await self._intake.take(size)
+            frames = await self._intake.frame_large(data) if len(data) > self._longest else None
+            # Another task may have written the same body, or the same key, while this one waited.
+            if (choice.is_body and not whole and self._bodies.contents.new(choice.digest) is not None) or (
+                self._keys is not None and not self._keys.add(digest)
+            ):
+                self._budget.give(size)
+            else:
+                break
+        # From here on nothing waits.
+        queue = queue or next(self._queues_in_turn)
+        ticket = self._next_tickets(1)
+        both = digest + choice.digest
+        if frames is not None:
+            now = anyio.current_time()
+            queue.append_sealed(WriteBatch.of_large(data, frames, ticket=ticket, time=now, digest=both))
+        else:
+            queue.append(data, ticket, bytearray(both))
+        if choice.is_body:
+            self._bodies.contents.add(choice.digest, Body.of(page, ticket, self._queues.index(queue)))
+        return ticket
+
+    async def write_many(
+        self,
+        records: Iterable[Record],
+        *,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
+        self._refuse_source(source, position)
+        if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
+            return await super().write_many(records, partition=partition)  # which says what is wrong
+        left = iter(records)
+        while some := list(islice(left, _TOGETHER)):
+            pages = [await self._page(record) for record in some]
+            digests = [self._bodies.digest_of(page, self._key(page, None)) for page in pages]
+            await self._bodies.contents.ask([each for each in digests if each is not None])
+            for page in pages:
+                await self.write(page, partition=partition)
+        return self._tickets
+
+    def _refuse_source(self, source: str | None, position: int | None) -> None:
+        if source is not None or position is not None:
+            raise ArgumentValueError(f"{self.path}: a writer with seen= takes no source= and position=")
+
+    async def _choice(self, page: Page, key: str | bytes, *, whole: bool) -> _Choice:
+        digest = self._bodies.digest_of(page, key)
+        if digest is None:
+            return _Choice(page, self._bodies.digest_of_revisit(page) or NO_KEY)
+        body = None if whole else await self._bodies.find(page, digest)
+        if body is None:
+            return _Choice(page, digest, is_body=True)
+        revisit = repeating(page, (body.url, body.date, body.record_id), body.digest)
+        waits = body.ticket and self._acknowledgements.level_of(body.ticket) == "buffered"
+        return _Choice(revisit, shared_digests(digest)[1], queue=self._queues[body.queue] if waits else None)
+
+    async def _page(self, record: Record) -> Page:
+        """Return the values of a record."""
+        if isinstance(record, Mapping):
+            return record
+        data = await as_record(record)
+        if len(data) > LARGE_EXAMPLE:
+            return await in_thread(self._bodies.page_of, data)
+        return self._bodies.page_of(data)
+
+    def _key(self, page: Page, key: str | bytes | None) -> str | bytes:
+        """Return the key of a page, which has to have one."""
+        found = key if key is not None else page.get(self._pages.key_feature or "")
+        if found is None:
+            raise ArgumentValueError(
+                f"{self.path}: a page has no key, which a writer with seen= needs; pass key=, or open the writer with "
+                "key_feature='url'"
+            )
+        if not isinstance(found, str | bytes):
+            raise ArgumentTypeError(f"a key must be a str or bytes, not {type(found).__name__}")
+        return found

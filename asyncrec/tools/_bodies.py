@@ -1,0 +1,226 @@
+"""What a deletion does about bodies that several records share: a page, and revisits of it under any key.
+
+The naive way is to delete a page and to leave its revisits without a body. Here the body moves to the revisit that was
+committed first among those that stay, which becomes a page. That is committed before anything is deleted: a kill in
+between leaves the body twice, and never nowhere. The other revisits stay as they are: a reader finds the body by its
+digest. `WithContents` chooses all records that share a body with one that is chosen, so that nothing has to move.
+
+The digests beside the keys say all that, and no page is read but those that change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._shards.manifest.origins import CommitOrder
+from asyncrec._shards.writing.keys import NO_KEY, content_digest, shared_digests
+from asyncrec._shards.writing.known_keys import load_digests
+from asyncrec._shards.writing.seen_bodies import page_in
+from asyncrec.errors import ArgumentValueError
+from asyncrec.example._schema import Schema
+from asyncrec.pages import is_revisit
+from asyncrec.pages._revisits import resolved
+from asyncrec.tools._forgotten import ByDigests, Found
+from asyncrec.tools._selection import SelectedShard, Selection
+
+# Pages that are held at once, until their shards are written.
+_PIECE_BYTES = 64 << 20
+_PIECE_SHARDS = 256
+
+
+class Finder(Protocol):
+    """What finds the records to delete."""
+
+    def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]: ...
+
+    def end(self) -> None: ...
+
+
+class WithContents:
+    """Finds what another finder finds, and all records that share a body with these."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+        self._digests: set[bytes] = set()
+
+    async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
+        """Yield all of these shards with what is to be deleted of them; errors as those of the other finder."""
+        found: dict[str, NDArray[np.int64]] = {}
+        async with aclosing(self._finder.find(selection, shards)) as chosen:
+            async for shard, records in chosen:
+                if len(records):
+                    found[shard.key] = records
+                    for digest in await _contents_of(selection, shard, records):
+                        if digest != NO_KEY:
+                            self._digests.update(shared_digests(digest))
+        async with aclosing(_having(selection, shards, self._digests)) as sharing:
+            async for shard, records in sharing:
+                own = found.get(shard.key)
+                yield shard, records if own is None else np.union1d(own, records)
+
+    def end(self) -> None:
+        """Say that all shards were looked at."""
+        self._finder.end()
+
+
+class _Place(NamedTuple):
+    """A record of the selection: its shard, its number there, and its number in all."""
+
+    shard: SelectedShard
+    record: int
+    number: int
+
+
+@dataclass(slots=True)
+class Piece:
+    """Bodies that move by one commit.
+
+    Attributes:
+        shards: those with the revisits that get them.
+        moved: the pages, with their digests, by the key of the shard and the number there.
+    """
+
+    shards: list[SelectedShard] = field(default_factory=list)
+    moved: dict[str, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+
+
+def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
+    """Whether any shard with keys has digests of contents beside them, or all have. Blocks."""
+    shards = selection.datasets[0].manifest.shards
+    having = shards.with_contents[shards.keyed]
+    return bool(having.all() if everywhere else having.any())
+
+
+async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:
+    """Return what has to move first, before the records that ``finder`` finds in some shards are deleted.
+
+    Raises:
+        ValueError: a body is shared, and its digest is not that of its page: readers would not find it.
+        Other errors: those of the finder, and of reading these pages.
+    """
+    (dataset,) = selection.datasets
+    if not await in_thread(has_contents, selection):
+        return None
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(dataset.manifest.shards.counts)])
+    rows = await in_thread(lambda: {shard.key: row for row, shard in enumerate(selection.shards)})
+    bodies: dict[bytes, _Place] = {}
+    chosen: dict[str, NDArray[np.int64]] = {}
+    async with aclosing(finder.find(selection, shards)) as found:
+        async for shard, records in found:
+            if len(records):
+                chosen[shard.key] = records
+                contents = await _contents_of(selection, shard, records)
+                for digest, record in zip(contents, records.tolist(), strict=True):
+                    if digest != NO_KEY and shared_digests(digest)[0] == digest:
+                        bodies[digest] = _Place(shard, record, int(starts[rows[shard.key]]) + record)
+    heirs = await _heirs(selection, bodies, chosen, rows, starts)
+    return await _piece(Dataset(dataset.folder, dataset.name, dataset.manifest), bodies, heirs) if heirs else None
+
+
+async def _heirs(
+    selection: Selection,
+    bodies: dict[bytes, _Place],
+    chosen: dict[str, NDArray[np.int64]],
+    rows: dict[str, int],
+    starts: NDArray[np.int64],
+) -> dict[bytes, _Place]:
+    """Return for each body that no record has that stays, the first of its revisits that stay, if there is one."""
+    order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
+    wanted = {each for digest in bodies for each in shared_digests(digest)}
+    staying: set[bytes] = set()
+    first: dict[bytes, tuple[int, _Place]] = {}
+    async with aclosing(_having(selection, selection.shards, wanted)) as having:
+        async for shard, found in having:
+            records = np.setdiff1d(found, chosen.get(shard.key, found[:0]))
+            if not len(records):
+                continue
+            numbers = records + starts[rows[shard.key]]
+            places = (await in_thread(order.places, numbers)).tolist()
+            contents = await _contents_of(selection, shard, records)
+            for digest, record, number, place in zip(contents, records.tolist(), numbers.tolist(), places, strict=True):
+                body = shared_digests(digest)[0]
+                if digest == body:
+                    staying.add(body)
+                elif body not in first or place < first[body][0]:
+                    first[body] = place, _Place(shard, record, number)
+    return {body: place for body, (_, place) in first.items() if body not in staying}
+
+
+async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[bytes, _Place]) -> Piece:
+    schema = dataset.schema
+    assert schema is not None, "the writer of contents had one"
+    piece, size = Piece(), 0
+    ordered = sorted(heirs.items(), key=lambda each: (_kind(each[1].shard), each[1].number))
+    kind = _kind(ordered[0][1].shard)
+    for digest, heir in ordered:
+        if size >= _PIECE_BYTES or _kind(heir.shard) != kind:
+            break
+        if heir.shard.key not in piece.moved:
+            if len(piece.shards) == _PIECE_SHARDS:
+                break
+            piece.shards.append(heir.shard)
+        body, revisit = await dataset.get_many([bodies[digest].number, heir.number])
+        record = await in_thread(_whole, schema, digest, body, revisit)
+        keys = await _digests_of(dataset, heir)
+        piece.moved.setdefault(heir.shard.key, {})[heir.record] = record, keys[:KEY_BYTES] + digest
+        size += len(record)
+    return piece
+
+
+def _kind(shard: SelectedShard) -> tuple[str, bool]:
+    """What shards that are written by one job have alike."""
+    assert shard.entry is not None, "a manifest lists it"
+    return shard.entry.compression, shard.entry.index is not None
+
+
+def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
+    """Return the page that a revisit becomes. Blocks."""
+    original, page = page_in(body, schema), page_in(revisit, schema)
+    if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
+        raise ArgumentValueError(
+            f"the page {original.get('url')} has the body of the revisit {page.get('url')}, and cannot leave it there, "
+            "because its writer told bodies apart by another feature than the digest; nothing was changed"
+        ).with_remedy(
+            "to delete the revisits, too, pass content=True", command="to delete the revisits, too, add --content"
+        )
+    return schema.encode(resolved(page, original))
+
+
+async def _digests_of(dataset: Dataset, place: _Place) -> bytes:
+    assert place.shard.entry is not None, "a manifest lists it"
+    content = await load_digests(dataset.folder, place.shard.entry)
+    return content[PAIR_BYTES * place.record : PAIR_BYTES * (place.record + 1)]
+
+
+async def _contents_of(selection: Selection, shard: SelectedShard, records: NDArray[np.int64]) -> list[bytes]:
+    """The digests of the contents of some records of a shard."""
+    if shard.entry is None or shard.entry.key_bytes != PAIR_BYTES:
+        return [NO_KEY] * len(records)
+    content = await load_digests(selection.datasets[0].folder, shard.entry)
+
+    def pick() -> list[bytes]:
+        starts = (PAIR_BYTES * records + KEY_BYTES).tolist()
+        return [content[at : at + KEY_BYTES] for at in starts]
+
+    return await in_thread(pick)
+
+
+async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
+    """Yield all of some shards with the records whose contents have one of some digests."""
+    if not digests:
+        for shard in shards:
+            yield shard, np.empty(0, np.int64)
+        return
+    finder = await in_thread(lambda: ByDigests(digests, contents=True))
+    async with aclosing(finder.find(selection, shards)) as found:
+        async for each in found:
+            yield each

@@ -1,0 +1,158 @@
+"""A deletion leaves each revisit its body, under whatever key that was; or takes all that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import pages, tools
+from asyncrec.errors import ArgumentError, FormatError
+from asyncrec.storage import Storage
+from asyncrec.tools import Where
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+Found = list[tuple[str, str, bytes]]
+
+
+def page(url: str, body: bytes, **more: Any) -> dict[str, Any]:
+    return pages.page(f"http://{url}", body, **{"status": 200, "date": "2026-11-28T00:00:00Z", **more})
+
+
+async def write(storage: Storage, written: Iterable[dict[str, Any]], **options: Any) -> None:
+    given = {"schema": pages.PAGE, "key_feature": "url", "on_duplicate": "write", "seen": "digest"}
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, **{**given, "max_shard_records": 2, **options}
+    ) as writer:
+        for each in written:
+            await writer.write(each)
+
+
+async def stored(storage: Storage) -> Found:
+    """Of each page, its URL, the one that it refers to, and its body."""
+    found = []
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async for each in dataset.examples():
+            whole = await pages.resolve(dataset, each)
+            assert pages.PAGE.decode(await dataset.get_by_key(each["url"]))["url"] == each["url"]
+            found.append((each["url"][7:], each["refers_to_url"][7:], whole["content"]))
+    assert (await tools.verify("pages", storage=storage)).ok
+    return sorted(found)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_the_body_moves_to_the_first_revisit_that_stays(
+    storage: Storage, compression: str, compacted: bool
+) -> None:
+    for host in "abc":
+        await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(5)], compression=compression)
+    if compacted:
+        await tools.compact("pages", storage=storage, manifest_only=True)
+    report = await tools.delete("pages", keys=["http://a/1", "http://a/2", "http://b/2"], storage=storage)
+    assert (report.records, report.keys_found) == (3, 3)
+    assert await stored(storage) == [
+        ("a/0", "", b"0"),
+        ("a/3", "", b"3"),
+        ("a/4", "", b"4"),
+        ("b/0", "a/0", b"0"),
+        ("b/1", "", b"1"),
+        ("b/3", "a/3", b"3"),
+        ("b/4", "a/4", b"4"),
+        ("c/0", "a/0", b"0"),
+        ("c/1", "a/1", b"1"),
+        ("c/2", "", b"2"),
+        ("c/3", "a/3", b"3"),
+        ("c/4", "a/4", b"4"),
+    ]
+    # The next deletion, and the next writer, know where it is.
+    await write(storage, [page("d/1", b"1")])
+    await tools.delete("pages", keys=["http://b/1"], storage=storage)
+    assert [each for each in await stored(storage) if each[2] == b"1"] == [("c/1", "", b"1"), ("d/1", "b/1", b"1")]
+
+
+async def test_the_page_that_gets_the_body_says_what_was_crawled(storage: Storage) -> None:
+    await write(storage, [page("a/", b"1", headers={"X": "a"})])
+    await write(storage, [page("b/", b"1", headers={"X": "b"}, status=404, date="2026-11-30T00:00:00Z")])
+    await tools.delete("pages", keys=["http://a/"], storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert len(dataset) == 1
+        found = pages.PAGE.decode(await dataset.get(0))
+    expected = pages.PAGE.decode(pages.PAGE.encode(page("b/", b"1", headers={"X": "b"}, status=404)))
+    assert found == {**expected, "date": "2026-11-30T00:00:00Z"}
+
+
+async def test_nothing_moves_while_another_record_has_the_body(storage: Storage) -> None:
+    await write(storage, [page("a/", b"1")])
+    await write(storage, [page("b/", b"1"), page("c/", b"1")], seen=lambda page: None)
+    await write(storage, [page("d/", b"1")])
+    before = await tools.delete("pages", keys=["http://b/"], storage=storage)
+    assert [each.records for each in before.deletions] == [1]
+    assert (await stored(storage))[-1] == ("d/", "a/", b"1")
+
+
+async def test_conditions_move_bodies_too(storage: Storage) -> None:
+    await write(storage, [page("a/1", b"1"), page("a/2", b"2"), page("b/1", b"1"), page("b/2", b"2")])
+    report = await tools.delete("pages", where=[Where.parse("url contains a/")], storage=storage)
+    assert report.records == 2
+    assert await stored(storage) == [("b/1", "", b"1"), ("b/2", "", b"2")]
+
+
+@pytest.mark.parametrize("key", ["a/1", "b/1", "c/1"])
+async def test_with_content_all_go_that_share_it(storage: Storage, key: str) -> None:
+    for host in "abc":
+        await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(3)])
+    counted = await tools.delete("pages", keys=[f"http://{key}"], content=True, dry_run=True, storage=storage)
+    report = await tools.delete("pages", keys=[f"http://{key}"], content=True, storage=storage)
+    assert (counted.records, report.records) == (3, 3)
+    assert {body for _, _, body in await stored(storage)} == {b"0", b"2"}
+
+
+async def test_a_body_known_by_a_function_is_not_left_behind(storage: Storage) -> None:
+    await write(storage, [page("a/", b"Hello"), page("b/", b"hello")], seen=lambda page: page["content"].lower())
+    with pytest.raises(ArgumentError, match=r"cannot leave it there.*content=True"):
+        await tools.delete("pages", keys=["http://a/"], storage=storage)
+    assert len(await stored(storage)) == 2
+    await tools.delete("pages", keys=["http://a/"], content=True, storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert len(dataset) == 0
+
+
+async def test_shards_with_contents_and_without_live_together(storage: Storage) -> None:
+    await write(storage, [page("a/", b"1"), page("b/", b"2")], seen=None)
+    await write(storage, [page("c/", b"1"), page("d/", b"1")])
+    await tools.delete("pages", keys=["http://a/", "http://c/"], storage=storage)
+    assert await stored(storage) == [("b/", "", b"2"), ("d/", "", b"1")]
+
+
+async def test_no_byte_of_a_body_that_nobody_needs_is_left(storage: Storage) -> None:
+    await write(storage, [page("a/", b"secret" * 9), page("b/", b"secret" * 9), page("c/", b"other")])
+    await tools.compact("pages", storage=storage, manifest_only=True)
+    await tools.delete("pages", keys=["http://b/", "http://a/"], storage=storage)
+    for key in [info.key async for info in storage.list_objects()]:
+        assert b"secret" not in await storage.get(key)
+    assert await stored(storage) == [("c/", "", b"other")]
+
+
+async def test_many_bodies_move_in_pieces(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec.tools._bodies._PIECE_BYTES", 1)
+    monkeypatch.setattr("asyncrec.tools._bodies._PIECE_SHARDS", 1)
+    for host in "ab":
+        await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(6)])
+    await tools.delete("pages", keys=[f"http://a/{n}" for n in range(6)], storage=storage)
+    assert await stored(storage) == [(f"b/{n}", "", b"%d" % n) for n in range(6)]
+
+
+async def test_a_damaged_page_is_told_and_nothing_is_deleted(storage: Storage) -> None:
+    await write(storage, [page("a/", b"1" * 99)])
+    await write(storage, [page("b/", b"1" * 99)])
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]
+    content = bytearray(await storage.get(shard.path))
+    content[60] ^= 1
+    await storage.put(shard.path, bytes(content))
+    with pytest.raises(FormatError):
+        await tools.delete("pages", keys=["http://a/"], storage=storage)
+    assert len((await asyncrec.read_manifest("pages", storage=storage)).shards) == 2

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
@@ -34,7 +35,7 @@ from asyncrec.tools._delete_report import DeleteReport, Deletion
 from asyncrec.tools._forgotten import ByConditions, ByKeys, Found
 from asyncrec.tools._orphans import find_unlisted
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
-from asyncrec.tools._revisited import refuse_to_lose_bodies
+from asyncrec.tools._revisited import revisits_without
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
@@ -109,7 +110,7 @@ async def delete(
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
         if by_keys is None and not await in_thread(partial(has_contents, selection, everywhere=True)):
-            await refuse_to_lose_bodies(selection, conditions)
+            await _refuse_to_lose_bodies(selection, conditions)
         finder: Finder = by_keys or ByConditions(conditions)
         if content:
             finder = WithContents(finder)

@@ -165,10 +165,7 @@ async def _write(
     sort_by = None if joining is None else joining.sort_by
 
     def records(stack: AsyncExitStack) -> AsyncIterator[Batch]:
-        if sort_by is None:
-            batches = _records(selection, group, moved)
-        else:
-            batches = _sorted(selection, group, sort_by)
+        batches = _records(selection, group, moved) if sort_by is None else _sorted(selection, group, sort_by)
         stack.push_async_callback(batches.aclose)
         return batches
 

@@ -8,7 +8,7 @@ Two steps. Records *enter* in one of three ways:
 
 What entered is cut into windows of ``window`` records, and each window is shuffled by itself. (Not for ``"global"``,
 which needs no more.) A window does what a reservoir of the same size does, and is a function of the position: an order
-is resumed anywhere, by any number of workers, from one number. See docs/design/2026-11-21-shuffle-in-windows.md.
+is resumed anywhere, by any number of workers, from one number. See docs/design/shuffled-epochs.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ At most ``capacity`` items are held. If there is no room and fewer than P classe
 oldest item, so a class that is too frequent gives way. That never makes a ready class unready: if no queue holds more
 than K, the longest of those not ready loses its oldest item instead, and of equals the one that came to this length
 first. Otherwise rare classes would be broken up as soon as they are complete, and a batch might never come
-(docs/design/2026-11-21-class-queues.md).
+(docs/design/class-queues.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The data is written first, under a name of its maker's own; then a small object takes the checkpoint's number,
 exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
 which each covers all that those before it did, and everything that is deleted is in the newest. Times are the store's:
-from one checkpoint to another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
+from one checkpoint to another. docs/design/checkpoints.md says what races and crashes do.
 `covered_objects` has what is deleted.
 """
 

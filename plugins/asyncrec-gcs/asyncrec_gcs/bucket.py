@@ -30,7 +30,7 @@ class LibrarySession:
     Its `download_metadata`, `delete` and `list_objects` form a request and read the answer's JSON, and keep every
     promise once the sending does: by this session they go through `Bucket.request`, which has limits for what an answer
     may weigh and how long nothing may move, follows no redirect, renews a token, and makes errors without secrets. Why
-    not its other calls: docs/design/2026-11-22-gcloud-aio-and-aiofiles.md.
+    not its other calls: docs/design/clients-of-stores.md.
 
     ``send`` is given method and URL, and raises for every status that is not expected.
 

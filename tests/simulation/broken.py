@@ -1,7 +1,7 @@
 """asyncrec without one of its rules, in a copy of its tree: the simulation has to find each.
 
 `RULES` are the patches in ``taken_out``, each named by the rule that it takes out. Most rules mended a hole that was
-found (docs/design/2026-11-22-what-the-simulation-found.md); the others have held from the beginning. ``make simulate
+found (docs/design/history.md); the others have held from the beginning. ``make simulate
 ARGS=--fixes`` says how many worlds each takes.
 
 Not among them is what the simulation cannot see by itself: that indexes and keys carry their maker (the claim alone

@@ -9,7 +9,7 @@ An order is made in two steps. First, records *enter* in one of three ways:
 Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled by itself.
 (``"global"`` needs no second step.) A window has the effect of a reservoir of the same size, but it is a function of
 the position. So any number of workers can resume an order at any position, from one number. See
-docs/design/2026-11-21-shuffle-in-windows.md.
+docs/design/shuffled-epochs.md.
 """
 
 from __future__ import annotations

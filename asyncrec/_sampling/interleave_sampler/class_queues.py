@@ -5,7 +5,7 @@ oldest items of the P queues that became ready first. At most ``capacity`` items
 than P classes are ready, the longest queue drops its oldest item, so a class that is too frequent gives way. A ready
 class never becomes unready this way. If no queue holds more than K items, the longest queue that is not ready loses its
 oldest item instead; among equally long queues, the queue that reached this length first. Otherwise, rare classes would
-be broken up as soon as they are complete, and a batch might never be made (docs/design/2026-11-21-class-queues.md).
+be broken up as soon as they are complete, and a batch might never be made (docs/design/class-queues.md).
 """
 
 from __future__ import annotations

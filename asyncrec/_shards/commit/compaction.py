@@ -3,7 +3,7 @@
 The data is written first, under a name of its maker's own. Then a small object takes the checkpoint's number,
 exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
 which each covers everything that the earlier ones cover, and everything that is deleted is in the newest. All times are
-those of the store, compared from one checkpoint to another. docs/design/2026-11-22-checkpoints.md describes the effects
+those of the store, compared from one checkpoint to another. docs/design/checkpoints.md describes the effects
 of races and crashes. `covered_objects` deletes the covered objects.
 """
 

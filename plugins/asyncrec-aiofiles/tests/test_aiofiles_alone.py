@@ -1,6 +1,6 @@
 """Why plain paths do not go through aiofiles, shown on the release that is installed.
 
-When one of these fails, aiofiles has changed: see docs/design/2026-11-22-gcloud-aio-and-aiofiles.md.
+When one of these fails, aiofiles has changed: see docs/design/clients-of-stores.md.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class LibrarySession:
     The library's `download_metadata`, `delete` and `list_objects` form a request and read the response's JSON, and are
     correct if the sending is. With this session they go through `Bucket.request`, which limits the size of a response
     and the time without progress, follows no redirect, renews a token, and raises errors without secrets. For the
-    reasons not to use its other calls, see docs/design/2026-11-22-gcloud-aio-and-aiofiles.md.
+    reasons not to use its other calls, see docs/design/clients-of-stores.md.
 
     ``send`` receives method and URL, and raises for every unexpected status.
 

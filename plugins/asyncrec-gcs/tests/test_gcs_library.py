@@ -1,7 +1,7 @@
 """What of gcloud-aio-storage is used, and what not, shown on the release that is installed.
 
 When one of the tests of its faults fails, the library has mended it: then see what can be given back to it
-(docs/design/2026-11-22-gcloud-aio-and-aiofiles.md).
+(docs/design/clients-of-stores.md).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("small")
 @given(st.lists(st.lists(st.one_of(_DIGESTS, st.integers(1, 9).map(lambda n: bytes(8) + bytes([n]) * 8)))))
-def test_it_finds_what_a_dictionary_would(parts: list[list[bytes]]) -> None:
+def test_table_finds_what_a_dictionary_would(parts: list[list[bytes]]) -> None:
     tables, known = DigestTables(), dict[bytes, list[int]]()
     for part in parts:
         if part:
@@ -40,7 +40,7 @@ def test_it_finds_what_a_dictionary_would(parts: list[list[bytes]]) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_writer_keeps_few_bodies_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writer_keeps_few_bodies_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec._shards.writing.known_contents._MOST_NEW", 10)
     monkeypatch.setattr(digest_tables, "_SMALL", 5)
     contents = KnownContents()

@@ -25,7 +25,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return LocalStorage(tmp_path / "crawl") if request.param == "disk" else MemoryStorage()
 
 
-async def test_an_equal_body_becomes_a_revisit_under_any_key(storage: Storage) -> None:
+async def test_equal_body_becomes_revisit_under_any_key(storage: Storage) -> None:
     await write(storage, [page("a/", b"1"), page("b/", b"1"), page("a/", b"1"), page("c/", b"2")])
     assert await stored(storage) == [
         Stored("a/", "", b"1"),
@@ -35,7 +35,7 @@ async def test_an_equal_body_becomes_a_revisit_under_any_key(storage: Storage) -
     ]
 
 
-async def test_a_revisit_has_the_words_of_web_archives(storage: Storage) -> None:
+async def test_revisit_has_the_fields_of_web_archives(storage: Storage) -> None:
     await write(storage, [page("a/", b"1", headers={"X": "a"}), page("b/", b"1", headers={"X": "b"}, status=404)])
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         found = pages.PAGE.decode(await dataset.get_by_key("http://b/"))
@@ -49,7 +49,7 @@ async def test_a_revisit_has_the_words_of_web_archives(storage: Storage) -> None
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("compacted", [False, True])
-async def test_a_writer_knows_the_bodies_of_those_before(storage: Storage, compression: str, compacted: bool) -> None:
+async def test_writer_knows_bodies_of_earlier_writers(storage: Storage, compression: str, compacted: bool) -> None:
     for name in "abc":
         await write(storage, [page(f"{name}/{n}", b"%d" % n) for n in range(5)], compression=compression)
         if compacted:
@@ -59,7 +59,7 @@ async def test_a_writer_knows_the_bodies_of_those_before(storage: Storage, compr
     ]
 
 
-async def test_a_writer_reads_runs_and_not_the_keys_of_each_shard() -> None:
+async def test_writer_reads_runs_instead_of_keys_files() -> None:
     storage = Far()
     await write(storage, [page(f"a/{n}", b"%d" % n) for n in range(40)], max_shard_records=2)
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -80,7 +80,7 @@ async def test_many_are_written_as_each_would_be(storage: Storage) -> None:
     assert all(each.body is not None for each in found)
 
 
-async def test_tasks_that_write_one_body_at_once_store_it_once(storage: Storage) -> None:
+async def test_concurrent_tasks_store_one_body_once(storage: Storage) -> None:
     """It is large, and encoded in a thread: all of them have asked for it before the first is stored."""
     async with opened(storage) as writer, anyio.create_task_group() as group:
         for number in range(8):
@@ -100,7 +100,7 @@ async def test_two_writers_at_once_lose_nothing(storage: Storage) -> None:
     assert (await stored(storage))[-1].refers_to in ("a/", "b/")
 
 
-async def test_a_function_says_which_bodies_are_the_same(storage: Storage) -> None:
+async def test_function_decides_which_bodies_are_equal(storage: Storage) -> None:
     def without_case(page: Any) -> bytes | None:
         return page["content"].lower() if len(page["content"]) > 1 else None
 
@@ -116,7 +116,7 @@ async def test_a_function_says_which_bodies_are_the_same(storage: Storage) -> No
     ]
 
 
-async def test_what_cannot_be_found_again_is_stored_whole(storage: Storage) -> None:
+async def test_page_without_findable_body_is_stored_whole(storage: Storage) -> None:
     written = [page("a/", b""), page("b/", b""), page("c/", b"1", method="POST"), page("d/", b"1", method="POST")]
     async with opened(storage, key_feature=None) as writer:
         for each in written:
@@ -126,13 +126,13 @@ async def test_what_cannot_be_found_again_is_stored_whole(storage: Storage) -> N
     assert [each for each in await stored(storage, keyed=False) if each.refers_to] == []
 
 
-async def test_a_page_that_came_as_a_revisit_stays_one(storage: Storage) -> None:
+async def test_page_written_as_revisit_stays_revisit(storage: Storage) -> None:
     first = page("a/", b"1")
     await write(storage, [first, page("a/", b"", status=304, before=first), page("b/", b"1")])
     assert [each.refers_to for each in await stored(storage)] == ["", "a/", "a/"]
 
 
-async def test_a_known_key_is_skipped_before_its_body_is_looked_at(storage: Storage) -> None:
+async def test_known_key_is_skipped_before_its_body(storage: Storage) -> None:
     async with opened(storage, on_duplicate="skip") as writer:
         assert await writer.write(page("a/", b"1")) == 1
         assert await writer.write(page("a/", b"2")) == 1
@@ -141,7 +141,7 @@ async def test_a_known_key_is_skipped_before_its_body_is_looked_at(storage: Stor
     assert [each.refers_to for each in await stored(storage)] == ["", ""]
 
 
-async def test_a_body_under_a_forged_digest_is_stored() -> None:
+async def test_body_under_forged_digest_is_stored() -> None:
     storage = MemoryStorage()
     await write(storage, [page("a/", b"1")])
     await write(storage, [{**page("b/", b"2"), "digest": pages.payload_digest(b"1")}])
@@ -149,7 +149,7 @@ async def test_a_body_under_a_forged_digest_is_stored() -> None:
         assert pages.PAGE.decode(await dataset.get_by_key("http://b/"))["content"] == b"2"
 
 
-async def test_a_page_in_another_shard_than_its_body_is_whole_until_that_is_safe() -> None:
+async def test_revisit_in_another_shard_waits_for_durable_body() -> None:
     storage = MemoryStorage()  # whose flush reaches nothing
     async with opened(storage, open_shards=2, flush_seconds=None) as writer:
         await writer.write(page("a/", b"1"), partition=0)
@@ -167,7 +167,7 @@ def _shard_of(partition: int) -> int:
     return partition_of(partition, 2)
 
 
-async def test_a_record_that_is_refused_leaves_nothing_known(storage: Storage) -> None:
+async def test_refused_record_leaves_no_known_body(storage: Storage) -> None:
     async with opened(storage, max_record_bytes=2000) as writer:
         with pytest.raises(ArgumentError, match="max_record_bytes"):
             await writer.write(page("a/", b"1" * 3000))
@@ -197,7 +197,7 @@ async def test_a_record_that_is_refused_leaves_nothing_known(storage: Storage) -
     ],
     ids=str,
 )
-async def test_what_cannot_make_revisits_is_refused_at_once(options: dict[str, Any], message: str) -> None:
+async def test_writer_without_revisits_refuses_seen_at_opening(options: dict[str, Any], message: str) -> None:
     storage = MemoryStorage()
     with pytest.raises(ArgumentError, match=message):
         async with opened(storage, **options):
@@ -205,7 +205,7 @@ async def test_what_cannot_make_revisits_is_refused_at_once(options: dict[str, A
     assert [info.key async for info in storage.list_objects()] == []
 
 
-async def test_a_page_without_a_key_or_with_a_source_is_refused(storage: Storage) -> None:
+async def test_page_without_key_or_with_source_is_refused(storage: Storage) -> None:
     async with opened(storage, key_feature=None) as writer:
         with pytest.raises(ArgumentError, match="a page has no key"):
             await writer.write(page("a/", b"1"))
@@ -218,14 +218,14 @@ async def test_a_page_without_a_key_or_with_a_source_is_refused(storage: Storage
             await writer.write(page("a/", b"1"))
 
 
-async def test_the_schema_of_the_data_set_is_enough(storage: Storage) -> None:
+async def test_schema_of_data_set_is_enough(storage: Storage) -> None:
     await write(storage, [page("a/", b"1")])
     async with opened(storage, schema=None, key_feature=None) as writer:
         await writer.write(page("b/", b"1"), key="http://b/")
     assert (await stored(storage))[1] == Stored("b/", "a/", b"1")
 
 
-async def test_bytes_are_stored_as_they_came_and_features_of_no_name_stay(storage: Storage) -> None:
+async def test_encoded_page_keeps_bytes_and_unknown_features(storage: Storage) -> None:
     schema = asyncrec.Schema(pages.PAGE.features, allow_extra=True)
     first, second = (schema.encode({**page(f"{host}/", b"1"), "more": [1, 2]}) for host in "ab")
     async with opened(storage, schema=schema) as writer:

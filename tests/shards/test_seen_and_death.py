@@ -77,7 +77,7 @@ async def _recover(storage: Storage, spool: Path | None) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 15, 16, 17, 31, 32, 33, 48, 64])
-async def test_a_torn_journal_is_cut_behind_its_last_pair_of_digests(tmp_path: Path, cut: int) -> None:
+async def test_torn_journal_is_cut_behind_last_digest_pair(tmp_path: Path, cut: int) -> None:
     storage = LocalStorage(tmp_path / "crawl")
     process = Process(storage)
     with pytest.raises((Killed, StorageError)):

@@ -30,7 +30,7 @@ async def run_of_contents(storage: MemoryStorage) -> str:
 
 
 @pytest.mark.parametrize("part", ["tail", "block", "gone", "cut", "other"])
-async def test_a_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_run_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await made(storage)
     key = await run_of_contents(storage)
@@ -58,7 +58,7 @@ async def test_a_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytes
 
 
 @pytest.mark.slow
-async def test_every_damaged_byte_of_a_run_and_of_keys_gives_each_page_its_body() -> None:
+async def test_damaged_byte_of_run_or_keys_keeps_bodies() -> None:
     storage = MemoryStorage()
     await write(storage, [page(f"a/{n}", b"%d" % n) for n in range(2)])
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -75,7 +75,7 @@ async def test_every_damaged_byte_of_a_run_and_of_keys_gives_each_page_its_body(
 
 
 @pytest.mark.parametrize("what", ["shard", "record", "index", "no index"])
-async def test_a_body_that_cannot_be_read_is_stored_again(what: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_body_is_stored_again(what: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     await write(storage, [page("a/", b"1" * 50)], index=what != "no index")
     (shard,) = (await asyncrec.read_manifest("pages", storage=storage)).shards

@@ -57,7 +57,7 @@ async def test_state_from_before_a_compaction_continues_within_the_grace(kind: M
         assert given + [record async for record in rest] == expected
 
 
-async def test_state_from_before_a_compaction_is_refused_after_the_grace() -> None:
+async def test_state_before_compaction_is_refused_after_grace() -> None:
     """What was trained on is known, but not there any more; the records are, in another order."""
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)

@@ -65,7 +65,7 @@ async def test_newest_version_stays_in_its_place(storage: Storage) -> None:
     ),
     st.sampled_from([60, 200, 1 << 20]),
 )
-async def test_same_versions_stay_as_a_reader_of_the_newest_reads(
+async def test_compaction_keeps_versions_that_newest_reads(
     anyio_backend: str, commits: list[list[Version]], size: int
 ) -> None:
     storage = MemoryStorage()
@@ -91,7 +91,7 @@ async def test_same_versions_stay_as_a_reader_of_the_newest_reads(
 
 
 @pytest.mark.parametrize(("newest", "others"), [("date", None), (None, "date"), ("date", "n")], ids=str)
-async def test_two_rules_at_once_leave_a_version_of_each_key(
+async def test_two_concurrent_rules_keep_version_of_each_key(
     monkeypatch: pytest.MonkeyPatch, newest: str | None, others: str | None
 ) -> None:
     """One has planned, and the other one commits: what the first one keeps may be gone."""

@@ -109,7 +109,7 @@ async def test_deletion_leaves_a_shard_sorted(storage: Storage, later: Later) ->
 
 
 @pytest.mark.parametrize("newest", [None, "date"], ids=["first", "newest"])
-async def test_one_that_stays_is_the_one_while_others_are_left(
+async def test_kept_version_is_the_one_readers_get(
     monkeypatch: pytest.MonkeyPatch, later: Later, newest: str | None
 ) -> None:
     """A shard is damaged, so that the others of the key stay: of several, the same record counts as before."""

@@ -45,9 +45,7 @@ async def stored(storage: Storage) -> Found:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("compacted", [False, True])
-async def test_the_body_moves_to_the_first_revisit_that_stays(
-    storage: Storage, compression: str, compacted: bool
-) -> None:
+async def test_body_moves_to_first_revisit_that_stays(storage: Storage, compression: str, compacted: bool) -> None:
     for host in "abc":
         await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(5)], compression=compression)
     if compacted:
@@ -74,7 +72,7 @@ async def test_the_body_moves_to_the_first_revisit_that_stays(
     assert [each for each in await stored(storage) if each[2] == b"1"] == [("c/1", "", b"1"), ("d/1", "b/1", b"1")]
 
 
-async def test_the_page_that_gets_the_body_says_what_was_crawled(storage: Storage) -> None:
+async def test_page_with_moved_body_keeps_its_crawl_fields(storage: Storage) -> None:
     await write(storage, [page("a/", b"1", headers={"X": "a"})])
     await write(storage, [page("b/", b"1", headers={"X": "b"}, status=404, date="2026-11-30T00:00:00Z")])
     await tools.delete("pages", keys=["http://a/"], storage=storage)
@@ -85,7 +83,7 @@ async def test_the_page_that_gets_the_body_says_what_was_crawled(storage: Storag
     assert found == {**expected, "date": "2026-11-30T00:00:00Z"}
 
 
-async def test_nothing_moves_while_another_record_has_the_body(storage: Storage) -> None:
+async def test_body_stays_while_another_record_has_it(storage: Storage) -> None:
     await write(storage, [page("a/", b"1")])
     await write(storage, [page("b/", b"1"), page("c/", b"1")], seen=lambda page: None)
     await write(storage, [page("d/", b"1")])
@@ -111,7 +109,7 @@ async def test_with_content_all_go_that_share_it(storage: Storage, key: str) -> 
     assert {body for _, _, body in await stored(storage)} == {b"0", b"2"}
 
 
-async def test_a_body_known_by_a_function_is_not_left_behind(storage: Storage) -> None:
+async def test_body_known_by_function_is_not_orphaned(storage: Storage) -> None:
     await write(storage, [page("a/", b"Hello"), page("b/", b"hello")], seen=lambda page: page["content"].lower())
     with pytest.raises(ArgumentError, match=r"cannot leave it there.*content=True"):
         await tools.delete("pages", keys=["http://a/"], storage=storage)
@@ -128,7 +126,7 @@ async def test_shards_with_contents_and_without_live_together(storage: Storage) 
     assert await stored(storage) == [("b/", "", b"2"), ("d/", "", b"1")]
 
 
-async def test_no_byte_of_a_body_that_nobody_needs_is_left(storage: Storage) -> None:
+async def test_body_without_revisits_leaves_no_byte(storage: Storage) -> None:
     await write(storage, [page("a/", b"secret" * 9), page("b/", b"secret" * 9), page("c/", b"other")])
     await tools.compact("pages", storage=storage, manifest_only=True)
     await tools.delete("pages", keys=["http://b/", "http://a/"], storage=storage)
@@ -146,7 +144,7 @@ async def test_many_bodies_move_in_pieces(storage: Storage, monkeypatch: pytest.
     assert await stored(storage) == [(f"b/{n}", "", b"%d" % n) for n in range(6)]
 
 
-async def test_a_damaged_page_is_told_and_nothing_is_deleted(storage: Storage) -> None:
+async def test_damaged_page_stops_delete_with_error(storage: Storage) -> None:
     await write(storage, [page("a/", b"1" * 99)])
     await write(storage, [page("b/", b"1" * 99)])
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]

@@ -64,7 +64,7 @@ CHANGES: dict[str, Callable[[Storage], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_the_new_data_set_knows_the_bodies(change: str) -> None:
+async def test_new_data_set_knows_the_bodies(change: str) -> None:
     storage = MemoryStorage()
     await write(storage, "pages", "a", seen="digest")
     await CHANGES[change](storage)
@@ -114,7 +114,7 @@ async def test_records_that_are_left_out_are_not_known(storage: Storage) -> None
     assert await knows(storage, "new") == ["a/3"]
 
 
-async def test_what_is_written_anew_without_contents_knows_nothing(tmp_path: Path) -> None:
+async def test_copy_without_contents_knows_no_bodies(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(
         tmp_path / "pages", schema=pages.PAGE, key_feature="url", seen="digest"
     ) as writer:
@@ -126,7 +126,7 @@ async def test_what_is_written_anew_without_contents_knows_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("cut", [1, 16, 32])
-async def test_a_keys_file_of_another_size_is_told(storage: Storage, cut: int) -> None:
+async def test_keys_file_of_wrong_size_is_reported(storage: Storage, cut: int) -> None:
     await write(storage, "pages", "a", seen="digest")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1]
     assert shard.keys is not None

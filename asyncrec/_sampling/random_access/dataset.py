@@ -200,10 +200,7 @@ class Dataset:
         return await self.newest_versions.records(damage)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record that was written with this ``key``.
-
-        If several records have the key, read the record that was committed first, or the newest if the data set was
-        opened with ``newest=``.
+        """Read the record with this ``key``. Of several, it is the first committed, or the newest with ``newest=``.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
         per record. In a remote store, a checkpoint (`asyncrec.tools.compact`) holds sorted keys. Each call then reads a

@@ -78,7 +78,7 @@ async def test_shard_of_old_versions_is_not_read(tmp_path: Path) -> None:
     st.integers(1, 9),
     st.integers(1, 4),
 )
-async def test_it_is_what_a_data_set_gives(
+async def test_newest_rows_match_the_data_set(
     anyio_backend: str, versions: list[tuple[str | None, int]], per_shard: int, workers: int
 ) -> None:
     storage: Storage = MemoryStorage()
@@ -89,7 +89,7 @@ async def test_it_is_what_a_data_set_gives(
     assert [*chain(*found)] == expected
 
 
-async def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+async def test_invalid_newest_is_refused(tmp_path: Path) -> None:
     await write(tmp_path / "d", VERSIONS[:10])
     await write(tmp_path / "plain", [(None, 1)])
     with pytest.raises(ArgumentValueError, match="no feature 'dote'"):

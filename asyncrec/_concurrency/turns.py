@@ -29,7 +29,7 @@ class Turns:
         self._seconds = 0.0  # since other tasks last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)``: in a worker thread if ``large``, else here, after yielding to the loop if it is time.
+        """Call ``func(*args)``: in a worker thread if ``large``; otherwise here, after yielding to the loop if due.
 
         If this is cancelled, either the function was not called or its result is lost.
         """

@@ -14,7 +14,7 @@ from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Buffer
 
-# Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
+# A checksum or a copy of more bytes takes too long for the event loop, and runs in a worker thread.
 LARGE_RECORD = 1 << 20
 
 # Above this decoding is a worker thread's work: this many bytes of integers take one or two milliseconds.

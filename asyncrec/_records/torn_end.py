@@ -68,7 +68,7 @@ def _checked(deflate: bytes) -> tuple[int, int] | None:
 
 
 _BLOCK = 1 << 20
-# Deflate makes 1,032 bytes of one at most, and a file system that compresses 128 KiB of a block of 4.
+# Deflate expands a byte to at most 1,032 bytes. A compressing file system stores at most 128 KiB in a block of 4 KiB.
 _MOST_INFLATED = 1040
 _MOST_PACKED = 32
 _SECTOR = 512  # the unit of st_blocks, whatever the disk's sectors are

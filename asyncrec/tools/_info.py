@@ -32,7 +32,7 @@ from asyncrec.tools._shard_reading import open_shard
 # Files without an index are read to be counted if they have at most this size together. This takes a fraction of a
 # second from a disk, or a few seconds from a store.
 _COUNTED_BYTES = 64 << 20
-# The number of records to read to determine their kind.
+# The number of records that are read to determine what the records are.
 _LOOKED_AT = 100
 # The number of files to examine at once, enough to hide a store's latency.
 _CONCURRENT = 16

@@ -38,7 +38,7 @@ JoinDigests = Callable[[list[Any]], bytes]
 
 
 def digest_bytes(size: int, records: int) -> int:
-    """Return how many bytes each record has in a file of digests: KEY_BYTES, PAIR_BYTES, or 0 if neither fits."""
+    """Return the bytes per record in a keys file of this size: KEY_BYTES, PAIR_BYTES, or 0 if neither fits."""
     return next((width for width in (KEY_BYTES, PAIR_BYTES) if size == width * records), 0)
 
 

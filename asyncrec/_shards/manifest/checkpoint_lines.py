@@ -21,7 +21,7 @@ MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 
 _MOST_RATIO = 16
-# The input is fed in steps, because the end of each gzip member copies the rest of a step.
+# The input is fed in small chunks: at the end of each gzip member, the decompressor copies the rest of the chunk.
 _STEP = 1 << 16
 _JSON = json.JSONDecoder()
 

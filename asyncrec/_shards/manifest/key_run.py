@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"asyncrec keys 1\n"
-# The unit of a look-up: 12 KiB, too little to delay the answer of a remote store.
+# The bytes that a look-up reads: 12 KiB, which takes a remote store no noticeable time to send.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
 # The numbers of a shard with more records do not fit into 32 bits, so its own keys are read.

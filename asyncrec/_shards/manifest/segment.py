@@ -49,7 +49,7 @@ _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[
 _CRC = re.compile(r"[0-9a-f]{8}")
 # Of indexes: text as DALI reads it. Of keys: 16 bytes of BLAKE2b for each record; in format 2, 16 more of its content.
 _FORMATS = {"index": (1,), "keys": (1, 2)}
-# Few shards have it, so it is kept among the members that are optional.
+# Few shards have this field, so it is stored as an optional member.
 _LARGEST = "largest"
 
 

@@ -77,7 +77,7 @@ class CommitCoordinator:
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """Wake waiting callers after a ticket has reached a level, or a step failed with ``error``."""
+        """Wake waiting callers when a ticket reaches its next durability level, or a step fails with ``error``."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()

@@ -1,4 +1,4 @@
-"""Cases of competing writers: which writer wins, and whether each writer learns the result."""
+"""Tests of competing writers: exactly one wins, and each writer learns the outcome."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _Search:
     async def look_elsewhere(self, contents: _Keys) -> None:
         """Go on with the records that have the body by its digest, if it was not found."""
         digest = self._revisit.get("digest")
-        if self.end() is None and digest:
+        if self.found is None and digest:
             self.numbers = await _versions(contents, digest)
 
     def end(self) -> Page | None:

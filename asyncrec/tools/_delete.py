@@ -66,8 +66,9 @@ async def delete(
     keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
     writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
 
-    If revisits that stay refer to a body that is deleted (``seen=`` of a writer), the body moves to the one of them
-    that was committed first, which becomes a whole page, before anything is deleted.
+    If revisits that stay refer to a body that is deleted by key (``seen=`` of a writer), the body moves to the one of
+    them that was committed first, which becomes a whole page, before anything is deleted. Conditions that would leave
+    such revisits are refused.
 
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
     fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
@@ -109,7 +110,8 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        if by_keys is None and not await in_thread(partial(has_contents, selection, everywhere=True)):
+        # By conditions, no body moves: the page that gets it could be chosen by them, too.
+        if by_keys is None and not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
             await _refuse_to_lose_bodies(selection, conditions)
         finder: Finder = by_keys or ByConditions(conditions)
         if content:
@@ -169,7 +171,8 @@ class _Deleting:
         for attempts_left in reversed(range(_ATTEMPTS)):
             before, failure = self._report.records, None
             try:
-                await self._move_bodies()
+                if not isinstance(self._finder, ByConditions):
+                    await self._move_bodies()
                 await self._go_through()
             except (ConflictError, ObjectNotFoundError) as error:
                 failure = error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import asyncrec
@@ -238,3 +239,16 @@ async def test_encoded_page_keeps_bytes_and_unknown_features(storage: Storage) -
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         found, expected = (asyncrec.decode_example(each) for each in (await dataset.get(0), second))
     assert {name: list(found[name]) for name in expected} == {name: list(each) for name, each in expected.items()}
+
+
+async def test_discarded_body_leaves_no_committed_revisit(storage: Storage) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with opened(storage, open_shards=2, max_shard_bytes=20_000, on_error="discard") as writer:
+            await writer.write(page("a/", b"1"))
+            await writer.flush()
+            for name, body in (("b/", b"1"), ("c/", b"c"), ("d/", b"d" * 30_000), ("e/", b"e"), ("f/", b"f")):
+                await writer.write(page(name, body))
+            while not writer.stats().committed_records:  # one shard is full, and is committed
+                await anyio.lowlevel.checkpoint()
+            raise ZeroDivisionError
+    assert all(each.body is not None for each in await stored(storage))

@@ -92,11 +92,28 @@ async def test_body_stays_while_another_record_has_it(storage: Storage) -> None:
     assert (await stored(storage))[-1] == ("d/", "a/", b"1")
 
 
-async def test_conditions_move_bodies_too(storage: Storage) -> None:
-    await write(storage, [page("a/1", b"1"), page("a/2", b"2"), page("b/1", b"1"), page("b/2", b"2")])
-    report = await tools.delete("pages", where=[Where.parse("url contains a/")], storage=storage)
-    assert report.records == 2
-    assert await stored(storage) == [("b/1", "", b"1"), ("b/2", "", b"2")]
+@pytest.mark.parametrize("where", ["url contains a/", "type=response", "date<2026-11-29"])
+async def test_conditions_that_orphan_revisits_are_refused(storage: Storage, where: str) -> None:
+    await write(storage, [page("a/1", b"1"), page("b/1", b"1", date="2026-11-30T00:00:00Z")])
+    await write(storage, [page("c/1", b"1", date="2026-11-30T00:00:00Z")])
+    before = await stored(storage)
+    with pytest.raises(ArgumentError, match="but not the revisits"):  # the body would move to a page that they choose
+        await tools.delete("pages", where=[Where.parse(where)], storage=storage)
+    assert await stored(storage) == before
+
+
+async def test_pattern_finds_moved_body(storage: Storage) -> None:
+    for name in ("pages-1", "pages-2"):
+        async with asyncrec.open_sharded_writer(
+            name, schema=pages.PAGE, key_feature="url", seen="digest", storage=storage
+        ) as writer:
+            for host in "abc":
+                await writer.write(page(f"{host}/{name}", name.encode()))
+        await tools.delete(name, keys=[f"http://a/{name}"], storage=storage)
+    async with asyncrec.open_dataset("pages-*", storage=storage) as dataset:
+        found = [pages.PAGE.decode(await dataset.get(number)) for number in range(len(dataset))]
+        whole = await pages.resolve(dataset, found)
+    assert [each["content"] for each in whole] == [b"pages-1"] * 2 + [b"pages-2"] * 2
 
 
 @pytest.mark.parametrize("key", ["a/1", "b/1", "c/1"])

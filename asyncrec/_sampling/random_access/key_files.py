@@ -58,8 +58,8 @@ class KeyFiles:
             shard = self._shards[row]
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
-            if self._contents and shard.key_bytes != PAIR_BYTES:
-                return b""
+            if self._contents and shard.keys is not None and shard.key_bytes != PAIR_BYTES:
+                return b""  # of a shard that a pattern has found, the size says it
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
@@ -80,7 +80,7 @@ class KeyFiles:
                 raise DatasetError(
                     f"{path}: the keys do not match their checksum in the manifest; run 'asyncrec verify' for details"
                 )
-            return content
+            return b"" if self._contents and len(content) != PAIR_BYTES * shard.records else content
 
         return await in_thread(
             self._keyed, rows, await for_each(read, rows, tasks=_TASKS if self._folder.read_ahead else _TASKS_NEAR)

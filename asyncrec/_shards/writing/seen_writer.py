@@ -168,7 +168,7 @@ class SeenWriter(ShardedWriter):
         if body is None:
             return _Choice(page, digest, is_body=True)
         revisit = repeating(page, (body.url, body.date, body.record_id), body.digest)
-        waits = body.ticket and self._acknowledgements.level_of(body.ticket) == "buffered"
+        waits = body.ticket and self._acknowledgements.level_of(body.ticket) != "committed"
         return _Choice(revisit, shared_digests(digest)[1], queue=self._queues[body.queue] if waits else None)
 
     async def _page(self, record: Record) -> Page:

@@ -92,7 +92,7 @@ class AsyncRecError(Exception):
 
     Attributes:
         remedy: the remedy, in terms of Python; ``""`` if there is no remedy.
-        command: the remedy for the command line; `None` if it is the same as `remedy`, ``""`` if there is none.
+        command: the remedy for the command line; `None` if it is the same as `remedy`, ``""`` if no command helps.
     """
 
     remedy: str = ""

@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 
 
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
-    """Return the difference between an index or keys and the manifest as text, or ``""`` if there is none."""
+    """Return the difference between an index or keys and the manifest as text, or ``""`` if they match."""
     if sidecar.bytes not in (None, len(content)):
         return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)

@@ -193,7 +193,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """Return the record with this hash from its bucket file; `None` if there is none."""
+        """Return the record with this hash from its bucket file, or `None` if the file lacks it."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item

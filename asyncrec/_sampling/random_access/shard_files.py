@@ -135,7 +135,7 @@ class ShardFiles:
         return source
 
     def version(self, shard: int) -> ObjectInfo | None:
-        """Return the version that all reads of a shard are pinned to; `None` if there is none yet."""
+        """Return the version that all reads of a shard are pinned to, or `None` before the first read."""
         known = self._versions.get(shard)
         if known is not None or not self.cached:
             return known

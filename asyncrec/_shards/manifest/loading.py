@@ -100,7 +100,7 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set like `load_history`; return `None`, without importing NumPy, if there is none."""
+    """Load the history of a data set like `load_history`; return `None`, without importing NumPy, for no data set."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 

@@ -66,7 +66,7 @@ class TakenSource(NamedTuple):
     Attributes:
         source: the name of the source.
         turn: the number of the turn that the writer has won.
-        position: the position of the last stored message; -1 if there is none.
+        position: the position of the last stored message, or -1 before the first one.
         known: the manifest as read. Pass it with the next source, so that only new segments are read.
     """
 

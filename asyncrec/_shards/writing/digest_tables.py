@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # A smaller table is held in memory: 1.5 MiB.
 _SMALL = 1 << 16
-# A table stays while it has so many times as many digests as all newer ones together.
+# A table stays while it has at least this multiple of the digests of all newer tables together.
 _RATIO = 4
-# Tables are merged in so many parts, by the beginnings of the digests, of which one is in memory at a time.
+# Tables are merged in this number of parts, by the first bits of the digests. One part is in memory at a time.
 _PARTS = 256
 
 

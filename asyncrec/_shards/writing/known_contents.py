@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from asyncrec._concurrency.map import for_each
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._numpy import np
 from asyncrec._records.writing.write_batch import digests_in
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, open_runs
@@ -29,6 +29,7 @@ from asyncrec.storage._local.disk import mapped_errors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from asyncrec._shards.manifest.key_run import Entries
     from asyncrec.example._schema import Schema
 
 # The feature that tells bodies apart, or a function of a page.
@@ -176,22 +177,25 @@ class KnownContents:
             for run in runs.runs:
                 await self._load_run(run)
         except UNFIT as error:
-            self._tables = DigestTables()
+            await in_thread(self.close)  # which frees the files
             runs.told(before.path, error)
-        rows = await in_thread(lambda: np.flatnonzero(shards.with_contents & ~runs.covered))
-        ends = np.cumsum(shards.counts[rows]) // _AT_ONCE
-        for some in np.split(rows, np.flatnonzero(np.diff(ends)) + 1) if len(rows) else ():
-            await self._load_shards(folder, shards, some)
+
+        def parts() -> list[NDArray[np.int64]]:
+            rows = np.flatnonzero(shards.with_contents & ~runs.covered)
+            ends = np.cumsum(shards.counts[rows]) // _AT_ONCE
+            return np.split(rows, np.flatnonzero(np.diff(ends)) + 1) if len(rows) else []
+
+        for rows in await in_thread(parts):
+            await self._load_shards(folder, shards, rows)
 
     async def _load_run(self, run: OpenRun) -> None:
         maker = await in_thread(TableMaker, run.run.entries)
         try:
             async for part in run.all():
-                value = (part.shards.astype(np.uint64) << np.uint64(32)) | part.records.astype(np.uint64)
-                await in_thread(maker.add, Rows.of(part.digests, value))
+                await in_thread(_add_part, maker, part)
             await in_thread(lambda: self._tables.append(maker.end()))
         finally:
-            maker.close()
+            await surely_in_thread(maker.close)  # a large file may take a while to be freed
 
     async def _load_shards(self, folder: Storage, shards: ShardList, rows: NDArray[np.int64]) -> None:
         async def read(row: int) -> Rows:
@@ -202,3 +206,9 @@ class KnownContents:
 
         parts = await for_each(read, rows.tolist())
         await in_thread(lambda: self._tables.add(Rows.joined(parts)))
+
+
+def _add_part(maker: TableMaker, part: Entries) -> None:
+    """Add a part of a run to a table. Blocks."""
+    value = (part.shards.astype(np.uint64) << np.uint64(32)) | part.records.astype(np.uint64)
+    maker.add(Rows.of(part.digests, value))

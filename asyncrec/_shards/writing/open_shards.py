@@ -126,7 +126,7 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Note that the records on the disk are safe, before a caller is told.
+        """Note that the records on the disk are safe, before a caller learns it.
 
         Only fixed shards need this, because the records of a rolling writer on a disk are recovered in any case.
         """

@@ -223,7 +223,7 @@ class Succession:
 
 
 async def _end_of(job: Job) -> _End:
-    """Find the end of a job's log. If there is none for too long, its fence's maker has died, so end the log here.
+    """Find the end of a job's log. If no end appears for too long, the fence's maker has died, so end the log here.
 
     Raises:
         ConflictError, StorageError, ManifestError: the log could not be ended.

@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Parse the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); return `None` if there are none."""
+    """Parse the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); return `None` without seconds."""
     value = (value or "").strip()
     if not value:
         return None

@@ -85,7 +85,7 @@ def session_body(name: str, upload: str) -> bytes:
 def content_range(start: int, length: int, total: int | None) -> str:
     """Return the header of a PUT of ``length`` bytes from ``start``. ``total`` is set in the last one, which publishes.
 
-    An upload whose bytes are all stored, even if there are none, is ended by ``bytes */TOTAL``.
+    An upload whose bytes are all stored, even an empty one, is ended by ``bytes */TOTAL``.
     """
     if not length:
         if total is None:
@@ -95,7 +95,7 @@ def content_range(start: int, length: int, total: int | None) -> str:
 
 
 def parse_stored(header: str | None) -> int:
-    """Parse the number of stored bytes from a 308: ``Range: bytes=0-N``, or no such header if there are none.
+    """Parse the number of stored bytes from a 308: ``Range: bytes=0-N``, or no such header if no bytes are stored.
 
     Raises:
         ValueError: the header has another form.

@@ -2,7 +2,7 @@
 
 The last 1 to 256 KiB sent are held back. GCS accepts only whole units of 256 KiB except in the last request, which
 publishes the object, names its size, and must not be sent before the context exits. So the last request is a short one,
-and always carries bytes unless there are none, or all were flushed.
+and always carries bytes, unless the object is empty or all bytes were flushed.
 """
 
 from __future__ import annotations

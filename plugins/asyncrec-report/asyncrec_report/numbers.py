@@ -56,7 +56,7 @@ class Numbers:
     Attributes:
         count: the number of values, including NaN and infinities.
         nan, infinite, zeros: the numbers of these values.
-        minimum, maximum: of the finite values; NaN if there are none.
+        minimum, maximum: of the finite values; NaN without finite values.
         values: the frequency of each integer; `None` for floats, and for more than 1,000 different integers.
     """
 
@@ -123,7 +123,7 @@ class Numbers:
         return math.sqrt(max(self._squares / self.finite - mean * mean, 0.0))
 
     def quantiles(self, *levels: float) -> list[float]:
-        """Return quantiles of the finite values, each of which is an actual value; NaN if there are none."""
+        """Return quantiles of the finite values, each of which is an actual value; NaN without finite values."""
         sample = self._sample()
         if not sample.size:
             return [math.nan] * len(levels)

@@ -33,7 +33,7 @@ _SPACE = re.compile(r"\s*")
 _DECODER = codecs.getincrementaldecoder("utf-8")
 # Text may contain line feeds, tabs, carriage returns and form feeds; other control characters mean binary data.
 _BINARY = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-# An ASCII value is plain text if it has none of these bytes, and does not begin with these characters or words.
+# An ASCII value is plain text if it lacks these bytes, and does not begin with these characters or words.
 _NO_TEXT = np.array([byte >= 0x80 or _BINARY.match(chr(byte)) is not None for byte in range(256)])
 _MARKUP = np.array([chr(byte).isspace() or chr(byte) in "<[{" for byte in range(256)])
 _WORDS = tuple(int.from_bytes(word, "little") for word in (b"%PDF", b"fLaC", b"OggS", b"RIFF", b"GIF8"))

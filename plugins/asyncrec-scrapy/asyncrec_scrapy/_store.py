@@ -55,7 +55,7 @@ class Store:
     """The data sets of a crawl.
 
     Attributes:
-        known: the pages of earlier runs; `None` if there are none, or if they are not used.
+        known: the pages of earlier runs; `None` on the first run, or if they are not used.
         error: the error that stopped the crawl, or `None`.
     """
 

@@ -66,12 +66,9 @@ def joined(drawing: Drawing) -> None:
         begin = rng.choice((30 * rng.random(), drawing.later(), start + 2.0))
         drawing.process(spec, start=begin, machine=elsewhere(drawing, path))
     if rng.random() < 0.5 and not replaces:
-        spec = {
-            "kind": "follow",
-            "path": path,
-            "interval": rng.choice((0.3, 5.0)),
-            "seconds": rng.choice((20.0, 900.0)),
-        }
+        interval, seconds = rng.choice((0.3, 5.0)), rng.choice((20.0, 900.0))
+        # Some hundred looks: 3,000 of them take a million steps, and a world is taken for hung.
+        spec = {"kind": "follow", "path": path, "interval": interval, "seconds": min(seconds, 300 * interval)}
         drawing.process(spec, start=rng.choice((3.0, 30.0)), machine=elsewhere(drawing, path))
     bystanders(drawing, path)
 

@@ -27,7 +27,7 @@ from .timing import Timing
 __all__ = ["World"]
 
 _EPOCH = 1_700_000_000.0
-_MAX_STEPS = 1_000_000
+_MAX_STEPS = 400_000
 # Within so long of the last fault whoever lives has ended: a writer's exit_timeout, the stores' retries, some hangs.
 _GETS_WELL = 7200.0
 

@@ -227,7 +227,7 @@ class TestOrder:
             ).create_records()  # fmt: skip
             # Indexes are named by their writer, and what they say is the shards'.
             named = {
-                re.sub("train-[0-9a-f]{14}-", "train-", key): data for key, data in (await contents(storage)).items()
+                re.sub("train-[0-9a-f]{20}-", "train-", key): data for key, data in (await contents(storage)).items()
             }
             found.append(named)
         assert found[0] == found[1] == found[2] == found[3]

@@ -24,9 +24,10 @@ def test_shard_sidecar_names_are_not_data() -> None:
         assert not naming.is_data(key)
 
 
-def test_writer_ids_differ_and_are_valid() -> None:
-    ids = {naming.new_writer_id() for _ in range(100)}
-    assert len(ids) == 100
+def test_writer_ids_of_one_second_differ_and_are_valid() -> None:
+    """With 24 random bits, 30,000 ids of one second would hold 27 that were drawn before."""
+    ids = {naming.new_writer_id() for _ in range(30_000)}
+    assert len(ids) == 30_000
     assert {naming.validate_writer_id(writer) for writer in ids} == ids
 
 

@@ -252,12 +252,14 @@ def sequence_of(shard: str) -> int:
 
 
 def new_writer_id() -> str:
-    """Return a new id of 14 hexadecimal digits: the second, so that names sort by time, and 24 random bits.
+    """Return a new id of 20 hexadecimal digits: the second, so that names sort by time, and 48 random bits.
 
-    Two writers that begin in the same second and draw the same bits still cannot overwrite each other, because the mark
-    of each is created exclusively.
+    The later of two writers with the same id is refused: the mark of each is created exclusively, and an id that the
+    manifest knows cannot be used again. Only the bits keep that from happening to writers that begin in the same
+    second. With 24 bits, 1,000 such writers of one data set shared an id in 3 % of cases; with 48 bits, 100,000 of them
+    do so in 0.002 %.
     """
-    return f"{int(time.time()):08x}{secrets.token_hex(3)}"
+    return f"{int(time.time()):08x}{secrets.token_hex(6)}"
 
 
 def validate_writer_id(writer: str) -> str:

@@ -27,7 +27,7 @@ from datetime import datetime
 from functools import partial
 from typing import NoReturn, Protocol, runtime_checkable
 
-from asyncrec.errors import ObjectTooLargeError, StorageError
+from asyncrec.errors import ObjectTooLargeError, StorageError, TransientStorageError
 from asyncrec.storage._retry import retrying
 from asyncrec.storage._url import join, redact
 
@@ -223,7 +223,12 @@ class Storage(ABC):
             blocks = []
             while block := await source.receive(1 << 20):
                 blocks.append(block)
-        return b"".join(blocks)
+        content = b"".join(blocks)
+        if len(content) < size:  # half a claim would look like that of another writer
+            raise TransientStorageError(
+                f"{join(self.root, key)}: the response ended early, at byte {len(content):,} of {size:,}"
+            )
+        return content
 
     async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
         """Publish ``data`` as one object, all or nothing.

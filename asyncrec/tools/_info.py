@@ -217,7 +217,7 @@ async def _info(
             orphans = await find_orphans(dataset, selection.base)
             orphaned |= {orphan.path for orphan in orphans}
             report.datasets.append(await _described(selection, dataset, orphans))
-        plain = [shard for shard in selection.shards if shard.entry is None and shard.display_path not in orphaned]
+        plain = [shard for shard in selection.shards if shard.dataset is None and shard.display_path not in orphaned]
         readable = sum(shard.size for shard in plain) <= _COUNTED_BYTES
 
         async def look(shard: SelectedShard) -> FileInfo:

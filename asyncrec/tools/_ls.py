@@ -61,9 +61,9 @@ def _entries(selection: Selection) -> list[Listed]:
     """Return the entries. Blocks, because there may be a million."""
     found = []
     for shard in selection.shards:
-        if shard.entry is None:
+        if shard.dataset is None:
             found.append(Listed(path=shard.display_path, kind="file", bytes=shard.size))
-        elif selection.kind == "data set":
+        elif shard.entry is not None and selection.kind == "data set":
             found.append(
                 Listed(
                     path=shard.display_path,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -23,6 +24,7 @@ from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import datasets_like, matches_data_sets, merged, snapshot_of
 from asyncrec._shards.ownership.listing import (
+    listed_in_manifests,
     of_no_manifest,
     replaced_among,
     why_nothing_at,
@@ -30,13 +32,15 @@ from asyncrec._shards.ownership.listing import (
     without_unfinished,
 )
 from asyncrec._shards.spool.folder import is_spool
-from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.errors import ManifestError, ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._listing import is_pattern, matching
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
+
+_path_log = PathLog("asyncrec.tools")
 
 # The names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. A file whose path is
 # passed, or that matches a pattern, is read whatever its name is.
@@ -69,7 +73,7 @@ class SelectedShard:
         display_path: its path, for people.
         size: its size in bytes; for a shard of a data set, that in the manifest.
         entry: its entry in the manifest; `None` if no manifest lists it.
-        dataset: the data set that lists it.
+        dataset: the data set that lists it; `None` if a pattern found it, because it may be a part of that data set.
         limit: the limit for the length of a record, unless the manifest allows longer records.
     """
 
@@ -224,9 +228,19 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
             raise ObjectNotFoundError(matches_data_sets(display_path, named))
         raise ObjectNotFoundError(f"{display_path}: no file matches this pattern")
     folder = key[: key.rfind("/") + 1]
-    kept = set(await without_replaced(folder_at(store, folder), [info.key[len(folder) :] for info in found]))
-    found = [info for info in found if info.key[len(folder) :] in kept]
-    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
+    names = [info.key[len(folder) :] for info in found]
+    try:
+        kept, entries = await listed_in_manifests(folder_at(store, folder), names, of=names)
+    except ManifestError as error:
+        # Without its manifest, a data set can still be read: a pattern finds its shards. Only of those that `compact`
+        # or `delete` rewrote does the manifest say which count.
+        kept, entries = await without_replaced(folder_at(store, folder), names), {}
+        _path_log.warning(display_path, "the records are read without their keys: %s", error)
+    there = set(kept)
+    shards = tuple(
+        replace(shard, entry=entries.get(shard.name)) for shard in _plain(found, base) if shard.name in there
+    )
+    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=shards)
 
 
 async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) -> SelectedDataset | None:

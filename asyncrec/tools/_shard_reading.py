@@ -10,16 +10,19 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, fitted
 from asyncrec._sampling.random_access.indexes import read_index
 from asyncrec._shards.manifest.manifest import naming_lost_shards
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.tools._selection import SelectedShard, Selection
+
+_path_log = PathLog("asyncrec.tools")
 
 
 @asynccontextmanager
@@ -92,7 +95,14 @@ class ShardKeys:
 
     async def __aenter__(self) -> ShardKeys:
         if self._source is not None:
-            await self._source.__aenter__()
+            try:
+                await self._source.__aenter__()
+            except ObjectNotFoundError as error:
+                if self._shard.dataset is not None:
+                    raise
+                # A pattern reads what is left of a damaged data set.
+                self._source = None
+                _path_log.warning(self._shard.display_path, "the records are read without their keys: %s", error)
         return self
 
     async def __aexit__(self, *error: Any) -> None:

@@ -2,8 +2,8 @@
 
 They have checkpoints, and no longer the segments of single commits that those cover. Each folder holds ``rolling`` (25
 GZIP records of a closed writer, 10 of one that died between two commits), ``fixed``
-(12 records that replaced 10), ``dead`` (a journal of 7 records, of a process killed behind a flush), and the state of a
-shuffled stream behind 5 records.
+(12 records that replaced 10), ``seen`` (12 pages of four bodies, so that eight are revisits, with digests of contents),
+``dead`` (a journal of 7 records, of a process killed behind a flush), and the state of a shuffled stream behind 5 records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import asyncrec
-from asyncrec import tools
+from asyncrec import pages, tools
 from asyncrec.example._codec import decode_example
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
     async with asyncrec.open_dataset(golden / "fixed") as dataset:
         assert len(dataset) == 12
         assert decode_example(await dataset.get_by_key("11"))["id"] == [11]
-    for name in ("rolling", "fixed"):
+    for name in ("rolling", "fixed", "seen"):
         report = await tools.verify(golden / name)
         assert report.ok
         assert report.orphans == []
@@ -85,3 +85,20 @@ async def test_data_set_of_any_version_is_replaced(golden: Path) -> None:
         await writer.write_many([b"new"] * 4)
     report = await tools.verify(golden / "fixed")
     assert (report.ok, report.records, report.orphans) == (True, 4, [])
+
+
+async def test_contents_of_any_version_are_seen_again(golden: Path) -> None:
+    async with asyncrec.open_sharded_writer(
+        golden / "seen", schema=pages.PAGE, key_feature="url", seen="digest"
+    ) as writer:
+        for number, body in enumerate((b"<p>body 3</p>", b"<p>a new body</p>")):
+            await writer.write(pages.page(f"https://example.net/{number}", body, date="2026-11-29T00:00:00Z"))
+    async with asyncrec.open_dataset(golden / "seen") as dataset:
+        stored = [pages.PAGE.decode(await dataset.get(number)) for number in range(len(dataset))]
+        stored.sort(key=lambda page: (page["date"], page["url"]))
+        whole = await pages.resolve(dataset, stored)
+    assert [pages.is_revisit(page) for page in stored] == [False] * 4 + [True] * 9 + [False]
+    assert [page["content"] for page in whole[:13]] == [
+        *[b"<p>body %d</p>" % (n % 4) for n in range(12)],
+        b"<p>body 3</p>",
+    ]

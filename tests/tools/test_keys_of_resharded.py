@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tool_data import data_names
+from tool_data import change, data_names, example, write_pages
 
 import asyncrec
 from asyncrec import tools
@@ -44,3 +44,34 @@ async def test_keys_that_end_early_are_not_filled_up(storage: Storage, compressi
     with pytest.raises(DatasetError, match="keys"):
         await tools.reshard("pages", "new", max_shard_records=7, storage=storage, target_storage=storage)
     assert await data_names(storage) == before
+
+
+@pytest.mark.parametrize("tool", ["filter", "merge", "reshard", "dedupe", "sample"])
+async def test_records_found_by_pattern_keep_their_keys(storage: Storage, tool: str) -> None:
+    await write_pages(storage, "pages")
+    options: dict[str, Any] = {"storage": storage, "target_storage": storage}
+    if tool == "merge":
+        await tools.merge(["pages-*"], "some", **options)
+    else:
+        chosen = {
+            "filter": {"where": [tools.Where.parse("label<9")]},
+            "reshard": {"num_shards": 2},
+            "dedupe": {},
+            "sample": {"records": 30},
+        }
+        await getattr(tools, tool)("pages-*", "some", **chosen[tool], **options)
+    async with asyncrec.open_dataset("some", storage=storage) as dataset:
+        assert [await dataset.get_by_key(f"key {number}") for number in range(30)] == [example(n) for n in range(30)]
+
+
+@pytest.mark.parametrize("lost", ["_manifest/pages/", "_keys/pages-"])
+async def test_pattern_reads_what_is_left(storage: Storage, lost: str, caplog: pytest.LogCaptureFixture) -> None:
+    await write_pages(storage, "pages")
+    for key in [info.key async for info in storage.list_objects(lost)]:
+        if "manifest" in lost:
+            await storage.put(key, b"damaged")
+        else:
+            await storage.delete(key)
+    report = await tools.merge(["pages-*"], "saved", storage=storage, target_storage=storage)
+    assert report.records == 30
+    assert "the records are read without their keys" in caplog.text

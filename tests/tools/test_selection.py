@@ -52,6 +52,14 @@ async def test_files_patterns_and_names(
         assert selection.records is None
 
 
+async def test_pattern_describes_files_of_a_data_set(storage: Storage) -> None:
+    await fill(storage)
+    report = await tools.info("data/pages-*", storage=storage)
+    assert (report.kind, len(report.files), report.records) == ("pattern", 3, 30)
+    listed = (await tools.ls("data/pages-*", storage=storage)).entries
+    assert [entry.path for entry in listed] == [file.path for file in report.files]
+
+
 async def test_data_set_by_its_manifest(storage: Storage) -> None:
     await fill(storage)
     async with selected("data/pages", storage=storage) as selection:

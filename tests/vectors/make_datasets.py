@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 import asyncrec
-from asyncrec import tools
+from asyncrec import pages, tools
 
 _SCHEMA = {"id": asyncrec.FixedLen((), "int64"), "url": asyncrec.FixedLen((), "bytes")}
 
@@ -68,6 +68,13 @@ async def _make(folder: Path) -> None:
     for writer, count in (("w3", 10), ("w4", 12)):
         mode = {"mode": "replace"} if writer == "w4" else {}
         await _write(folder / "fixed", _examples(range(count)), writer_id=writer, num_shards=2, **mode)
+    async with asyncrec.open_sharded_writer(
+        folder / "seen", writer_id="w6", max_shard_records=5, schema=pages.PAGE, key_feature="url", seen="digest"
+    ) as writer:
+        for number in range(12):
+            url, body = f"https://example.org/{number}", b"<p>body %d</p>" % (number % 4)
+            await writer.write(pages.page(url, body, date=f"2026-11-28T00:00:{number:02}Z"))
+    await tools.compact(folder / "seen", manifest_only=True)
     await tools.compact(folder / "rolling", latest=True, manifest_only=True)
     await tools.compact(folder / "fixed", manifest_only=True)
     # As compaction does when a minute has gone by: the last of each log stays.
@@ -87,14 +94,15 @@ async def _make(folder: Path) -> None:
 
 async def _expected(folder: Path) -> None:
     expected = {}
-    for name in ("fixed", "rolling"):
+    for name in ("fixed", "rolling", "seen"):
         manifest = await asyncrec.read_manifest(folder / name)
         records = []
         for shard in manifest.shards:
             assert shard.keys is not None
             keys = (folder / shard.keys.path).read_bytes()
+            width = len(keys) // shard.records  # 32 if digests of contents stand beside those of keys
             for number, record in enumerate(await asyncrec.read_records(folder / shard.path)):
-                told = {"shard": shard.path, "key": keys[16 * number : 16 * number + 16].hex()}
+                told = {"shard": shard.path, "key": keys[width * number : width * number + 16].hex()}
                 records.append({**told, "sha256": hashlib.sha256(record).hexdigest()})
         said = {"id": manifest.id, "schema": manifest.schema, "metadata": manifest.metadata}
         expected[name] = {**said, "records": records}

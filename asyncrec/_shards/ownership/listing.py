@@ -13,6 +13,7 @@ from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, rewriter_of, stem_of
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest, merged
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.marks import find_claims
@@ -80,14 +81,34 @@ async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
     stand beside the new shards with the same records. A data set without rewritten shards is not looked up.
     """
     rewritten = [key for key in keys if rewriter_of(key) is not None]
-    if not rewritten:
-        return list(keys)
+    return (await listed_in_manifests(folder, keys, of=rewritten))[0] if rewritten else list(keys)
+
+
+async def listed_in_manifests(
+    folder: Storage, keys: Sequence[str], *, of: Sequence[str]
+) -> tuple[list[str], dict[str, ShardEntry]]:
+    """Look shards up in the manifests of the data sets in a folder that may have shards with the names ``of``.
+
+    Returns:
+        The keys without those that such a data set has replaced or not yet committed; and by key, the entry of each
+        shard that one of them lists.
+
+    Raises:
+        ManifestError: a manifest cannot be read.
+    """
     gone: set[str] = set()
+    entries: dict[str, ShardEntry] = {}
+
+    def look(manifest: Manifest, name: str) -> None:
+        gone.update(replaced_among(manifest, name, keys))
+        wanted = set(keys)
+        rows = [row for row, path in enumerate(manifest.shards.paths()) if path in wanted]
+        entries.update((entry.path, entry) for entry in map(manifest.shards.__getitem__, rows))
+
     for name in await dataset_names(folder, ""):
-        if any(maker_of(name, key) for key in rewritten):
-            manifest = await merged(name, await load_history(folder, name))
-            gone.update(await in_thread(replaced_among, manifest, name, keys))
-    return [key for key in keys if key not in gone]
+        if await in_thread(lambda: any(maker_of(name, key) for key in of)):  # noqa: B023  # awaited in this turn
+            await in_thread(look, await merged(name, await load_history(folder, name)), name)
+    return [key for key in keys if key not in gone], entries
 
 
 def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[str]:

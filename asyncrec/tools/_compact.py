@@ -1,8 +1,9 @@
 """`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
 
 A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
-are joined a piece at a time (`_rewriting`), which others who compact see at work and pass over. Those who have the data
-set open go on with the old shards, which stay for a grace. docs/design/2026-11-28-compacting-shards.md says why.
+are joined a piece at a time (`_rewriting`). Other calls see that a piece is worked on, and pass it over. Readers that
+have the data set open go on with the old shards, which stay for a grace. docs/design/2026-11-28-compacting-shards.md
+says why.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# If others remove the same shards again and again.
+# The number of plans, if other processes remove the same shards again and again.
 _ATTEMPTS = 20
-# Of two jobs that have begun with the same shards, one gives way. The other looks this many times, seconds apart.
+# If two jobs have begun with the same shards, one gives way. The other looks this many times, seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# Of a job on another machine nothing here tells whether it lives: for so long its shards are left to it.
+# This machine cannot find out whether a job on another machine lives. Its shards are left to it for this time.
 _LEFT_SECONDS = 3600.0
 
 
@@ -178,7 +179,7 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What shards are to be: their size, and their compression, `None` for the one that they have."""
+    """The size of the new shards and their compression; `None` keeps the compression."""
 
     max_bytes: int
     compression: CompressionOptions | None
@@ -197,19 +198,19 @@ class _Wanted:
             return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
 
         def stays(shard: SelectedShard) -> bool:
-            """It is too young to be sorted: a follower may know some of what is sorted, and not know others."""
+            """Return whether a shard is too young to be sorted: a follower may know only some of its records."""
             return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
 
         plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
-        """How its new shards are compressed."""
+        """Return the compression of the new shards of a piece."""
         return self.compression or parse_compression(piece.kind.compression)
 
 
 class _Joining:
-    """The progress of one call: it plans, goes through the pieces, and plans again if others were faster."""
+    """One call of `compact`: it plans, goes through the pieces, and plans again if other processes were faster."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -221,7 +222,7 @@ class _Joining:
         self._seen_removals = 0
 
     async def count(self) -> None:
-        """Count what would be done."""
+        """Count what a call would join, and change nothing."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
             found = await in_thread(self._dropped.of, piece.shards)
@@ -232,10 +233,10 @@ class _Joining:
             self._report.commits += 1
 
     async def run(self, progress: Progress) -> None:
-        """Join.
+        """Join shards.
 
         Raises:
-            ConflictError: others were faster, again and again.
+            ConflictError: other processes were faster again and again.
         """
         attempts_left = _ATTEMPTS
         while True:
@@ -248,7 +249,7 @@ class _Joining:
             before = self._report.commits
             failure = await self._go_through(pieces)
             if failure is None:
-                break  # what others have committed since is left to the next call: a busy writer would never let it end
+                break  # later commits are left to the next call, or a busy writer would never let this one end
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
@@ -258,7 +259,7 @@ class _Joining:
                     raise failure
 
     async def _go_through(self, pieces: list[Piece]) -> Exception | None:
-        """Do what others do not; returns what failed because shards were removed.
+        """Join the pieces that no other call is at; return the error if shards were removed.
 
         Raises:
             FormatError, DatasetError: a shard is damaged; all other pieces were done.
@@ -266,7 +267,7 @@ class _Joining:
         self._report.left = 0
         failure: Exception | None = None
         damage: FormatError | DatasetError | None = None
-        begin = secrets.randbelow(len(pieces))  # others begin elsewhere
+        begin = secrets.randbelow(len(pieces))  # other calls begin with another piece
         for piece in (*pieces[begin:], *pieces[:begin]):
             try:
                 await self._join(piece)
@@ -309,7 +310,7 @@ class _Joining:
         """Return whether no other job is at work on a piece that this job has begun with.
 
         Suppose that A and B look, see no job, and begin. Each looks again. If both see the other, the one with the
-        larger id gives way. If only A sees B, B had looked before, and is at work: so A does not wait for long.
+        larger id gives way. If only A sees B, B had looked before, and is at work, so A does not wait for long.
         """
         for look in range(_LOOKS):
             if look:
@@ -323,7 +324,7 @@ class _Joining:
         return False
 
     async def _at_work(self, piece: Piece) -> list[FoundJob]:
-        """The jobs that are joining shards of a piece; those that have died are ended."""
+        """Return the jobs that are joining shards of a piece. Dead jobs are ended first."""
         (dataset,) = self._selection.datasets
         paths = [entry_of(shard).path for shard in piece.shards]
         found = []
@@ -344,7 +345,7 @@ def _removals(selection: Selection) -> int:
 
 
 def _is_old(job: FoundJob) -> bool:
-    """Whether a job has begun so long ago that it is not waited for. If it lives, one of two loses at its turn."""
+    """Return whether a job is too old to wait for. If it lives, one of the two jobs loses at its turn."""
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS

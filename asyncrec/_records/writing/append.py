@@ -30,8 +30,8 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-# Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer. What is left of it
-# the next opening cuts.
+# Cutting a torn tail after an exception reads the file once. It must not hold up an exit for longer; the next opening
+# cuts the rest.
 _CLEAN_UP_SECONDS = 10
 
 
@@ -119,7 +119,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
         raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
-            # A file that was just made, by this process or another, is nowhere after a power cut before this.
+            # Before this, a power cut could remove a file that was just made, by this process or another.
             disk.sync_folder(os.path.dirname(path))
         return lock, _cut(fd, path, compression)
     except BaseException:

@@ -37,17 +37,17 @@ class ByteBudget:
     send what they have.
 
     Attributes:
-        limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
-        share: how much a chunk of each object that may be open should take at most, a quarter of the limit in all.
-        used: bytes held now, without what is reserved.
-        under_way: how many of them are on their way to a store.
-        bound: what ``used`` may become without waiting; negative if callers must go through `take`.
+        limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
+        share: the maximum size of a chunk of each open object; a quarter of the limit in all.
+        used: the bytes held now, without those reserved.
+        under_way: the bytes of these that are in flight to a store.
+        bound: the maximum of ``used`` without waiting; negative if callers must go through `take`.
         paused: whether `pause` keeps all callers waiting.
-        seconds_waited: how long all callers together have waited.
+        seconds_waited: the time that all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
-        """``most`` is what the limit may grow to; without it, the limit does not grow."""
+        """``most`` is the maximum to which the limit may grow; without it, the limit does not grow."""
         if limit <= 0:
             raise ArgumentValueError(f"memory_limit must be positive, not {limit:,}")
         self.limit = limit

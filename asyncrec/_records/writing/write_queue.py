@@ -30,9 +30,9 @@ _NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed 
 
 
 def copy_for_reraise(error: BaseException) -> BaseException:
-    """Make the error for one more caller: of the same type, chained to the one that happened.
+    """Return an error for one more caller, of the same type, and chained to the original one.
 
-    Raising one object again and again would pile every caller's traceback onto it.
+    Raising the same object again would add every caller's traceback to it.
     """
     if not isinstance(error, Exception):
         return anyio.ClosedResourceError("the writer was cancelled before it finished")

@@ -1,4 +1,4 @@
-"""Nothing is deleted that is committed meanwhile, that was promised, or that is another data set's."""
+"""Objects that are committed meanwhile, were promised, or belong to another data set are not deleted."""
 
 from __future__ import annotations
 

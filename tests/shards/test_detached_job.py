@@ -1,4 +1,4 @@
-"""A job that no process holds is committed once: a run of its id ends the runs before it, and nothing else does."""
+"""A job that no process holds is committed once: only a later run of its id ends the runs before it."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ async def test_new_wants_nothing_there(path: str) -> None:
 
 
 class Killed(BaseException):
-    """What ends a process that does not clean up."""
+    """Raised to end a process without a clean-up."""
 
 
 @pytest.mark.parametrize("when", ["begun", "committed"])

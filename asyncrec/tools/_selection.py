@@ -190,7 +190,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         except ObjectNotFoundError:
             pass
         except StoragePermissionError as error:
-            refused = error  # S3 reports a missing object so if the caller may not list
+            refused = error  # S3 reports a missing object in this way if the caller may not list
         else:
             shard = SelectedShard(key=key, display_path=display_path, size=info.size)
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))

@@ -62,7 +62,7 @@ class Process:
         self.dead = True
 
     def step(self) -> None:
-        """Raise an error if the process is dead by now."""
+        """Count one more step, which may be the one that kills the process."""
         if self.after is not None:
             self.after -= 1
             self.dead = self.dead or self.after < 0

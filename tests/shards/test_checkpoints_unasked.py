@@ -110,7 +110,7 @@ async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
 
 
 async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two writers commit many times; a third writer that opens meanwhile merges the segments."""
+    """Ten writers commit many times at once; a writer that opens meanwhile is the one that merges the segments."""
     monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
     store = Store()
     await commit(store, 5)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_one_more_shard_with_its_index_costs_four_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard's file and its index are each made in one hop, and published in one; names are looked up together."""
+    """A shard's file and index each take a hop to make, and one to publish and close; names are looked up together."""
     run_sync = to_thread.run_sync
     hops = 0
 

@@ -1,4 +1,4 @@
-"""A store whose answers are not to be believed: another checksum, another size, or somebody else's object."""
+"""A store whose answers are wrong: another checksum, another size, or another writer's object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
 
 
 class Lying(_Around):
-    """Says something else of what it published under keys that ``about`` picks; ``taken`` is there before."""
+    """A store that answers falsely about objects under keys that ``about`` picks; ``taken`` is there before."""
 
     def __init__(self, about: Callable[[str], bool], lie: Callable[[ObjectInfo], ObjectInfo]) -> None:
         super().__init__(MemoryStorage())
@@ -94,7 +94,7 @@ async def test_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, 
 
 
 class Damaging(Lying):
-    """Damages what is sent under the keys that ``about`` picks, and says so."""
+    """A store that damages objects under the keys that ``about`` picks, and reports the damaged checksum."""
 
     def __init__(self, about: Callable[[str], bool], damage: Callable[[bytes], bytes]) -> None:
         super().__init__(about, lambda info: info)
@@ -237,7 +237,7 @@ async def test_retried_upload_distinguishes_own_object_from_foreign(
 async def test_foreign_object_at_first_attempt_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it holds: nothing of ours can stand there yet."""
+    """This holds for any content: the writer cannot have an object there yet."""
 
     async def asked(*args: object) -> bool:
         raise AssertionError
@@ -254,7 +254,7 @@ async def test_foreign_object_at_first_attempt_is_refused_unread(
 async def test_upload_detects_spool_file_changed_on_disk(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is uploaded is what was written, or nothing."""
+    """The uploaded object has what was written, or there is no object."""
     storage = MemoryStorage()
     real = Uploader._open
 

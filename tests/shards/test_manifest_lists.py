@@ -48,7 +48,7 @@ class SleepyFolder(Store):
                 yield info
 
     async def goes_on(self) -> None:
-        """Somebody commits, somebody compacts, and two hours go by."""
+        """One process commits, one compacts, and two hours go by."""
         await Writer(self, f"other{self.now:%d%H}", 100).commit()
         await compact_manifest(self, "pages", path="pages")
         self.now += timedelta(hours=2)

@@ -1,4 +1,4 @@
-"""A rolling writer opens where others died: rolling ones are recovered first; of all or nothing, only told."""
+"""A rolling writer opens after others died: it recovers rolling writers first, and only logs all-or-nothing ones."""
 
 from __future__ import annotations
 

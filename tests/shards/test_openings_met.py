@@ -1,4 +1,4 @@
-"""Writers that open, replace or give up at the same moment: one has the name, and what was removed stays removed."""
+"""Writers open, replace or give up at the same moment: one has the name, and removed shards stay removed."""
 
 from __future__ import annotations
 

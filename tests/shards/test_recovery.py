@@ -1,4 +1,5 @@
-"""`asyncrec.recover` for a local data set: what dead writers left, found by their notes. (Kills: `test_torture`.)"""
+"""`asyncrec.recover` for a local data set: it finds the records of dead writers by their notes. (Kills:
+`test_torture`.)"""
 
 from __future__ import annotations
 
@@ -183,7 +184,7 @@ class TestOwners:
 
 class TestUnlisted:
     async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
-        """Nobody can say whose they are: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
+        """Their owner is unknown: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
         os.utime(path, (1e9, 1e9))

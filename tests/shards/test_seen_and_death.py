@@ -1,4 +1,4 @@
-"""Killed anywhere, a writer with ``seen=`` leaves no revisit without its body, and what it has flushed."""
+"""A writer with ``seen=``, killed anywhere, keeps its flushed records, and leaves no revisit without its body."""
 
 from __future__ import annotations
 

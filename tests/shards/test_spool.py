@@ -32,7 +32,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Every record in the manifest, which is held against what is there."""
+    """Return the records in the manifest, after checking it against the objects."""
     found = []
     for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards:
         records = await asyncrec.read_records(shard.path, storage=storage)
@@ -48,14 +48,14 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 def files(folder: Path) -> list[str]:
-    """What is left in a spool, but for its lock."""
+    """Return the files that are left in a spool, except its lock."""
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".asyncrec-spool"
     )
 
 
 class Outage(_Around):
-    """A store that is up or down, as the test says."""
+    """A store that the test can switch on and off."""
 
     def __init__(self, storage: Storage, *, down: bool = False, error: type[StorageError] = TransientStorageError):
         super().__init__(storage)
@@ -477,7 +477,7 @@ class TestOwner:
     async def test_spool_marker_is_durable_before_first_header(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Or a power cut could leave a note in a folder that no command takes for a spool."""
+        """Otherwise a power cut could leave a note in a folder that no command takes for a spool."""
         synced: list[list[str]] = []
         real = Disk.sync_folder
 

@@ -1,4 +1,4 @@
-"""A spool's records go to the data set that the caller names, whatever the folder says."""
+"""A spool's records go to the data set that the caller names, not to one that the folder names."""
 
 from __future__ import annotations
 

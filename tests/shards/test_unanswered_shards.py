@@ -1,4 +1,4 @@
-"""A shard whose publication or commit was not answered, or answered wrongly, keeps what belongs to it."""
+"""A shard whose publication or commit was not answered, or answered wrongly, keeps its index and keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def found(storage: Storage) -> dict[str, bytes]:
 
 
 class Repeating(_Around):
-    """A store whose client publishes a shard, hears nothing, asks again, and is told that there is one."""
+    """A store whose client publishes a shard, gets no answer, asks again, and gets the answer that it exists."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()

@@ -22,8 +22,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 
 
 class ObjectEvents(Protocol):
-    """The calls that an `ObjectWriter` makes to its writer. The owner task makes all of them.
-    """
+    """The calls that an `ObjectWriter` makes to its writer. The owner task makes all of them."""
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:

@@ -1,9 +1,8 @@
 """`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
 
 A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
-are joined a piece at a time (`_rewriting`). Other calls see that a piece is worked on, and pass it over. Readers that
-have the data set open go on with the old shards, which stay for a grace. docs/design/2026-11-28-compacting-shards.md
-says why.
+are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Open readers go on with the old shards,
+which stay for a grace (docs/design/2026-11-28-compacting-shards.md).
 """
 
 from __future__ import annotations
@@ -95,18 +94,18 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
             another compression are written anew, whatever their size.
-        drop_duplicates: not for what a writer with ``seen=`` has written, whose records share bodies: leave out each
-            record whose key another one has that was committed before; shards that have
-            such records are written anew, whatever their size. The keys of all shards are read for that.
-        newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
-            stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
-            more than once are read for that; of pages all records, because no revisit may lose its body.
-        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Shards are
-            written anew that are not, whatever their size, but none that is younger than ``grace``. It is a number, or
-            a text, of which the first 128 bytes count; records without it come first. A shard is read twice, and sorted
+        drop_duplicates: leave out each record whose key belongs to a record that was committed before. Shards with such
+            records are written anew, whatever their size. The keys of all shards are read for that. Do not use it for
+            data sets of writers with ``seen=``, whose records share bodies.
+        newest: with ``drop_duplicates``, a feature, such as ``"date"``: the newest record of each key stays (see
+            `asyncrec.open_dataset`), not the one that was committed first. The records whose key comes more than once
+            are read for that; for pages, all records are read, because no revisit may lose its body.
+        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Unsorted shards
+            are written anew, whatever their size, except those younger than ``grace``. The feature is a number, or a
+            text, of which the first 128 bytes count. Records without it come first. A shard is read twice, and sorted
             in 64 MiB of memory, with up to 136 bytes more for each record, and temporary files.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
-        dry_run: count what would be joined, and change nothing.
+        dry_run: count the shards that would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
             the segments of single commits, and checkpoints that have a successor. At least a minute.
         latest: also write an object with a fixed name that says which checkpoint is the newest, for readers of a store
@@ -114,13 +113,13 @@ async def compact(
         jobs: how many shards are written at once; at most 4.
 
     Raises:
-        ValueError: options that cannot be, or contradict each other; or the feature ``newest`` has no order, or a page
-            whose newest version is a revisit would lose the body: nothing was changed.
+        ValueError: options are invalid or contradict each other; or the feature ``newest`` has no order; or a page
+            whose newest version is a revisit would lose its body. The data set is unchanged.
         ObjectNotFoundError: there is no manifest.
-        DatasetError: the path is not a data set with a manifest, or a shard has other than the number of records that
-            the manifest says.
+        DatasetError: the path is not a data set with a manifest, or the number of records in a shard differs from the
+            manifest.
         FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it. With ``newest``,
-            nothing is joined if a record is damaged whose key comes more than once.
+            no shard is joined if a record whose key comes more than once is damaged.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
@@ -157,7 +156,7 @@ async def compact(
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             for argument, feature in (("newest", newest), ("sort_by", sort_by)):
-                if feature is not None:  # what it refuses is said before anything is changed
+                if feature is not None:  # refused before anything is changed
                     Age(feature, selection.schema, selection.path, argument=argument)
             joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest, sort_by, grace), report, tasks)
             if dry_run:

@@ -1,7 +1,7 @@
 """`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
 
 A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
-are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Open readers go on with the old shards,
+are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Readers can go on with the old shards,
 which stay for a grace (docs/design/2026-11-28-compacting-shards.md).
 """
 
@@ -188,7 +188,7 @@ class _Wanted:
     grace: float
 
     async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
-        """Say what is to be done, and which records are left out."""
+        """Return the pieces of work, and the records to leave out."""
         kind = None if self.compression is None else self.compression.type
         dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
         until = format_micros(round((time.time() - self.grace) * 1e6))

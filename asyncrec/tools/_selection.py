@@ -247,7 +247,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select everything below a prefix. Return `None` if there is nothing."""
+    """Select all objects below a prefix. Return `None` if there are none."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun

@@ -94,7 +94,7 @@ async def test_merged_segments_are_deleted_after_an_hour_unless_deciding() -> No
     await compact(store)
     assert [key for key in await store.keys() if key.startswith("~checkpoint-000001")] == []
     assert (await seen(store))["writers"]["a"].shards == 5
-    # What is deleted stays covered.
+    # Deleted segments stay covered.
     await store.put(P + "a-000001.jsonl", Segment(writer="a", time=format_time(1), add=(entry("no", 1),)).encode())
     assert "no" not in [shard.path for shard in (await seen(store))["shards"]]
 
@@ -319,7 +319,8 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
     show_all = iter([*kept.items(), (pointer, winner)])
 
     async def strike(what: str, key: str) -> Any:
-        """What was listed and read first was the loser's; from the first change on the store shows the winner's."""
+        """The first list and read show the loser's checkpoint; from the first change on the store shows the
+        winner's."""
         if what != "put":
             return strike
         for shown, content in show_all:

@@ -47,7 +47,7 @@ async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **
 
 
 async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> None:
-    """It fails behind each of its changes in turn; what it had committed is replaced before it goes on."""
+    """The recovery fails after each of its changes in turn; its commits are replaced before it goes on."""
 
     async def race(fails_behind: int) -> int:
         storage, spool = MemoryStorage(), tmp_path / str(fails_behind)

@@ -66,7 +66,7 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
 async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str, compacted: bool) -> None:
-    """Killed at each of its requests, or changes of its disk; the next call does what is left."""
+    """The call is killed at each of its requests or disk changes; the next call does the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
     await write(first)

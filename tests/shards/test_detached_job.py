@@ -61,7 +61,7 @@ async def names(path: str) -> list[str]:
 
 
 async def check_clean(path: str) -> None:
-    """Nothing is left of a job but what is committed, now or behind a recovery."""
+    """Check that only committed objects of a job are left, now or after a recovery."""
     assert not [key for key in await names(path) if key.endswith("-000000.jsonl")]
     recovery = await recover(path)
     assert (recovery.shards, recovery.unfinished, recovery.in_use, recovery.abandoned) == ((), (), (), ())
@@ -98,7 +98,7 @@ async def test_abandoned_job_leaves_no_shards(path: str) -> None:
     await give_up(job)
     assert not [key for key in await names(path) if key.startswith("d-")]
     await made(job, [b"late"])
-    await give_up(job)  # once more takes away what a task made meanwhile
+    await give_up(job)  # the second call deletes the objects that a task made meanwhile
     assert not [key for key in await names(path) if key.startswith("d-")]
     assert (await recover(path)).unfinished == ()
 

@@ -143,7 +143,7 @@ async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
             await write(writer, more)
             with anyio.move_on_after(10):  # else it waits for the end of its log, which waits for this
                 await writer.flush()
-            await anyio.sleep(1)  # what it repeats is deleted
+            await anyio.sleep(1)  # the entries that it repeats are deleted
 
         await flush(1)
         await on_another_machine(storage)

@@ -313,7 +313,7 @@ class TestTakenOver:
     async def test_plain_names_of_live_remote_writer_are_never_reused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It lives, and publishes over what has its names, where the store does not keep it from that."""
+        """The writer lives, and overwrites the objects with its names if the store allows it."""
         storage = LaxStorage(MemoryStorage(chunk_size=64))
         with pytest.raises(ConflictError, match="abandoned"):
             async with opened_elsewhere(monkeypatch, tmp_path, num_shards=2, storage=storage) as first:
@@ -340,7 +340,7 @@ class TestDead:
     async def test_recover_commits_only_whole_unpromised_fixed_sets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
     ) -> None:
-        """It was killed between publishing and committing, or while it took back what it had published."""
+        """The writer was killed between publishing and committing, or while it deleted its published shards."""
         storage = LocalStorage(tmp_path / "target")
         spool = tmp_path / "spool"
         await dies(storage, "a", MANIFEST, num_shards=2, **({"spool": spool} if spooled else {}))
@@ -443,7 +443,7 @@ class TestDead:
     async def test_last_segment_includes_late_commit_of_dead_writer(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request of the dead writer's that comes late: the last segment stands for all."""
+        """A request of the dead writer arrives late; the last segment stands for all."""
         process = await dies(storage, "dead", MANIFEST, writer_id="dead")
         assert process.late is not None
         put, late = storage.put, [process.late]
@@ -606,7 +606,7 @@ class TestNames:
 
 
 class TestReadByName:
-    """Where nothing was committed there is no manifest, and a name finds what is stored under it."""
+    """Without a commit there is no manifest, and a name finds the objects stored under it."""
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_published_uncommitted_shards_are_hidden_unlike_foreign_files(
@@ -654,7 +654,7 @@ class TestFlushedButNotPromised:
             async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
                 await storage.put(taken, b"somebody else's")
                 await writer.flush()
-                for number in range(8):  # of 64 bytes each, framed: what was taken is what fills chunks
+                for number in range(8):  # of 64 bytes each, framed: the accepted records fill chunks
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
         assert [key for key in await unowned(storage) if not is_of_a_job(key)] == [taken]
@@ -716,7 +716,7 @@ class TestTakingBack:
             assert all(map(writer.has, records("a")))
 
     async def test_late_deletion_removes_no_recovered_records(self) -> None:
-        """The answer of a publication was lost; what the writer deletes then must be nothing that `recover` commits."""
+        """The answer to a publication was lost. The writer must then delete no object that `recover` commits."""
         store = MemoryStorage()
         late: list[str] = []
 
@@ -791,7 +791,7 @@ class TestRefusals:
                 pass
 
     async def test_too_many_shards_for_memory_are_refused_before_opening(self) -> None:
-        """What the first one takes tells what all would."""
+        """The chunks of the first shard show how much memory all shards would take."""
         storage = MemoryStorage()
         with pytest.raises(ValueError, match=r"memory_limit=1048576 is too small.*65,536,000 bytes"):
             async with asyncrec.open_sharded_writer("pages", num_shards=1000, memory_limit=1 << 20, storage=storage):

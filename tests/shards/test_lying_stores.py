@@ -127,7 +127,7 @@ async def test_spool_recovers_shard_damaged_by_store(
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path, compression=compression, **options)
     storage.about = lambda key: False
-    if "num_shards" in options:  # the name is a promise, and what has it may be another's
+    if "num_shards" in options:  # the name is a promise, and its object may be another writer's
         with pytest.raises(ConflictError, match="delete it and recover again"):
             await asyncrec.recover(tmp_path, to="pages", storage=storage)
         await storage.delete("pages-00001-of-00002.tfrecord")
@@ -210,7 +210,7 @@ class Answering(Lying):
 async def test_retried_upload_distinguishes_own_object_from_foreign(
     tmp_path: Path, there: Callable[[bytes], bytes | None], error: type[Exception] | None, checksums: bool
 ) -> None:
-    """An upload is tried again; under its name stands what it had published, or an object of another."""
+    """An upload is tried again; its name has the object that it had published, or another writer's."""
     storage = Answering(there, checksums=checksums)
 
     async def run() -> None:

@@ -147,7 +147,7 @@ async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
 
     operations = await race(0)
     for fails_at, (operation, _) in enumerate(operations, 1):
-        if operation in ("publish", "delete"):  # it fails at what it changes
+        if operation in ("publish", "delete"):  # it fails at its changes
             await race(fails_at)
 
 

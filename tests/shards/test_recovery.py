@@ -31,7 +31,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 async def die(path: Path, count: int = 100, **options: Any) -> None:
-    """A writer that flushes, and ends with an exception that discards what is open: what it flushed stays."""
+    """A writer that flushes, and ends with an exception that discards open shards: flushed records stay."""
     with pytest.raises(RuntimeError, match="as asked"):
         async with asyncrec.open_sharded_writer(path, on_error="discard", writer_id="w", **options) as writer:
             for record in RECORDS[:count]:

@@ -101,7 +101,8 @@ class TestWriting:
         shard = "pages-w-000000.tfrecord"
         for key in (f"_index/{shard}.index", f"_keys/{shard}.keys"):
             assert await with_spool.get(key) == await without.get(key)
-        # A compressor's bytes depend on when it was flushed, and what is spooled is flushed now and then, unasked.
+        # A compressor's bytes depend on the times of its flushes, and spooled records are flushed automatically now and
+        # then.
         unpack = gzip.decompress if compression else bytes
         assert unpack(await with_spool.get(shard)) == unpack(await without.get(shard))
 
@@ -308,7 +309,7 @@ class TestModes:
 
 class TestLeftovers:
     async def fail(self, storage: Storage, spool: Path, records: list[bytes], **options: Any) -> None:
-        """A writer that flushes, and ends with an exception that discards what is open."""
+        """A writer that flushes, and ends with an exception that discards open shards."""
         with pytest.raises(RuntimeError, match="as asked"):
             async with asyncrec.open_sharded_writer(
                 "pages", storage=storage, spool=spool, on_error="discard", **options

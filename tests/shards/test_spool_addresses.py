@@ -30,7 +30,7 @@ async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
 
 
 def made(tmp_path: Path) -> list[str]:
-    """What is there besides the spool and what it was made from."""
+    """Return the files besides the spool and its source."""
     return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
 
 

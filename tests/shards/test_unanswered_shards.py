@@ -61,12 +61,12 @@ class Usurped(_Around):
     """A store in which another process has ended the writer with all its shards; for a while it cannot be read."""
 
     ended = False
-    answers = 1  # what is there is read once, and found to be another's
+    answers = 1  # the object is read once, and found to be another writer's
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         if key.endswith("-000001.jsonl") and "_removal" not in key:
             if operation == "publish":
-                await call()  # what the other one has written is the same but for its time
+                await call()  # the other writer's object is the same except for its time
                 async with self._storage.open_source(key) as source:
                     content = await source.receive(1 << 20)
                 await self._storage.put(key, content.replace(b'"time":"2', b'"time":"1'))

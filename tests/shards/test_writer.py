@@ -668,7 +668,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("records", [0, 1])
     async def test_id_is_used_once(self, records: int) -> None:
-        """What a second writer of that name commits would be hidden by the closing segment of the first."""
+        """The closing segment of the first writer would hide the commits of a second one with that id."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write_many([b"1"] * records)

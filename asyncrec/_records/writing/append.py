@@ -2,7 +2,7 @@
 
 A live TensorBoard event file needs this. It is the one declared exception to "all or nothing". A crash leaves at most
 one torn record, or a torn GZIP member, at the end, and a power cut may leave zeros there. Opening the file again cuts
-that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error, and
+that off, and so does leaving the context on an exception. Flushed records stay. Damage anywhere else is an error, and
 nothing is appended behind it. (`asyncrec._records.torn_end` distinguishes the two.)
 
 There is one writer at a time: the file has a lock that ends with its process (`asyncrec.storage._local.lock`).
@@ -62,7 +62,7 @@ class _AppendSink(ByteSink):
                 position += memoryview(buffer).nbytes
 
     def sync(self) -> None:
-        """Make the disk keep what was written. Blocks."""
+        """Make the written bytes durable. Blocks."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
             if not leads_to(self._name, self._fd):

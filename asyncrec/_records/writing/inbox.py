@@ -176,7 +176,7 @@ class Inbox:
     async def wait(self, deadline: float) -> bool:
         """Wait until something is put in, or the inbox is closed. False if the deadline came first."""
         self._arrived = anyio.Event()
-        if deadline == math.inf:  # a scope would double what a wait costs, which each batch of a fast writer does
+        if deadline == math.inf:  # a scope would double the cost of a wait, and each batch of a fast writer waits
             await self._arrived.wait()
             return True
         with anyio.CancelScope(deadline=deadline) as scope:
@@ -184,7 +184,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """Free the room of what the owner left when it ended or failed, and wake all callers that wait."""
+        """Free the room of the items that the owner left when it ended or failed, and wake all waiting callers."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

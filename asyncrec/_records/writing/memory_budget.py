@@ -1,8 +1,8 @@
 """`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
-A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
-number that bounds all of it, for all objects that the writer has open. Its queue is where back-pressure reaches the
-caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
+A writer has many tasks as callers, and their records wait in memory until a store takes them. `ByteBudget` is the one
+number that bounds all these records, for all objects that the writer has open. Its queue is where back-pressure reaches
+the caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
 
 To enter without waiting takes two operations, because every record does it::
 
@@ -56,7 +56,7 @@ class ByteBudget:
         self.used = 0
         self.under_way = 0
         self.reserved = 0
-        self._set_aside = 0  # of what is reserved, the chunks of objects that are open
+        self._set_aside = 0  # the part of the reserved bytes for chunks of open objects
         self.bound = limit
         self.seconds_waited = 0.0
         self._send: list[Callable[[], None]] = []
@@ -154,7 +154,7 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """Note that ``size`` bytes of what is held are in flight."""
+        """Note that ``size`` of the held bytes are in flight."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:

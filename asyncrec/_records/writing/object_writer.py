@@ -74,7 +74,7 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
-        self._asked: set[FlushRequest] = set()  # they wait for what is flushed elsewhere than into the object
+        self._asked: set[FlushRequest] = set()  # requests that wait for a flush to another place than the object
         self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
@@ -115,7 +115,7 @@ class ObjectWriter:
                 del again  # else it would be held until the next failure
 
     async def _one_object(self) -> bool:
-        """Write and publish one object; False if there is no other after it."""
+        """Write and publish one object; return false if it was the last one."""
         if not self._eager and not await self._first_record():
             return False
         async with self._events.open_object() as output:
@@ -235,7 +235,7 @@ class ObjectWriter:
         self._sidecar_bytes = sidecar_bytes
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for more; at the deadline, end the object, and flush what is due by then."""
+        """Wait for more records; at the deadline, end the object, or flush if a flush is due."""
         due = self._timer.due()
         if await self._inbox.wait(min(deadline, due)):
             return

@@ -197,7 +197,7 @@ class RecordEncoder:
                 return self._with_key({name: entry.one(name, {name: (kind, values)})}, key)[1]
         except DecodeError:
             pass
-        return self._looked_at(data, key)  # says what is wrong, or finds a default
+        return self._looked_at(data, key)  # raises the error, or finds a default
 
 
 def schema_of(given: GivenSchema) -> Schema | None:

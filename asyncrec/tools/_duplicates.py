@@ -32,8 +32,7 @@ class Duplicates:
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """Take the number of the first record of each shard with such records, by its key; and the records that
-        stay."""
+        """Take the first record's number for each shard with such records, by its key; and the remaining records."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule

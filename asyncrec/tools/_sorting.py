@@ -67,8 +67,7 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """Return the bytes of a group, in the order of the groups' first records. No group's bytes begin with
-        another's."""
+        """Return the bytes of a group, in the order of the groups' first records. None is a prefix of another."""
         prefix = self._groups.get(group)
         if prefix is None:
             known = len(self._groups)

@@ -319,8 +319,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
     show_all = iter([*kept.items(), (pointer, winner)])
 
     async def strike(what: str, key: str) -> Any:
-        """The first list and read show the loser's checkpoint; from the first change on the store shows the
-        winner's."""
+        """The first list and read show the loser's checkpoint; after the first change the store shows the winner's."""
         if what != "put":
             return strike
         for shown, content in show_all:

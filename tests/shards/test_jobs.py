@@ -83,8 +83,7 @@ async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **op
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Return all records of the data set, after checking with `verify` that it is whole, and that every key is
-    found."""
+    """Return all records of the data set, after checking that it is whole (`verify`), and every key is found."""
     report = await tools.verify("pages", storage=storage)
     assert report.ok, report.to_json()
     found = []

@@ -394,8 +394,7 @@ async def test_discarding_writer_releases_tasks_waiting_for_commit() -> None:
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
 async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[str, Any]) -> None:
-    """No answer came, and no object is visible: the job takes the name itself, so that the request has no effect
-    later."""
+    """No answer came, and no object is visible: the job takes the name itself, so the request has no late effect."""
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
         await writer.write_many(numbered(4))

@@ -1,5 +1,4 @@
-"""If a store refuses or does not answer an opening writer's first object, the caller soon gets an error that says
-why."""
+"""If a store refuses or does not answer an opening writer's first request, the caller soon gets a clear error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Shards that belong together are seen together, in the store and at any time in the past; hidden names are never
-seen."""
+"""Shards that belong together are seen together, now and at any time in the past; hidden names are never seen."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("follow")
 async def follow(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Follow a data set from its first record on, and check that each record comes once, even if its shard was
-    joined."""
+    """Follow a data set from its first record on, and check that each record comes once, even from joined shards."""
     found: list[int | None] = []
     path = spec["path"]
 

@@ -20,8 +20,7 @@ __all__ = ["look_up", "unnamed_runs"]
 
 @theme("keys", 1.0)
 def keys(drawing: Drawing) -> None:
-    """Rolling writers that skip known keys, a writer that sometimes replaces the data set, and many processes that
-    merge."""
+    """Rolling writers that skip known keys, processes that merge, and a writer that sometimes replaces the data set."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.3)
     start = 0.0

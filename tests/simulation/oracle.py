@@ -68,8 +68,7 @@ async def examine(world: Any) -> None:
 
 
 async def _compact(world: Any, path: str) -> None:
-    """Merge everything and delete all that may go. Check that the data set is the same, and no stray checkpoint is
-    left."""
+    """Merge all, and delete what may go. Check that the data set is the same, and that no stray checkpoint is left."""
     found: dict[str, Any] = {}
 
     async def compact() -> None:

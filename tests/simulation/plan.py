@@ -73,8 +73,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
 
 
 def _spread_over_hosts(drawing: operations.Drawing) -> None:
-    """Let two hosts share the disk that do not see each other's locks. Whatever relies on locks alone stays on one
-    host."""
+    """Let two hosts share the disk that do not see each other's locks. Uses of locks alone stay on one host."""
     drawing.plan["settings"]["links"] = True  # else exclusive creation relies on a lock
     for process in drawing.plan["processes"]:
         kinds = {spec["kind"] for spec in process["operations"]}

@@ -120,8 +120,7 @@ class Threads:
     async def run_sync(
         self, func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None, **_: Any
     ) -> Any:
-        """Run like `anyio.to_thread.run_sync`: anyio's cancellation waits for the thread, and asyncio's own leaves
-        it."""
+        """Run like `anyio.to_thread.run_sync`: anyio's cancellation waits for the thread, asyncio's own leaves it."""
         await asyncio.sleep(0)
         if limiter is not None:
             try:

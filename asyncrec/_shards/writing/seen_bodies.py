@@ -105,8 +105,7 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest of a page that came as a revisit, by which revisits of a body are found; otherwise
-        `None`."""
+        """Return the digest of a page that came as a revisit, by which a body's revisits are found, or `None`."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)

@@ -1,11 +1,12 @@
-"""What a deletion does about bodies that several records share: a page, and revisits of it under any key.
+"""Keep bodies that several records share in a deletion: those of a page, and of revisits of it under any key.
 
 The naive way is to delete a page and to leave its revisits without a body. Here the body moves to the revisit that was
-committed first among those that stay, which becomes a page. That is committed before anything is deleted: a kill in
-between leaves the body twice, and never nowhere. The other revisits stay as they are: a reader finds the body by its
-digest. `WithContents` chooses all records that share a body with one that is chosen, so that nothing has to move.
+committed first among those that stay, and the revisit becomes a page. This is committed before anything is deleted. A
+kill in between leaves the body twice, but does not lose it. The other revisits stay as they are, because a reader finds
+the body by its digest. `WithContents` chooses all records that share a body with a chosen one, so that no body has to
+move.
 
-The digests beside the keys say all that, and no page is read but those that change.
+The digests beside the keys are enough for that, and only pages that change are read.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from asyncrec.pages._revisits import resolved
 from asyncrec.tools._forgotten import ByDigests, Found
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# Pages that are held at once, until their shards are written.
+# The bytes of pages that are held at once, until their shards are written.
 _PIECE_BYTES = 64 << 20
 _PIECE_SHARDS = 256
 
 
 class Finder(Protocol):
-    """What finds the records to delete."""
+    """A finder of the records to delete."""
 
     def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]: ...
 
@@ -53,7 +54,7 @@ class WithContents:
         self._digests: set[bytes] = set()
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield all of these shards with what is to be deleted of them; errors as those of the other finder."""
+        """Yield all of these shards with the records to delete from them. Raises the errors of the other finder."""
         found: dict[str, NDArray[np.int64]] = {}
         async with aclosing(self._finder.find(selection, shards)) as chosen:
             async for shard, records in chosen:
@@ -68,12 +69,12 @@ class WithContents:
                 yield shard, records if own is None else np.union1d(own, records)
 
     def end(self) -> None:
-        """Say that all shards were looked at."""
+        """Note that all shards were searched."""
         self._finder.end()
 
 
 class _Place(NamedTuple):
-    """A record of the selection: its shard, its number there, and its number in all."""
+    """A record of the selection: its shard, its number in the shard, and its number in the selection."""
 
     shard: SelectedShard
     record: int
@@ -85,8 +86,8 @@ class Piece:
     """Bodies that move by one commit.
 
     Attributes:
-        shards: those with the revisits that get them.
-        moved: the pages, with their digests, by the key of the shard and the number there.
+        shards: the shards with the revisits that get the bodies.
+        moved: the pages, with their digests, by the key of the shard and the number in it.
     """
 
     shards: list[SelectedShard] = field(default_factory=list)
@@ -101,10 +102,10 @@ def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
 
 
 async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:
-    """Return what has to move first, before the records that ``finder`` finds in some shards are deleted.
+    """Return the bodies that have to move before the records that ``finder`` finds in some shards are deleted.
 
     Raises:
-        ValueError: a body is shared, and its digest is not that of its page: readers would not find it.
+        ValueError: a body is shared, and its digest is not that of its page, so readers would not find it.
         Other errors: those of the finder, and of reading these pages.
     """
     (dataset,) = selection.datasets
@@ -133,7 +134,7 @@ async def _heirs(
     rows: dict[str, int],
     starts: NDArray[np.int64],
 ) -> dict[bytes, _Place]:
-    """Return for each body that no record has that stays, the first of its revisits that stay, if there is one."""
+    """Return the first remaining revisit, if any, for each body whose page does not stay."""
     order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
     wanted = {each for digest in bodies for each in shared_digests(digest)}
     staying: set[bytes] = set()
@@ -177,7 +178,7 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
-    """What shards that are written by one job have alike."""
+    """Return the options that all shards of one job share."""
     assert shard.entry is not None, "a manifest lists it"
     return shard.entry.compression, shard.entry.index is not None
 
@@ -202,7 +203,7 @@ async def _digests_of(dataset: Dataset, place: _Place) -> bytes:
 
 
 async def _contents_of(selection: Selection, shard: SelectedShard, records: NDArray[np.int64]) -> list[bytes]:
-    """The digests of the contents of some records of a shard."""
+    """Return the digests of the contents of some records of a shard."""
     if shard.entry is None or shard.entry.key_bytes != PAIR_BYTES:
         return [NO_KEY] * len(records)
     content = await load_digests(selection.datasets[0].folder, shard.entry)
@@ -215,7 +216,7 @@ async def _contents_of(selection: Selection, shard: SelectedShard, records: NDAr
 
 
 async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
-    """Yield all of some shards with the records whose contents have one of some digests."""
+    """Yield all of the given shards, each with its records whose contents have one of the digests."""
     if not digests:
         for shard in shards:
             yield shard, np.empty(0, np.int64)

@@ -1,8 +1,8 @@
 """`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
 
 A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
-are joined a piece at a time (`_rewriting`), which others who compact see at work and pass over. Those who have the data
-set open go on with the old shards, which stay for a grace. docs/design/2026-11-28-compacting-shards.md says why.
+are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Readers can go on with the old shards,
+which stay for a grace (docs/design/2026-11-28-compacting-shards.md).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# If others remove the same shards again and again.
+# The number of plans, if other processes remove the same shards again and again.
 _ATTEMPTS = 20
-# Of two jobs that have begun with the same shards, one gives way. The other looks this many times, seconds apart.
+# If two jobs have begun with the same shards, one gives way. The other looks this many times, seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# Of a job on another machine nothing here tells whether it lives: for so long its shards are left to it.
+# This machine cannot find out whether a job on another machine lives. Its shards are left to it for this time.
 _LEFT_SECONDS = 3600.0
 
 
@@ -94,18 +94,18 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
             another compression are written anew, whatever their size.
-        drop_duplicates: not for what a writer with ``seen=`` has written, whose records share bodies: leave out each
-            record whose key another one has that was committed before; shards that have
-            such records are written anew, whatever their size. The keys of all shards are read for that.
-        newest: with ``drop_duplicates``, a feature, such as ``"date"``: of the records with one key the newest one
-            stays (see `asyncrec.open_dataset`), and not the one that was committed first. The records whose key comes
-            more than once are read for that; of pages all records, because no revisit may lose its body.
-        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Shards are
-            written anew that are not, whatever their size, but none that is younger than ``grace``. It is a number, or
-            a text, of which the first 128 bytes count; records without it come first. A shard is read twice, and sorted
+        drop_duplicates: leave out each record whose key belongs to a record that was committed before. Shards with such
+            records are written anew, whatever their size. The keys of all shards are read for that. Do not use it for
+            data sets of writers with ``seen=``, whose records share bodies.
+        newest: with ``drop_duplicates``, a feature, such as ``"date"``: the newest record of each key stays (see
+            `asyncrec.open_dataset`), not the one that was committed first. The records whose key comes more than once
+            are read for that; for pages, all records are read, because no revisit may lose its body.
+        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Unsorted shards
+            are written anew, whatever their size, except those younger than ``grace``. The feature is a number, or a
+            text, of which the first 128 bytes count. Records without it come first. A shard is read twice, and sorted
             in 64 MiB of memory, with up to 136 bytes more for each record, and temporary files.
         manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
-        dry_run: count what would be joined, and change nothing.
+        dry_run: count the shards that would be joined, and change nothing.
         grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
             the segments of single commits, and checkpoints that have a successor. At least a minute.
         latest: also write an object with a fixed name that says which checkpoint is the newest, for readers of a store
@@ -113,13 +113,13 @@ async def compact(
         jobs: how many shards are written at once; at most 4.
 
     Raises:
-        ValueError: options that cannot be, or contradict each other; or the feature ``newest`` has no order, or a page
-            whose newest version is a revisit would lose the body: nothing was changed.
+        ValueError: options are invalid or contradict each other; or the feature ``newest`` has no order; or a page
+            whose newest version is a revisit would lose its body. The data set is unchanged.
         ObjectNotFoundError: there is no manifest.
-        DatasetError: the path is not a data set with a manifest, or a shard has other than the number of records that
-            the manifest says.
+        DatasetError: the path is not a data set with a manifest, or the number of records in a shard differs from the
+            manifest.
         FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it. With ``newest``,
-            nothing is joined if a record is damaged whose key comes more than once.
+            no shard is joined if a record whose key comes more than once is damaged.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes remove shards again and again, or one of them does not end.
         StorageError: the store failed.
@@ -156,7 +156,7 @@ async def compact(
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             for argument, feature in (("newest", newest), ("sort_by", sort_by)):
-                if feature is not None:  # what it refuses is said before anything is changed
+                if feature is not None:  # refused before anything is changed
                     Age(feature, selection.schema, selection.path, argument=argument)
             joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest, sort_by, grace), report, tasks)
             if dry_run:
@@ -178,7 +178,7 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What shards are to be: their size, and their compression, `None` for the one that they have."""
+    """The size of the new shards and their compression; `None` keeps the compression."""
 
     max_bytes: int
     compression: CompressionOptions | None
@@ -188,7 +188,7 @@ class _Wanted:
     grace: float
 
     async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
-        """Say what is to be done, and which records are left out."""
+        """Return the pieces of work, and the records to leave out."""
         kind = None if self.compression is None else self.compression.type
         dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
         until = format_micros(round((time.time() - self.grace) * 1e6))
@@ -197,19 +197,19 @@ class _Wanted:
             return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
 
         def stays(shard: SelectedShard) -> bool:
-            """It is too young to be sorted: a follower may know some of what is sorted, and not know others."""
+            """Return whether a shard is too young to be sorted: a follower may know only some of its records."""
             return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
 
         plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
-        """How its new shards are compressed."""
+        """Return the compression of the new shards of a piece."""
         return self.compression or parse_compression(piece.kind.compression)
 
 
 class _Joining:
-    """The progress of one call: it plans, goes through the pieces, and plans again if others were faster."""
+    """One call of `compact`: it plans, goes through the pieces, and plans again if other processes were faster."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -221,7 +221,7 @@ class _Joining:
         self._seen_removals = 0
 
     async def count(self) -> None:
-        """Count what would be done."""
+        """Count what a call would join, and change nothing."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
             found = await in_thread(self._dropped.of, piece.shards)
@@ -232,10 +232,10 @@ class _Joining:
             self._report.commits += 1
 
     async def run(self, progress: Progress) -> None:
-        """Join.
+        """Join shards.
 
         Raises:
-            ConflictError: others were faster, again and again.
+            ConflictError: other processes were faster again and again.
         """
         attempts_left = _ATTEMPTS
         while True:
@@ -248,7 +248,7 @@ class _Joining:
             before = self._report.commits
             failure = await self._go_through(pieces)
             if failure is None:
-                break  # what others have committed since is left to the next call: a busy writer would never let it end
+                break  # later commits are left to the next call, or a busy writer would never let this one end
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
@@ -258,7 +258,7 @@ class _Joining:
                     raise failure
 
     async def _go_through(self, pieces: list[Piece]) -> Exception | None:
-        """Do what others do not; returns what failed because shards were removed.
+        """Join the pieces that no other call is at; return the error if shards were removed.
 
         Raises:
             FormatError, DatasetError: a shard is damaged; all other pieces were done.
@@ -266,7 +266,7 @@ class _Joining:
         self._report.left = 0
         failure: Exception | None = None
         damage: FormatError | DatasetError | None = None
-        begin = secrets.randbelow(len(pieces))  # others begin elsewhere
+        begin = secrets.randbelow(len(pieces))  # other calls begin with another piece
         for piece in (*pieces[begin:], *pieces[:begin]):
             try:
                 await self._join(piece)
@@ -309,7 +309,7 @@ class _Joining:
         """Return whether no other job is at work on a piece that this job has begun with.
 
         Suppose that A and B look, see no job, and begin. Each looks again. If both see the other, the one with the
-        larger id gives way. If only A sees B, B had looked before, and is at work: so A does not wait for long.
+        larger id gives way. If only A sees B, B had looked before, and is at work, so A does not wait for long.
         """
         for look in range(_LOOKS):
             if look:
@@ -323,7 +323,7 @@ class _Joining:
         return False
 
     async def _at_work(self, piece: Piece) -> list[FoundJob]:
-        """The jobs that are joining shards of a piece; those that have died are ended."""
+        """Return the jobs that are joining shards of a piece. Dead jobs are ended first."""
         (dataset,) = self._selection.datasets
         paths = [entry_of(shard).path for shard in piece.shards]
         found = []
@@ -344,7 +344,7 @@ def _removals(selection: Selection) -> int:
 
 
 def _is_old(job: FoundJob) -> bool:
-    """Whether a job has begun so long ago that it is not waited for. If it lives, one of two loses at its turn."""
+    """Return whether a job is too old to wait for. If it lives, one of the two jobs loses at its turn."""
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS

@@ -13,17 +13,18 @@ class CompactReport:
     """The result of `compact`.
 
     Attributes:
-        joined: how many shards were joined, and ``into`` how many; with ``dry_run``, how many would be.
+        joined: the number of shards that were joined, and ``into`` that of the new ones; with ``dry_run``, both as
+            planned.
         bytes: the size of the shards that were joined, and ``rewritten`` that of those in their place.
-        duplicates: how many records were left out, because another one with their key was committed before, or with
-            ``newest`` is newer.
-        commits: how many commits that took.
-        left: how many pieces of the work were left to other calls, which are at work on them.
-        removed: the objects of replaced shards that were deleted, which readers had been left for the grace.
-        id, shards, records: of the data set behind that.
+        duplicates: the number of records that were left out, because a record with their key was committed before, or,
+            with ``newest``, is newer.
+        commits: the number of commits that this took.
+        left: the number of pieces of work that were left to other calls, which are at work on them.
+        removed: the objects of replaced shards that were deleted, after the grace for readers.
+        id, shards, records: those of the data set afterwards.
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first.
-        written: whether this call has made it. It has not if there was nothing new, or another call was faster.
-        merged: how many segments were in no checkpoint before.
+        written: whether this call has made it. It has not if there were no new segments, or another call was faster.
+        merged: the number of segments that were in no checkpoint before.
         deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
         latest: the path of the object that names the checkpoint, if it was requested.
     """

@@ -1,4 +1,4 @@
-"""`find_duplicates` finds the records of a data set that another one with their key makes needless."""
+"""`find_duplicates` finds the records of a data set that are needless, because another record has their key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec.tools._revisited import revisits_without
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys
 
-# Keys that are read at once: 1 MiB.
+# The number of keys that are read at once: 1 MiB.
 _AT_ONCE = 1 << 16
 
 
@@ -27,30 +27,30 @@ class Duplicates:
     """The records of a data set that are left out, by their shards.
 
     Attributes:
-        rule: which record of a key stays. Of two jobs with different rules each could leave out what the other one
-            keeps; so one of them gives way.
+        rule: the rule for which record of a key stays. Two jobs with different rules could each leave out the record
+            that the other one keeps; so one of them gives way.
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """Of each shard that has such records, by its key, the number of its first record; and all that stay."""
+        """Take the first record's number for each shard with such records, by its key; and the remaining records."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule
 
     @classmethod
     def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
-        """All records of a data set but those that stay. Blocks."""
+        """Return all records of a data set except those that stay. Blocks."""
         counts = selection.datasets[0].manifest.shards.counts
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
         return cls({selection.shards[at].key: int(starts[at]) for at in having}, kept, rule)
 
     def __contains__(self, shard: SelectedShard) -> bool:
-        """Whether the shard has such records."""
+        """Return whether the shard has such records."""
         return shard.key in self._firsts
 
     def of(self, shards: Sequence[SelectedShard]) -> list[Found]:
-        """Shards, with the numbers of these records in them. Blocks."""
+        """Return the shards with the numbers of these records in them. Blocks."""
         return [(shard, self._of(shard)) for shard in shards]
 
     def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
@@ -65,10 +65,10 @@ NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
-    """All records but one of each key: the first that was committed, or the newest by the feature ``newest``.
+    """Return all records but one of each key: the first committed one, or the newest by the feature ``newest``.
 
-    Only keys are read; beyond 64 MiB they are sorted through files, at 40 bytes a record. With ``newest``, the records
-    are read whose key comes more than once; and if they are pages that may be revisits, all records.
+    Only keys are read; beyond 64 MiB they are sorted through files, at 40 bytes a record. With ``newest``, records
+    whose key comes more than once are read, too; if they are pages that may be revisits, all records are read.
 
     Raises:
         DatasetError: a shard has fewer keys than records.
@@ -94,7 +94,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
 
 
 async def _first_committed(selection: Selection) -> RecordSet:
-    """The first of each key."""
+    """Return the first record of each key."""
     async with Identities(KEY) as identities:
         first = 0
         for shard in selection.shards:

@@ -1,12 +1,12 @@
-"""Which shards of a data set are joined: runs of small neighbours that fill a shard, or make half of their bytes new.
+"""Choose the shards to join: runs of small neighbours that fill a shard, or make half of their bytes new.
 
-The naive way is to join all that is smaller than the limit, each time. Then a data set to which 20 MB are added each
-night is written anew each night: 20 MB, 40, 60 and so on. So a shard is small if it has less than half of the limit,
-and a run that fills less than half of a shard leaves out the shards at its ends that are larger than all others of it
-together. A byte is written anew only when it comes into a shard that is twice as large. What was joined is not joined
-again before something is added.
+The naive way is to join all shards that are smaller than the limit, each time. Then a data set that grows by 20 MB each
+night is written anew each night: 20 MB, 40 MB, 60 MB and so on. So a shard is small if it has less than half of the
+limit, and a run that fills less than half of a shard leaves out the shards at its ends that are larger than all others
+of it together. A byte is written anew only if its new shard is twice as large. A joined shard is not joined again
+before something is added.
 
-All of this is pure.
+All functions here are pure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from asyncrec._shards.manifest.names import maker_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.tools._selection import SelectedShard
 
-# A piece of the work: what a kill loses, and the room that is needed beside the data set. Of a shard that is joined, an
-# entry of a kilobyte is held.
+# The size of a piece of the work. A kill loses at most a piece, and a piece needs this room beside the data set. Memory
+# holds an entry of a kilobyte for each joined shard.
 _PIECE_SHARDS = 1 << 14
 _PIECE_BYTES = 1 << 30
 
@@ -28,7 +28,7 @@ Run = list[SelectedShard]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What shards that are written by one job have in common: the compression of the new ones, and an index or none."""
+    """The options that all shards of one job share: their compression, and whether they have an index."""
 
     compression: str
     index: bool
@@ -43,7 +43,7 @@ class Piece:
 
     @property
     def shards(self) -> Run:
-        """All of them."""
+        """All shards of the piece."""
         return [shard for group in self.groups for shard in group]
 
     @property
@@ -59,13 +59,13 @@ def planned(
     concerned: Callable[[SelectedShard], bool] = lambda shard: False,
     stays: Callable[[SelectedShard], bool] = lambda shard: False,
 ) -> list[Piece]:
-    """Say what is to be done with the shards of a data set, in the order of their names.
+    """Return the pieces of work for the shards of a data set, in the order of their names.
 
     Args:
-        max_bytes: of a new shard.
-        compression: what all shards are to have; `None`: what they have.
+        max_bytes: the maximum size of a new shard.
+        compression: the compression of all new shards; `None` keeps that of the old ones.
         concerned: whether a shard is written anew in any case.
-        stays: whether it is not to be touched.
+        stays: whether a shard stays as it is.
     """
 
     def kind_of(entry: ShardEntry) -> Kind:
@@ -91,7 +91,7 @@ def _groups(
     stays: Callable[[SelectedShard], bool],
     max_bytes: int,
 ) -> Iterator[tuple[Kind, Run]]:
-    """Yield the groups that become a shard each, with what they have in common."""
+    """Yield the groups that become a shard each, with the options that their shards share."""
     run: Run = []
     size, kind = 0, None
 
@@ -124,7 +124,7 @@ def _groups(
 
 
 def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
-    """What of a run is worth to be joined, and what is written anew by itself."""
+    """Return the parts of a run that are worth joining, and the shards that are written anew by themselves."""
     low, high, total = 0, len(run), sum(shard.size for shard in run)
     while not full and high - low > 1 and 2 * run[low].size > total:
         total -= run[low].size

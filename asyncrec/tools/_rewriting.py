@@ -1,11 +1,11 @@
-"""`rewrite` publishes shards of a data set anew, in the place of old ones, and commits that.
+"""`rewrite` publishes new shards of a data set in the place of old ones, and commits them.
 
-`delete` and `compact` are made of it.
+`delete` and `compact` use it.
 
 A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and
-ends with one segment that adds the new shards and removes the old ones. Behind its place no other job can remove
-anything, so it looks there whether the old ones are still in the data set: what others did to other shards meanwhile
-does not concern it.
+ends with one segment that adds the new shards and removes the old ones. After that no other job can remove anything, so
+it checks then that the old shards are still in the data set. Changes that other jobs made to other shards meanwhile do
+not matter.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from asyncrec.tools._sorting import ByFeature, Sorted, Sorter
 Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
 """Records that are put into the place of others, with their digests: by the key of the shard, and the number there."""
 
-# Shards that are written at once: each takes some chunks of memory.
+# The number of shards that are written at once. Each takes some chunks of memory.
 MOST_AT_ONCE = 4
-# Of a shard that is sorted, held before records go to temporary files.
+# The bytes of a sorted shard that are held in memory before records go to temporary files.
 _SORTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """How shards are joined.
+    """The options for joining shards.
 
     Attributes:
         rule: as for `Job.commit`.
@@ -68,12 +68,12 @@ class Joining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """What one job has put into the place of what.
+    """The shards that one job has replaced.
 
     Attributes:
-        job: its id.
-        old, new: the entries of shards.
-        place: in the log of removals.
+        job: the id of the job.
+        old, new: the entries of the shards before and after.
+        place: the place of the job in the log of removals.
     """
 
     job: str
@@ -92,18 +92,18 @@ async def rewrite(
     moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
-    """Write one shard for each group of shards, without some of their records, and commit it in the place of these.
+    """Write one shard for each group of shards, without some of their records, and commit the new ones in their place.
 
     Args:
-        groups: of shards of one data set, each with the numbers of the records that are left out.
-        tasks: how many shards are written at once.
-        joining: set if the shards are joined: the old ones stay for those that read them; otherwise they are deleted
-            behind the commit.
-        moved: what is put into the place of some records, by the keys of shards and the numbers of records.
-        goes_on: is asked when the job is open; if it says no, nothing is done, and `None` is returned.
+        groups: groups of shards of one data set, each shard with the numbers of the records to leave out.
+        tasks: the number of shards that are written at once.
+        joining: set if the shards are joined. The old ones then stay for their readers; otherwise they are deleted
+            after the commit.
+        moved: the replacements of some records, by the keys of shards and the numbers of records.
+        goes_on: called when the job is open. If it returns false, nothing is done, and `None` is returned.
 
     Raises:
-        ConflictError: another process was faster; nothing was changed.
+        ConflictError: another process was faster; the data set is unchanged.
     """
     (dataset,) = selection.datasets
     old = [entry_of(shard) for group in groups for shard, _ in group]
@@ -134,7 +134,7 @@ async def rewrite(
 
 
 def entry_of(shard: SelectedShard) -> ShardEntry:
-    """What the manifest says of a shard of a data set."""
+    """Return the entry of a shard in the manifest of its data set."""
     assert shard.entry is not None, "a manifest lists it"
     return shard.entry
 
@@ -143,7 +143,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
     """Refuse shards that cannot be rewritten.
 
     Raises:
-        DatasetError: one has a name that says nothing of its place.
+        DatasetError: the name of a shard does not tell its place.
     """
     (dataset,) = selection.datasets
     for shard in shards:
@@ -157,7 +157,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
 async def _write(
     selection: Selection, job: Job, joining: Joining | None, moved: Moved, group: Sequence[Found]
 ) -> ShardEntry | None:
-    """Publish what is left of some shards, in the place of the first; `None` if nothing is left."""
+    """Publish the remaining records of some shards in the place of the first; return `None` if no record remains."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
@@ -190,7 +190,7 @@ async def _write(
 
 
 async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) -> AsyncGenerator[Batch]:
-    """The records that `_records` gives, sorted by a feature: read twice, the second time through temporary files.
+    """Yield the records of `_records`, sorted by a feature; read twice, the second time through temporary files.
 
     Raises: as `_records` and `ByFeature`.
     """
@@ -212,7 +212,7 @@ async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) ->
 
 
 def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Origin]:
-    """What a shard stands for, without some records."""
+    """Return the description of a shard without some of its records."""
     origins, end, left = origins_of(entry, name), 0, []
     for each in origins:
         begin, end = end, end + each.records
@@ -224,12 +224,12 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
 async def _records(
     selection: Selection, group: Sequence[Found], moved: Moved, *, framed: bool = True
 ) -> AsyncGenerator[Any]:
-    """Yield all records of some shards but for those that are left out, and with others in the place of some.
+    """Yield the records of some shards, without those to leave out, and with replacements for some.
 
-    The batches are `Batch`, or if not ``framed`` `KeyedBatch`.
+    The batches are `Batch`, or, if not ``framed``, `KeyedBatch`.
 
     Raises:
-        DatasetError: a shard has not as many as the manifest says.
+        DatasetError: the number of records in a shard differs from that in the manifest.
     """
     keyed = any(entry_of(shard).keys is not None for shard, _ in group)
     for shard, dropped in group:
@@ -257,7 +257,7 @@ async def _records(
 
 
 def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:
-    """A batch, of whose records the first has this number, with others in the place of some."""
+    """Return a batch with replacements for some records. Its first record has the number ``first``."""
     at = first
     for number in sorted(number for number in moved if first <= number < first + len(batch)):
         record, digests = moved[number]
@@ -272,7 +272,7 @@ def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes
 
 
 async def end_dead(dataset: SelectedDataset) -> None:
-    """End the rewritings that have died, as far as this machine can tell: what they have published goes."""
+    """End the rewritings that have died, as far as this machine can tell, and delete what they published."""
     for job in await find_jobs(dataset.folder, dataset.name):
         if job.header.rewrites:
             await end_job(dataset.folder, job, Verdict())
@@ -281,9 +281,9 @@ async def end_dead(dataset: SelectedDataset) -> None:
 async def removed_among(
     dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[str, float] | None = None, *, until: float = 0.0
 ) -> list[str]:
-    """Which of these objects were committed once, and are no longer in the data set: such a name never comes again.
+    """Return the objects that were once committed and are not in the data set any more; such a name never returns.
 
-    With ``times``, those of the removals, these are the ones that were removed ``until`` then.
+    With ``times``, the times of the removals, only objects that were removed by the time ``until``.
     """
     shards = dataset.manifest.shards
     history = shards.history
@@ -297,12 +297,12 @@ async def removed_among(
 
 
 async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
-    """Delete what was removed from the data set this long ago, by the store's clock and this machine's."""
+    """Delete the objects that were removed from the data set this long ago, by the store's clock and this machine's."""
     (dataset,) = selection.datasets
     until = time.time() - grace
     times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
     if min(times.values(), default=until + 1) > until:
-        return ()  # and nothing need be listed
+        return ()  # and no listing is needed
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
     gone = await removed_among(dataset, orphans, times, until=until)
     await for_each(dataset.folder.delete, gone)

@@ -194,7 +194,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         except ObjectNotFoundError:
             pass
         except StoragePermissionError as error:
-            refused = error  # S3 reports a missing object so if the caller may not list
+            refused = error  # S3 reports a missing object in this way if the caller may not list
         else:
             shard = SelectedShard(key=key, display_path=display_path, size=info.size)
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
@@ -261,7 +261,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select everything below a prefix. Return `None` if there is nothing."""
+    """Select all objects below a prefix. Return `None` if there are none."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun

@@ -21,17 +21,17 @@ from asyncrec.example._age import Age
 from asyncrec.example._by_name import features_in
 from asyncrec.example._wire import parse_example
 
-# Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
+# The number of groups that are remembered, in 10 MiB. Further groups are in the order of a hash.
 _MOST_GROUPS = 0xFF00
-# By which texts are sorted.
+# The number of bytes by which texts are sorted.
 _VALUE_BYTES = 128
 
 
 class Order:
-    """The place of each record: 16 bytes to sort by, no two alike.
+    """The place of each record: 16 distinct bytes to sort by.
 
     Records are sorted into files by their first byte, and by the next one if a file is too large. So the bytes are
-    spread as evenly as possible: one byte for each of the first 255 groups, and a record's place among ``total`` as a
+    spread as evenly as possible: the first 255 groups have one byte each, and a record's place among ``total`` is a
     fraction.
     """
 
@@ -67,7 +67,7 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """Return the bytes of a group, in the order of the groups' first records. No group's begin with another's."""
+        """Return the bytes of a group, in the order of the groups' first records. None is a prefix of another."""
         prefix = self._groups.get(group)
         if prefix is None:
             known = len(self._groups)
@@ -82,16 +82,17 @@ class Order:
 
 
 class ByFeature:
-    """The place of each record in the order of a feature; of equal values, the order stays; without one, it is first.
+    """The place of each record in the order of a feature. Records with equal values keep their order.
 
-    All records are shown first, and then sorted. Of each, 8 bytes are held, and of its value 128 at most.
+    Records without a value come first. All records are shown first, and then sorted. For each record, 8 bytes are held,
+    and at most 128 bytes of its value.
 
     Raises: as `Age`.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
         self._value = Age(name, schema, path, argument="sort_by")
-        # NumPy takes a value for equal to one with more zeros at its end; their order stays.
+        # For NumPy, a value equals one with more zeros at its end; such values keep their order.
         self._values: list[NDArray[np.bytes_]] = []
         self._ranks: NDArray[np.int64] | None = None
 
@@ -101,10 +102,10 @@ class ByFeature:
         self._values.append(np.array([value[:_VALUE_BYTES] for value in values], np.bytes_))
 
     def end(self) -> None:
-        """All records were shown. Blocks.
+        """Note that all records were shown. Blocks.
 
         Raises:
-            ValueError: without a schema, none of them had the feature.
+            ValueError: there is no schema, and no record had the feature.
         """
         values = np.concatenate([np.empty(0, np.bytes_), *self._values])
         self._values.clear()
@@ -143,7 +144,7 @@ class Sorter:
     ) -> None:
         self._order = order
         self._key_bytes = key_bytes
-        # Places are distinct. "last" looks for no duplicates while adding, which "raise" does.
+        # Places are distinct. Unlike "raise", "last" does not look for duplicates while adding.
         self._shuffler = _Placing("", memory_limit=memory_limit, temporary_folder=temporary_folder, on_duplicate="last")
         self.records = 0
         self.grouped = 0

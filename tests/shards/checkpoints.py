@@ -26,7 +26,7 @@ def decoded(content: bytes, pieces: int = 1) -> History:
 
 
 def made(count: int) -> History:
-    """A history of so many shards."""
+    """Return a history of a number of shards."""
     entries = [
         ShardEntry(
             path=f"p-w-{n:06d}.tfrecord",

@@ -25,11 +25,11 @@ SOURCE = "topic/3"
 
 
 class Stepping(FlakyStorage):
-    """A process's way to a store, which stops before each request until it is let go on.
+    """The connection of a process to a store, which stops before each request until the test lets it go on.
 
     Attributes:
-        asked: how many requests it has begun.
-        left: how many it may still begin.
+        asked: the number of requests that it has begun.
+        left: the number of requests that it may still begin.
     """
 
     def __init__(self, storage: Storage, left: float = math.inf) -> None:
@@ -53,7 +53,7 @@ class Stepping(FlakyStorage):
         return await self.perform("put", key, put)  # type: ignore[no-any-return]
 
     async def go(self, requests: float = math.inf) -> None:
-        """Let it begin more requests; returns when it stands again, or has ended."""
+        """Let it begin more requests; return when it has stopped again, or ended."""
         if self._has_ended:
             return
         self.left, self._stands = requests, anyio.Event()
@@ -62,7 +62,7 @@ class Stepping(FlakyStorage):
         await self._stands.wait()
 
     def ends(self) -> None:
-        """The process stops nowhere from now on."""
+        """Let the process run without a stop from now on."""
         self.left, self._has_ended = math.inf, True
         self._stands.set()
 
@@ -71,7 +71,7 @@ class Consumer:
     """A writer that owns a source, and commits the records of one position at a time.
 
     Attributes:
-        acknowledged: the positions of which its caller was told that they are committed.
+        acknowledged: the positions that it acknowledged to its caller as committed.
         taken: the turn that it has; `None` if it has lost the source, or its log was ended.
     """
 
@@ -89,7 +89,7 @@ class Consumer:
         return self
 
     async def take(self, **options: Any) -> bool:
-        """Take the source; whether it has it."""
+        """Try to take the source; return whether it has it."""
         self.taken = None
         try:
             self.taken = await take_source(self._storage, self.header, SOURCE, **options)
@@ -127,7 +127,7 @@ class Consumer:
 
 
 async def check(storage: Storage, *consumers: Consumer) -> int:
-    """See that each position is committed once, none is left out, and each that was acknowledged is there.
+    """Check that each position is committed once, without gaps, and that each acknowledged one is there.
 
     Returns the last position.
     """

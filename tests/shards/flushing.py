@@ -1,4 +1,4 @@
-"""What tests of writers that flush to a store write, and how they look for it."""
+"""Records for tests of writers that flush to a store, and helpers that find them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def flush_entries(storage: Storage) -> list[str]:
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """All records; each key leads to its record."""
+    """Return all records, after checking that each key leads to its record."""
     assert (await tools.verify("pages", storage=storage)).ok
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         found = [record async for record in dataset]

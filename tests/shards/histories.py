@@ -1,4 +1,4 @@
-"""What may have happened to a data set, drawn by Hypothesis; and a merge of it that is slow and plain to see."""
+"""Histories of a data set, drawn by Hypothesis, and a slow and simple merge of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntr
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Named]:
-    """Segments as writers leave them: single commits, each at a time of its own, and what ended some of them."""
+    """Draw segments as writers leave them: single commits at different times, and the ends of some logs."""
     found: list[Named] = []
     for writer in draw(st.lists(st.sampled_from(_WRITERS), unique=True, max_size=4)):
         times = draw(st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted))
@@ -107,14 +107,14 @@ def histories(draw: st.DrawFn) -> list[Named]:
 
 
 def seen_of(named: Iterable[Named]) -> list[Segment]:
-    """What a reader reads of them: a closing segment stands for all of its writer's."""
+    """Return the segments that a reader reads: a closing segment stands for all segments of its writer."""
     named = list(named)
     well = {segment.writer for _, segment in named if segment.closed and not segment.abandoned}
     return [segment for _, segment in named if segment.closed or segment.writer not in well]
 
 
 def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[str, Any]:
-    """What the manifest of these segments says, worked out event by event."""
+    """Return the manifest of these segments, worked out event by event."""
     segments = list(segments)
     events: list[tuple[Any, ...]] = []
     for segment in segments:
@@ -160,7 +160,7 @@ def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[s
 
 
 def _highest(progress: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
-    """Of each source the last in the order of turns and positions."""
+    """Return the last position of each source in the order of turns and positions."""
     every = sorted((reached, source) for each in progress for source, reached in each.items())
     return {source: reached for reached, source in every}
 

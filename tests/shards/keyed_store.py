@@ -1,4 +1,4 @@
-"""A far store whose reads are counted, data sets with keys in it, and what a look-up of them is to find."""
+"""A distant store that counts reads, data sets with keys in it, and the expected results of look-ups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "_manifest/pages/"
 
 
 class Far(MemoryStorage):
-    """A store of which each read is counted, and which is far away."""
+    """A distant store that counts each read."""
 
     read_ahead = 8 << 20
 
@@ -59,7 +59,7 @@ async def looked_up(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, by
 
 
 async def expected(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, bytes | None]:
-    """By the shards' own keys alone, as they were committed."""
+    """Return the records found by the shards' own keys alone, in the order of commits."""
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         records = [record async for record in dataset]

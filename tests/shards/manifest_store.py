@@ -1,4 +1,4 @@
-"""A store with a clock of its own, and writers that commit to it without shards: for tests of what a manifest holds."""
+"""A store with its own clock, and writers that commit to it without shards, for tests of manifests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Store", "Writer", "entry"]
 
 
 class Store(MemoryStorage):
-    """A store with a clock of its own, which counts what it is asked, and calls `before` each request of a key."""
+    """A store with its own clock, which counts requests, and calls `before` ahead of each request for a key."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -55,7 +55,7 @@ class Store(MemoryStorage):
         return [info.key.removeprefix(prefix) async for info in super().list_objects(prefix)]
 
     async def give_up(self, writer: str) -> None:
-        """Put a writer's tombstone behind what it has committed."""
+        """Put a writer's tombstone after its commits."""
         numbers = [found[1] for key in await self.keys() if (found := segment_of(key)) and found[0] == writer]
         key = segment_key("pages", writer, max(numbers, default=0) + 1)
         await self.commit(Segment(writer=writer, time=format_time(0), closed=True, abandoned=True), key)

@@ -1,4 +1,4 @@
-"""Messages of some queues, a consumer that writes them with their positions, and what a disk or a store has of them."""
+"""Messages of some queues, a consumer that writes them with their positions, and checks of a disk or a store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LAST = 4
 
 
 def records_of(source: str, position: int) -> list[bytes]:
-    """What a message is written as: one record, or some, or none."""
+    """Return the records of a message: one, some, or none."""
     return [f"{source} {position} {number}".encode() for number in range((1, 3, 0, 2)[position % 4])]
 
 
 async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[int, int]]:
-    """What the segments of a data set say."""
+    """Return the progress of each source in the segments of a data set."""
     found: dict[str, tuple[int, int]] = {}
     closed: set[str] = set()
     keys = [info.key async for info in storage.list_objects(manifest_prefix(name)) if info.key.endswith(".jsonl")]
-    for key in sorted(keys, reverse=True):  # of a log that has ended well, its end says all
+    for key in sorted(keys, reverse=True):  # if a log has ended well, its last segment has everything
         head = json.loads((await storage.get(key)).partition(b"\n")[0])
         if head.get("writer") in closed or "shards" not in head:
             continue
@@ -38,7 +38,7 @@ async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[
 
 
 async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **options: Any) -> None:
-    """Write the messages behind these positions, and flush now and then."""
+    """Write the messages after these positions, and flush now and then."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         for position in range(LAST + 1):
             for source in SOURCES:
@@ -49,7 +49,7 @@ async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **opti
 
 
 async def stored(storage: Storage) -> Counter[bytes]:
-    """How often each record is in the data set."""
+    """Count how often each record is in the data set."""
     found: Counter[bytes] = Counter()
     shards: list[str] = []
     with suppress(ObjectNotFoundError):
@@ -60,7 +60,7 @@ async def stored(storage: Storage) -> Counter[bytes]:
 
 
 def once() -> Counter[bytes]:
-    """Each record of each message, once."""
+    """Return each record of each message once."""
     return Counter(
         record for source in SOURCES for position in range(LAST + 1) for record in records_of(source, position)
     )

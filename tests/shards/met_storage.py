@@ -1,4 +1,4 @@
-"""A store at which others act between any two requests of the one that is tested, and in which time passes at once."""
+"""A store at which others act between any two requests of the tested process, and in which time passes at once."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class MetStorage(FlakyStorage):
             yield replace(info, modified=info.modified - self._aged.get(info.key, timedelta()))
 
     async def age(self, hours: float) -> None:
-        """Make everything that is there older."""
+        """Make all objects older."""
         async for info in self.beneath.list_objects():
             self._aged[info.key] = self._aged.get(info.key, timedelta()) + timedelta(hours=hours)

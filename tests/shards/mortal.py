@@ -1,6 +1,6 @@
-"""A process that is killed, as its disk and its store see it: from then on nothing that it asks of them is done.
+"""A process that is killed, as its disk and its store see it: all its later requests have no effect.
 
-What it made lies there as it was, and its locks are given up, as the system does. (Real kills: `test_torture`.)
+Its objects stay as they were, and its locks are released, as by the system. (Real kills: `test_torture`.)
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _CHANGES = {
 
 
 class Killed(Exception):
-    """What ends the body of a writer whose process is killed."""
+    """Raised to end the body of a writer whose process is killed."""
 
 
 class Process:
     """A process, which reaches a storage for as long as it lives.
 
     Args:
-        at: it is killed when it creates a small object in whose key this is; `kill` kills it at another moment.
-        done: the object is created before.
-        after: it is killed when it has changed something on its disk, or asked something of its store, so many times.
+        at: it is killed when it creates a small object with this text in its key; `kill` kills it at another moment.
+        done: whether the object is created before the kill.
+        after: it is killed after this number of changes of its disk, or of requests to its store.
 
     Attributes:
-        storage: what the process has, instead of the storage that was given.
+        storage: the storage for the process, in place of the given one.
         late: the object at which it was killed: its key, and its content; not on a disk.
     """
 
@@ -62,7 +62,7 @@ class Process:
         self.dead = True
 
     def step(self) -> None:
-        """Live on, or be killed by now."""
+        """Count one more step, which may be the one that kills the process."""
         if self.after is not None:
             self.after -= 1
             self.dead = self.dead or self.after < 0
@@ -110,7 +110,7 @@ class _Store(FlakyStorage):
     async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
         self._process.step()
         if self._process.dead:
-            raise StoragePermissionError("the process was killed")  # which nothing tries again
+            raise StoragePermissionError("the process was killed")  # which is never tried again
         return await call()
 
 
@@ -133,7 +133,7 @@ async def dies(storage: Storage, name: str = "pages", **options: Any) -> None:
 
 @contextmanager
 def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """On another machine, of which nothing can be asked here."""
+    """A process on another machine, of which this machine knows nothing."""
     folder.mkdir(exist_ok=True)
     with monkeypatch.context() as patches:
         patches.setenv("XDG_RUNTIME_DIR", str(folder))

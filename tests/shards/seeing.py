@@ -1,4 +1,4 @@
-"""Pages for a writer with ``seen=``, and what a data set has of them."""
+"""Pages for a writer with ``seen=``, and a look-up of them in a data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def write(storage: Storage, written: Iterable[dict[str, Any]], **options: 
 
 
 async def stored(storage: Storage, *, keyed: bool = True) -> list[Stored]:
-    """All pages, which their URLs find, in the order of these; `None` for a body that is nowhere."""
+    """Return the pages found by all URLs, in the order of the URLs; `None` for a body that is missing."""
     found = []
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async for each in dataset.examples():

@@ -1,4 +1,4 @@
-"""`Acknowledgements`: the least over the queues decides; a wait ends when a queue got on, failed, or will not."""
+"""`Acknowledgements`: the slowest queue decides; a wait ends when a queue makes progress, fails, or has ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 @dataclass
 class Standing:
-    """A queue, as far as it is asked; its levels are here too."""
+    """The part of a queue that `Acknowledgements` uses, with its levels."""
 
     first_uncommitted: int | None = None
     first_unspooled: int | None = None
@@ -157,7 +157,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize("open_shards", [1, 2, 5])
 async def test_ticket_is_spooled_once_all_earlier_writes_are(tmp_path: Any, open_shards: int) -> None:
-    """One wait at a time, and all at once: what is acknowledged is in a journal."""
+    """Acknowledged records are in a journal, with one wait at a time, and with all at once."""
     async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=open_shards) as writer:
         acknowledged: list[bytes] = []
 
@@ -180,8 +180,10 @@ async def test_ticket_is_spooled_once_all_earlier_writes_are(tmp_path: Any, open
 
 @pytest.mark.parametrize("open_shards", [1, 3])
 async def test_failed_close_reports_no_unreached_level(open_shards: int) -> None:
-    """Whatever the store fails at in the exit: who waits, and who asks afterwards, is not told "committed" of what
-    no manifest names; nor of what it names is anything else told."""
+    """At any failure of the store in the exit, only records in a manifest are acknowledged as "committed".
+
+    Callers that wait and callers that ask afterwards get the same answer.
+    """
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, open_shards=open_shards) as writer:
         opened = len(calm.operations)

@@ -1,4 +1,4 @@
-"""`asyncrec._shards.manifest.checkpoint`: a checkpoint and the segments it does not cover say what all segments say."""
+"""`asyncrec._shards.manifest.checkpoint`: a checkpoint and the segments after it mean the same as all segments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(manifest: Manifest) -> dict[str, Any]:
 
 
 def read(history: History, named: list[Named]) -> History:
-    """As a reader does with the segments that it lists."""
+    """Merge segments as a reader merges those that it lists."""
     new = [(name, segment) for name, segment in named if name not in history.covered]
     well = {segment.writer for _, segment in new if segment.closed and not segment.abandoned} | history.closed_well
     seen = [segment for _, segment in new if segment.closed or segment.writer not in well]
@@ -69,7 +69,7 @@ def test_checkpoint_chain_with_remaining_segments_yields_whole_manifest(
             assert all(name in history.covered for name, _ in arrived)
             assert history.covered == CoveredLogs().plus(name for name, _ in arrived)
             assert not any(name in history.covered for name, _ in waiting)
-            if rng.random() < 0.5:  # what may go is gone
+            if rng.random() < 0.5:  # covered segments are deleted
                 arrived = [each for each in arrived if not history.covered.may_go(each[0])]
                 assert len({segment.writer for _, segment in arrived}) == len(arrived)  # the last of each log
                 # From here on the rest is known by the checkpoint alone.

@@ -1,4 +1,4 @@
-"""The lines of a checkpoint: what is damaged, wrong or too large is refused, and the error says in which line."""
+"""Damaged, wrong or too large lines of a checkpoint are refused, and the error names the line."""
 
 from __future__ import annotations
 

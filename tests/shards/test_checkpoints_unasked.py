@@ -1,4 +1,4 @@
-"""A writer makes a checkpoint by itself where many segments are in none; no reader does."""
+"""A writer makes a checkpoint by itself if many segments are in none; a reader never does."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
 
 
 async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They commit many beside each other; a writer that opens beside these is the one that merges them."""
+    """Ten writers commit many times at once; a writer that opens meanwhile is the one that merges the segments."""
     monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
     store = Store()
     await commit(store, 5)

@@ -71,7 +71,7 @@ async def check_nothing_left(storage: Storage) -> None:
 @pytest.mark.slow(but=["store"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
 async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str) -> None:
-    """Killed at each of its requests, or changes of its disk; the next call does what is left, and no more."""
+    """The call is killed at each of its requests or disk changes; the next call does only the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
     await write(first)
@@ -179,7 +179,7 @@ async def test_replacement_at_the_same_time_wins_or_loses() -> None:
 
 
 async def test_compaction_ends_beside_a_writer_that_goes_on() -> None:
-    """What is committed meanwhile is left to the next call."""
+    """Later commits are left to the next call."""
     committed, places = 24, set[str]()
 
     async def meet(operation: str, key: str) -> None:

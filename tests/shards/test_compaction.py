@@ -1,4 +1,4 @@
-"""`asyncrec.tools.compact`: whatever is merged, read and deleted when, all read the same data set."""
+"""`asyncrec.tools.compact`: all readers get the same data set, whenever segments are merged, read and deleted."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_merged_segments_are_deleted_after_an_hour_unless_deciding() -> No
     await compact(store)
     assert [key for key in await store.keys() if key.startswith("~checkpoint-000001")] == []
     assert (await seen(store))["writers"]["a"].shards == 5
-    # What is deleted stays covered.
+    # Deleted segments stay covered.
     await store.put(P + "a-000001.jsonl", Segment(writer="a", time=format_time(1), add=(entry("no", 1),)).encode())
     assert "no" not in [shard.path for shard in (await seen(store))["shards"]]
 
@@ -105,7 +105,7 @@ async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
     await a.commit(3)
 
     async def strike(what: str, key: str) -> Any:
-        """The second one has listed before the first has written."""
+        """The second call has listed before the first has written."""
         if what == "list":
             return strike
         await compact(store)
@@ -120,7 +120,7 @@ async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
 
 
 async def test_reader_missing_a_segment_restarts_with_newer_checkpoint() -> None:
-    """Everything that may go goes between its list and its first read."""
+    """All covered objects are deleted between its list and its first read."""
     store = Store(f"compaction-{uuid4().hex}")
     a = Writer(store, "a")
     await a.commit(4)
@@ -252,7 +252,7 @@ async def test_checkpoint_opens_by_url_without_listing(tmp_path: Path) -> None:
     "anyio_backend", [virtual_backend(loop) for loop in ("asyncio", "trio")], ids=("asyncio", "trio")
 )
 async def test_compaction_obstacles_are_reported_with_specific_errors() -> None:
-    """What is not there is looked for again, for some seconds."""
+    """Missing objects are looked for again for some seconds."""
     store = Store()
     with pytest.raises(ObjectNotFoundError, match="no manifest"):
         await compact(store)
@@ -319,7 +319,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
     show_all = iter([*kept.items(), (pointer, winner)])
 
     async def strike(what: str, key: str) -> Any:
-        """What was listed and read first was the loser's; from the first change on the store shows the winner's."""
+        """The first list and read show the loser's checkpoint; after the first change the store shows the winner's."""
         if what != "put":
             return strike
         for shown, content in show_all:
@@ -334,7 +334,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
 
 
 async def test_checkpoint_under_another_number_is_an_error() -> None:
-    """The next one would take the wrong number, and what it covers might go too early."""
+    """The next checkpoint would take the wrong number, and segments that it covers might be deleted too early."""
     store = Store()
     await Writer(store, "a").commit(2)
     done = await compact(store)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    return "asyncio"  # no loop makes a difference to what a store is asked
+    return "asyncio"  # the event loop does not affect the requests to a store
 
 
 async def write(storage: Storage, record: bytes) -> None:
@@ -86,7 +86,7 @@ async def test_two_compactions_at_any_step_lose_nothing() -> None:
 
 @pytest.mark.parametrize("lies_about", [0, 1])
 async def test_compaction_on_lying_store_loses_nothing(lies_about: int) -> None:
-    """The store says that it has what it was sent, and has what it was sent an hour before."""
+    """The store confirms what it was sent, but has what it was sent an hour before."""
     store = MemoryStorage()
     kept: list[bytes] = []
     made = 0

@@ -26,7 +26,7 @@ async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
 async def test_consumers_contesting_sources_store_each_message_once(seed: int) -> None:
-    """Each reads on from what it knows, or from some messages before; a zombie goes on until it is told."""
+    """Each consumer reads on from its last position, or from some messages before; a zombie goes on until its error."""
     rng = random.Random(seed)
     storage = MemoryStorage()
     last = dict.fromkeys("pqr", -1)

@@ -1,4 +1,4 @@
-"""What one more local shard costs a writer: hops to threads, which are most of it."""
+"""The cost of one more local shard for a writer: mostly hops to threads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_one_more_shard_with_its_index_costs_four_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file and that of its index are each made in one hop, and published and closed in one; names are looked up
-    together."""
+    """A shard's file and index each take a hop to make, and one to publish and close; names are looked up together."""
     run_sync = to_thread.run_sync
     hops = 0
 

@@ -1,4 +1,4 @@
-"""A checkpoint may be anybody's: what does not fit together is told, and no shard is missing without a word."""
+"""A checkpoint is not trusted: an inconsistent one raises an error, and no shard is missing silently."""
 
 from __future__ import annotations
 

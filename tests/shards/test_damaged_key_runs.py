@@ -1,4 +1,4 @@
-"""A run of keys that is damaged, gone or made to harm is passed over: the shards' own keys say the same."""
+"""A damaged, missing or malicious run of keys is passed over: the shards' own keys give the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ``~latest.json`` that says nothing keeps every checkpoint, is told, and is mended by the next ``--latest``."""
+"""A damaged ``~latest.json`` keeps every checkpoint, is logged, and is mended by the next ``--latest``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dead left is recovered once, where it belongs, and an error of a disk is told as one."""
+"""Records of dead writers are recovered once, to the right data set, and an error of a disk is raised as one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", [virtu
 
 
 class Failing(MetStorage):
-    """A store that is down when it is told so."""
+    """A store that the test can switch off."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, before=self._fail)
@@ -47,7 +47,7 @@ async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **
 
 
 async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> None:
-    """It fails behind each of its changes in turn; what it had committed is replaced before it goes on."""
+    """The recovery fails after each of its changes in turn; its commits are replaced before it goes on."""
 
     async def race(fails_behind: int) -> int:
         storage, spool = MemoryStorage(), tmp_path / str(fails_behind)
@@ -106,7 +106,7 @@ async def test_failing_disk_is_not_reported_as_in_use(tmp_path: Path, monkeypatc
 
 
 async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut would else leave a name, such as that of a job's header, without what it names."""
+    """Otherwise a power cut would leave a name, such as that of a job's header, without its file."""
     synced: set[int] = set()
     unsynced: list[str] = []
     fsync, link, rename, replace = os.fsync, os.link, os.rename, os.replace

@@ -1,4 +1,4 @@
-"""What a sharded writer may hold that was not told: little for local shards, the parts of the open ones elsewhere."""
+"""The default memory limit of a sharded writer: little for local shards, the parts of open shards in a store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Records are deleted while processes die, and while others write, read, compact, replace and delete.
 
-At every moment each record that is not deleted is in the data set once; behind the delete, none that is deleted.
+At every moment each remaining record is in the data set once; after the deletion, no deleted record is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def found(storage: Storage) -> Counter[bytes]:
 
 
 async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
-    """Nothing of what was deleted is left, and nothing of the job that has done it."""
+    """Check that no deleted record is left, and no object of the job that deleted it."""
     keys = [info.key async for info in storage.list_objects()]
     contents = {key: await storage.get(key) for key in keys}
     digests = [hashlib.blake2b(key.encode(), digest_size=16).digest() for key in KEYS]
@@ -66,7 +66,7 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
 async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str, compacted: bool) -> None:
-    """Killed at each of its requests, or changes of its disk; the next call does what is left."""
+    """The call is killed at each of its requests or disk changes; the next call does the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
     await write(first)
@@ -177,7 +177,7 @@ async def test_same_record_that_comes_meanwhile_is_deleted_too() -> None:
 
 
 async def test_writer_that_replaces_loses_to_a_delete_or_wins() -> None:
-    """Whoever commits first is there; no record comes back that was deleted."""
+    """The records of the first commit are there; no deleted record comes back."""
     storage = MemoryStorage()
     await write(storage)
     with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):

@@ -1,4 +1,4 @@
-"""Nothing is deleted that is committed meanwhile, that was promised, or that is another data set's."""
+"""Objects that are committed meanwhile, were promised, or belong to another data set are not deleted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_shard_committed_while_verify_deletes_stays() -> None:
 
 
 class Denying(MetStorage):
-    """Says of each shard that it has another checksum than what was sent."""
+    """A store that reports a wrong checksum for each shard."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:

@@ -1,4 +1,4 @@
-"""A job that no process holds is committed once: a run of its id ends the runs before it, and nothing else does."""
+"""A job that no process holds is committed once: only a later run of its id ends the runs before it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def names(path: str) -> list[str]:
 
 
 async def check_clean(path: str) -> None:
-    """Nothing is left of a job but what is committed, now or behind a recovery."""
+    """Check that only committed objects of a job are left, now or after a recovery."""
     assert not [key for key in await names(path) if key.endswith("-000000.jsonl")]
     recovery = await recover(path)
     assert (recovery.shards, recovery.unfinished, recovery.in_use, recovery.abandoned) == ((), (), (), ())
@@ -98,7 +98,7 @@ async def test_abandoned_job_leaves_no_shards(path: str) -> None:
     await give_up(job)
     assert not [key for key in await names(path) if key.startswith("d-")]
     await made(job, [b"late"])
-    await give_up(job)  # once more takes away what a task made meanwhile
+    await give_up(job)  # the second call deletes the objects that a task made meanwhile
     assert not [key for key in await names(path) if key.startswith("d-")]
     assert (await recover(path)).unfinished == ()
 
@@ -262,7 +262,7 @@ async def test_new_wants_nothing_there(path: str) -> None:
 
 
 class Killed(BaseException):
-    """What ends a process that does not clean up."""
+    """Raised to end a process without a clean-up."""
 
 
 @pytest.mark.parametrize("when", ["begun", "committed"])

@@ -1,4 +1,4 @@
-"""What was seen is found in tables on disk, and nothing else is, however many were merged."""
+"""Tables on disk find exactly the digests that were added, however many tables were merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer that takes back what it wrote takes back a shard before its keys, however far it comes."""
+"""A writer that discards its shards deletes a shard before its keys, however far it comes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Dying:
-    """`os`, of which nothing removes a file any more after so many removals, as if the process had been killed."""
+    """`os`, which removes no more files after a number of removals, as if the process had been killed."""
 
     def __init__(self, removals: float) -> None:
         self.removed: list[str] = []
@@ -55,7 +55,7 @@ async def test_recovered_record_keeps_its_key_wherever_discard_died(tmp_path: Pa
     for removals in range(len(whole.removed)):
         folder = tmp_path / str(removals)
         await discard(folder, Dying(removals))
-        with suppress(ObjectNotFoundError):  # nothing was left, and there is no data set
+        with suppress(ObjectNotFoundError):  # no object was left, and there is no data set
             await asyncrec.recover(folder / "pages")
             async with asyncrec.open_dataset(folder / "pages") as dataset:
                 for n in range(len(dataset)):

@@ -1,4 +1,4 @@
-"""`create`: one small object, by one of those who try, and the outcome known wherever it can be."""
+"""`create` makes one small object for one of several callers, and knows the outcome if possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Scripted(_Around):
-    """``put`` and ``get`` say what happens at publishing and at reading back: nothing, an error, "hang", or content."""
+    """``put`` and ``get`` are the results of publishing and of reading back: none, an error, "hang", or content."""
 
     def __init__(self, put: Any = None, get: Any = None, *, done: bool = False, there: bytes | None = None) -> None:
         super().__init__(MemoryStorage())

@@ -1,4 +1,4 @@
-"""A job on a disk that fails: the same call, made again, goes on, and what the first one left is taken away."""
+"""A job on a failing disk: the same call, made again, goes on, and the leftovers of the first one are deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fails: TypeAlias = Callable[[int, str, str], bool]
 
 
 class Disk:
-    """`os`, but that of the operations that change something those fail of which ``fails`` says so."""
+    """`os`, in which changing operations fail if ``fails`` returns true for them."""
 
     def __init__(self, fails: Fails) -> None:
         self.operations: list[str] = []
@@ -110,7 +110,7 @@ async def test_conversion_repeated_after_any_failure_writes_records_once(
     async for folder, about in failing_in_turn(tmp_path, kind, convert):
         await convert(folder)
         for path in folder.rglob("*.partial"):
-            os.utime(path, (0, 0))  # small ones are taken for dead when they are old
+            os.utime(path, (0, 0))  # small old ones are taken for dead
         await asyncrec.recover(folder / "pages")
         async with tools.open_records(folder / "pages") as stream:
             records = [found.data async for some in stream for found in some]
@@ -142,7 +142,7 @@ async def failing_in_turn(
     await act(tmp_path / "calm", calm)
     for k in range(len(calm.operations)):
         folder = tmp_path / f"{kind.__name__}{k}"
-        with suppress(StorageError):  # what only tidies up is not raised
+        with suppress(StorageError):  # errors of tidying up are not raised
             await act(folder, Disk(kind(k)))
         yield folder, f"{kind.__name__} at {calm.operations[k]} (number {k})"
 

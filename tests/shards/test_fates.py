@@ -1,4 +1,4 @@
-"""`Fates`: every state and every event, by its table; and what no sequence of events does to a shard."""
+"""`Fates`: every state and event by its table, and the transitions that no sequence of events makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncrec._shards.commit.fates import TRANSITIONS, Event, Fates, State
 
-# How each state is reached.
+# The events that lead to each state.
 WAYS: dict[State, tuple[Event, ...]] = {
     "nothing": (),
     "sending": ("begin",),
@@ -34,7 +34,7 @@ def reached(state: State) -> Fates:
 
 
 def lived(events: list[Event]) -> list[tuple[State, Event, State]]:
-    """The steps that a shard takes of these events, without those that are refused."""
+    """Return the steps of a shard through these events, without the refused ones."""
     fates, steps = Fates(), []
     for event in events:
         before = fates["shard"]
@@ -78,7 +78,7 @@ def test_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
 
 @given(histories)
 def test_doubtful_shard_is_dropped_only_by_refusal_or_tombstone(events: list[Event]) -> None:
-    """What no answer came of is neither committed nor forgotten."""
+    """A shard whose request was not answered is neither committed nor forgotten."""
     for before, event, after in lived(events):
         if before == "doubtful":
             assert after in ("doubtful", "published") or event in ("drop", "bury")

@@ -1,4 +1,4 @@
-"""Where flock(2) is refused (NFS without its locks, many of FUSE): nothing is kept there that nobody removes."""
+"""If flock(2) is refused (NFS without its locks, many FUSE systems), no file is left that no command removes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def without_locks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, below which nothing can be locked."""
+    """A folder below which no file can be locked."""
     folder = tmp_path / "far"
     folder.mkdir()
     lock = fcntl.flock

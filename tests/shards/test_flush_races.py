@@ -1,4 +1,4 @@
-"""What is flushed to a store meets late answers, others that end the writer, memory that is full, and damage."""
+"""Flushes to a store meet late answers, processes that end the writer, full memory, and damage."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Act = Callable[[], Awaitable[Any]]
 
 
 class Meeting(FlakyStorage):
-    """A process's way to a store, which has something happen before or behind its requests.
+    """The connection of a process to a store, with a callback before and after its requests.
 
-    ``meet(what, key, done)`` is called before a request (``put``, ``list`` or ``delete``), and ``done`` behind it. What
-    it returns is awaited.
+    ``meet(what, key, done)`` is called before a request (``put``, ``list`` or ``delete``), and with ``done`` after it.
+    Its result is awaited.
     """
 
     def __init__(self, storage: Storage, meet: Callable[[str, str, bool], Act | None]) -> None:
@@ -52,13 +52,13 @@ class Meeting(FlakyStorage):
 
 
 async def on_another_machine(storage: Storage) -> None:
-    """Make a writer's mark one of a machine of which nothing can be asked here."""
+    """Change a writer's mark to that of a machine of which this machine knows nothing."""
     key = "_manifest/pages/w-000000.jsonl"
     await storage.put(key, (await storage.get(key)).replace(b'"life":"', b'"life":"0'))
 
 
 async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another ends the log while this one looks what is in it."""
+    """Another process ends the log while this one lists it."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:
@@ -143,7 +143,7 @@ async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
             await write(writer, more)
             with anyio.move_on_after(10):  # else it waits for the end of its log, which waits for this
                 await writer.flush()
-            await anyio.sleep(1)  # what it repeats is deleted
+            await anyio.sleep(1)  # the entries that it repeats are deleted
 
         await flush(1)
         await on_another_machine(storage)
@@ -174,7 +174,7 @@ async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
 
 @pytest.mark.parametrize("is_idle", [False, True])
 async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) -> None:
-    """Else a fence would take the number once more, and the writer would flush on."""
+    """Otherwise a fence would take the number again, and the writer would flush on."""
     storage = MemoryStorage()
     entry, commit = anyio.Event(), anyio.Event()
 

@@ -1,6 +1,6 @@
-"""``flush_seconds``: what a rolling writer took is on the disk so many seconds later, asked for or not.
+"""``flush_seconds``: the records of a rolling writer are on the disk that many seconds later, without a flush, too.
 
-A kill at any moment is a copy of the folder at that moment: it has no lock, and what no system call had written.
+A kill is simulated by a copy of the folder at that moment. The copy has no lock, and no data that was not yet written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 class Flushes:
-    """How often a file was flushed to the disk, while it is counted; then they fail, if they are to."""
+    """Count the syncs of a file to the disk; if asked, let them fail."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ def flushes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flushes]:
 
 
 async def killed_now(folder: Path, *, spool: bool = False) -> list[bytes]:
-    """What would be found, after `recover`, if the writer were killed at this moment."""
+    """Return the records that `recover` would find if the writer were killed at this moment."""
     copy = folder.with_name(f"{folder.name}-killed")
     shutil.copytree(folder, copy)
     try:
@@ -164,7 +164,7 @@ class TestIdle:
             await anyio.sleep(100)
             flushes.count = 0
             begun = anyio.current_time()
-            with anyio.move_on_after(10**9):  # the clock jumps to whoever wakes next: nobody does
+            with anyio.move_on_after(10**9):  # the clock jumps to the next timer, and there is no other
                 await anyio.sleep(10**6)
             assert anyio.current_time() - begun == 10**6
             assert flushes.count == 0

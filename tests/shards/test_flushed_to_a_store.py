@@ -1,4 +1,4 @@
-"""A writer without a disk flushes to its store: what was acknowledged is found once, whatever ends the writer."""
+"""A writer without a disk flushes to its store: acknowledged records are found once, however the writer ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_flushed_records_survive_a_kill(compression: Any, open_shards: int
 
 
 async def test_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would have a number that the writer has used, and the writer would flush on."""
+    """Otherwise it would have a number that the writer has used, and the writer would flush on."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:
@@ -71,7 +71,7 @@ async def test_writer_on_lost_machine_is_settled_by_operator(
     assert [job.id for job in (await asyncrec.recover("pages", storage=storage)).unfinished] == ["w"]
     done = await asyncrec.recover("pages", storage=storage, **{said: ["w"]})
     assert done.records == (100 if said == "dead" else 0)
-    # Nothing proves that it is dead, so the fence stays: a flush of its own would be acknowledged, and never read.
+    # The writer is not proven dead, so the fence stays, or its own flush would be acknowledged and never read.
     assert len(await flush_entries(storage)) == 1
 
 

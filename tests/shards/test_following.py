@@ -1,4 +1,4 @@
-"""`ManifestFollower`: who looks at a manifest again and again sees what everybody sees, and reads only what is new."""
+"""`ManifestFollower`: repeated looks at a manifest see what any other reader sees, and read only what is new."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_follower_reads_only_new_checkpoints_and_segments() -> None:
     await a.commit(3)
 
     async def look() -> list[str]:
-        """What is read by a look, which sees what everybody sees."""
+        """Return the objects that a look reads, after checking that it sees what any other reader sees."""
         store.asked.clear()
         manifest = await follower.load()
         asked = sorted(key.removeprefix(P) for what, key in store.asked if what == "open")

@@ -1,4 +1,4 @@
-"""A source that was forgotten begins anew, whatever takes it meanwhile."""
+"""A forgotten source begins anew, also if a writer takes it meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_source_without_stored_records_cannot_be_forgotten(source: str) ->
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(20))
 async def test_source_taken_during_forget_ends_in_one_state(place: int, done: bool) -> None:
-    """Either it is forgotten and begins anew, or the call fails and it goes on."""
+    """Either the source is forgotten and begins anew, or the call fails and the source goes on."""
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     other = await Consumer(storage, "a").begin()

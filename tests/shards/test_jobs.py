@@ -1,4 +1,4 @@
-"""Who may make a data set, who is told, and what is left: also by processes that were killed (`mortal`)."""
+"""Which job may make a data set, which job gets an error, and the leftovers, also of killed processes (`mortal`)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .mortal import Process, elsewhere, killed
 
 pytestmark = pytest.mark.anyio
 
-# Where a commit is first seen.
+# The object with which a commit becomes visible.
 MANIFEST = "-000001.jsonl"
-# Where one that replaces ends.
+# The object with which a replacing job ends.
 END = "_manifest/pages/dead-000001"
 
 
@@ -74,7 +74,7 @@ async def write(storage: Storage, name: str, **options: Any) -> None:
 
 
 async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **options: Any) -> Process:
-    """Whose process is killed when it creates what `Process` says."""
+    """A writer whose process is killed when it creates the object given to `Process`."""
     process = Process(storage, at, done=done)
     with pytest.raises((StorageError, anyio.ClosedResourceError)):
         await write(process.storage, name, **options)
@@ -83,7 +83,7 @@ async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **op
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """All records of the data set, which is whole: `verify` says so, and every key is found."""
+    """Return all records of the data set, after checking that it is whole (`verify`), and every key is found."""
     report = await tools.verify("pages", storage=storage)
     assert report.ok, report.to_json()
     found = []
@@ -98,17 +98,17 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 def is_segment(key: str) -> bool:
-    """Whether an object is a commit, or the end of a log."""
+    """Return whether an object is a commit, or the end of a log."""
     return key.startswith("_manifest/") and not is_of_a_job(key)
 
 
 def is_of_a_job(key: str) -> bool:
-    """Whether an object is the begin of a job's log, or a claim."""
+    """Return whether an object is the beginning of a job's log, or a claim."""
     return key.endswith("-000000.jsonl") or "/_claim-" in key
 
 
 async def unowned(storage: Storage) -> list[str]:
-    """Objects in no manifest, begins and claims."""
+    """Return the objects in no manifest, the beginnings of logs, and the claims."""
     keys = [info.key async for info in storage.list_objects()]
     try:
         manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -150,7 +150,7 @@ class TestOneMaker:
 
     @pytest.mark.slow
     async def test_fixed_writer_race_has_one_winner_without_mixture(self, anyio_backend: Any) -> None:
-        """On a store that ignores the condition of what has several parts, as Ceph does."""
+        """On a store that ignores the condition of an upload in several parts, like Ceph."""
         for number in range(100):
             storage = LaxStorage(MemoryStorage(chunk_size=200))
             outcomes: list[str] = []
@@ -312,7 +312,7 @@ class TestTakenOver:
     async def test_plain_names_of_live_remote_writer_are_never_reused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It lives, and publishes over what has its names, where the store does not keep it from that."""
+        """The writer lives, and overwrites the objects with its names if the store allows it."""
         storage = LaxStorage(MemoryStorage(chunk_size=64))
         with pytest.raises(ConflictError, match="abandoned"):
             async with opened_elsewhere(monkeypatch, tmp_path, num_shards=2, storage=storage) as first:
@@ -339,7 +339,7 @@ class TestDead:
     async def test_recover_commits_only_whole_unpromised_fixed_sets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
     ) -> None:
-        """It was killed between publishing and committing, or while it took back what it had published."""
+        """The writer was killed between publishing and committing, or while it deleted its published shards."""
         storage = LocalStorage(tmp_path / "target")
         spool = tmp_path / "spool"
         await dies(storage, "a", MANIFEST, num_shards=2, **({"spool": spool} if spooled else {}))
@@ -372,7 +372,7 @@ class TestDead:
     async def test_dead_writer_with_published_shards_blocks_others(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They were flushed before, and are in no journal any more."""
+        """The records were flushed before, and are in no journal any more."""
         storage = LocalStorage(tmp_path)
         await dies(storage, "a", MANIFEST, mode="new")
         with pytest.raises(ConflictError, match="may have acknowledged its records"):
@@ -425,7 +425,7 @@ class TestDead:
                 await writer.commit()
                 assert (await asyncrec.recover("pages", storage=storage, abandon=["w"])).abandoned == ("w",)
                 await writer.write_many(records("b"))
-        # It was told, and what it could commit before it met the tombstone is there whole.
+        # It got an error, and the shards that it committed before it met the tombstone are whole.
         assert await stored(storage) in (sorted(records("a")), sorted(records("a") + records("b")))
         assert (await asyncrec.read_manifest("pages", storage=storage)).writers["w"].abandoned
 
@@ -442,7 +442,7 @@ class TestDead:
     async def test_last_segment_includes_late_commit_of_dead_writer(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request of the dead writer's that comes late: the last segment stands for all."""
+        """A request of the dead writer arrives late; the last segment stands for all."""
         process = await dies(storage, "dead", MANIFEST, writer_id="dead")
         assert process.late is not None
         put, late = storage.put, [process.late]
@@ -460,7 +460,7 @@ class TestDead:
     async def test_index_of_shard_in_publication_is_removed_behind_fence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Else its shard would be committed with the index that is gone."""
+        """Otherwise its shard would be committed with the index that is gone."""
         storage = MemoryStorage()
         with elsewhere(monkeypatch, tmp_path / "elsewhere"):
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
@@ -470,7 +470,7 @@ class TestDead:
         await writer.write(b"r")
         with pytest.raises(ConflictError, match="abandoned"):
             await opened.__aexit__(None, None, None)
-        with pytest.raises(ObjectNotFoundError):  # a published shard that nobody can commit is no data set
+        with pytest.raises(ObjectNotFoundError):  # a published shard that no job can commit is not a data set
             await stored(storage)
         assert await asyncrec.list_shards("pages", storage=storage) == []
 
@@ -524,7 +524,9 @@ class TestReplacing:
         manifest = await asyncrec.read_manifest("pages", storage=storage)
         assert [shard.path for shard in manifest.shards] == ["pages-w-00000-of-00001.tfrecord"]
         assert await stored(storage) == sorted(records("b"))
-        await write(storage, "c", mode="replace", num_shards=1)  # not those of old, which readers may still know
+        await write(
+            storage, "c", mode="replace", num_shards=1
+        )  # not the names of old shards, which readers may still know
         assert await stored(storage) == sorted(records("c"))
         assert await unowned(storage) == []
 
@@ -603,7 +605,7 @@ class TestNames:
 
 
 class TestReadByName:
-    """Where nothing was committed there is no manifest, and a name finds what is stored under it."""
+    """Without a commit there is no manifest, and a name finds the objects stored under it."""
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_published_uncommitted_shards_are_hidden_unlike_foreign_files(
@@ -651,7 +653,7 @@ class TestFlushedButNotPromised:
             async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
                 await storage.put(taken, b"somebody else's")
                 await writer.flush()
-                for number in range(8):  # of 64 bytes each, framed: what was taken is what fills chunks
+                for number in range(8):  # of 64 bytes each, framed: the accepted records fill chunks
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
         assert [key for key in await unowned(storage) if not is_of_a_job(key)] == [taken]
@@ -713,7 +715,7 @@ class TestTakingBack:
             assert all(map(writer.has, records("a")))
 
     async def test_late_deletion_removes_no_recovered_records(self) -> None:
-        """The answer of a publication was lost; what the writer deletes then must be nothing that `recover` commits."""
+        """The answer to a publication was lost. The writer must then delete no object that `recover` commits."""
         store = MemoryStorage()
         late: list[str] = []
 
@@ -788,7 +790,7 @@ class TestRefusals:
                 pass
 
     async def test_too_many_shards_for_memory_are_refused_before_opening(self) -> None:
-        """What the first one takes tells what all would."""
+        """The chunks of the first shard show how much memory all shards would take."""
         storage = MemoryStorage()
         with pytest.raises(ValueError, match=r"memory_limit=1048576 is too small.*65,536,000 bytes"):
             async with asyncrec.open_sharded_writer("pages", num_shards=1000, memory_limit=1 << 20, storage=storage):
@@ -839,7 +841,7 @@ async def test_dead_replacement_job_leaves_no_claim_or_plain_shard(
 async def test_settling_of_completed_dead_job_removes_its_leftovers(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commit comes while it is settled. With the mark gone nobody else would hear of its claim and what it left."""
+    """Its commit arrives while it is settled. Without the mark no other job would learn of its claim and leftovers."""
     await write(storage, "replaced")
     process = await dies(storage, "dead", END, num_shards=2, mode="replace", writer_id="dead")
     assert process.late is not None
@@ -937,7 +939,7 @@ async def test_spooled_shard_already_published_is_committed_unchanged(tmp_path: 
 
 @pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
 async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_one(tmp_path: Path, theirs: str) -> None:
-    """Nor removed: the journals stay until a person says so."""
+    """Nor are the journals removed: they stay until a person declares the writer dead."""
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:
@@ -956,7 +958,7 @@ async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_one(tmp_pat
 
 
 async def test_retracted_files_are_durably_gone_before_their_header(tmp_path: Path) -> None:
-    """Or a power cut could bring back an index of which nobody knows whose it was."""
+    """Otherwise a power cut could bring back an index whose owner is unknown."""
     calls: list[tuple[str, str]] = []
     published = threading.Event()
 

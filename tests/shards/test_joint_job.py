@@ -1,4 +1,4 @@
-"""Many processes make the shards of one job: what is committed is there once, and nothing else is, ever."""
+"""Many processes make the shards of one job: committed shards are there once, and no others are ever seen."""
 
 from __future__ import annotations
 

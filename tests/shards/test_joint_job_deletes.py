@@ -1,4 +1,4 @@
-"""What a joint job takes away when it ends is nobody's: nothing that is committed, nor another data set's."""
+"""A joint job deletes only leftovers when it ends, no committed object, and none of another data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_data_set_with_similar_prefix_is_left_alone(tmp_path: Path) -> Non
         assert (await verify(tmp_path / "d-monday_run1")).ok
 
 
-# On trio a listing whose reader fails is closed by the collector, which says so.
+# On trio the collector closes a listing whose reader failed, and warns of it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("scheme", ["", "memory://"])

@@ -1,4 +1,4 @@
-"""Headers of jobs on a disk: what is stored, and that what lies in a folder of several users is not obeyed."""
+"""Headers of jobs on a disk: their contents, and that files of other users in a shared folder are not obeyed."""
 
 from __future__ import annotations
 

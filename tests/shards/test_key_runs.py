@@ -1,4 +1,4 @@
-"""Runs of keys: what a checkpoint with them finds is what the shards' own keys say, in few requests."""
+"""Runs of keys: a checkpoint with runs finds the same records as the shards' own keys, in few requests."""
 
 from __future__ import annotations
 

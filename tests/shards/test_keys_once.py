@@ -1,4 +1,4 @@
-"""With ``on_duplicate="skip"`` each key is written once, and none is dropped that nobody has written."""
+"""With ``on_duplicate="skip"`` each key is written once, and no key is dropped that was not written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_replacement_takes_keys_that_old_set_had() -> None:
 
 
 async def test_tasks_that_wait_with_one_key_write_it_once() -> None:
-    """All of them had asked for the key before the first had room."""
+    """All tasks had asked for the key before the first had room."""
     go = anyio.Event()
 
     async def hold(operation: str, key: str) -> None:

@@ -1,7 +1,7 @@
 """A manifest of thousands of shards, and a writer that ends with as many, do not hold the event loop.
 
-CPU time of the loop's own thread, so that a busy machine changes nothing. The garbage collector is off meanwhile: what
-it goes through is what the whole test run has made.
+CPU time of the loop's own thread is measured, so that a busy machine does not matter. The garbage collector is off
+meanwhile, because it would go through the objects of the whole test run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .mortal import dies
 
 pytestmark = pytest.mark.anyio
 
-# On the loop, reading so many would take 150 ms, and collecting their names some 5.
+# On the loop, reading them would take 150 ms, and collecting their names some 5 ms.
 SHARDS = 8_000
 MOST_SECONDS = 0.02
 TIME = "2026-11-22T00:00:00.000000Z"
@@ -61,7 +61,7 @@ def entry(number: int) -> ShardEntry:
 
 
 def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
-    """One whose manifest names these; where their files are, nobody asks."""
+    """A data set whose manifest names these shards. Their files are not read."""
     segment = Segment(writer="early", time=TIME, closed=True, add=tuple(entries))
     path = folder / "_manifest/pages/early-000001.jsonl"
     path.parent.mkdir(parents=True)
@@ -110,7 +110,7 @@ async def test_committing_thousands_at_once(tmp_path: Path, held: list[float]) -
 
 
 def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
-    """As a copy's are named: by a writer that is none of its data set's."""
+    """Shards named as in a copy: by a writer of another data set."""
     index, keys = (f"_{kind}/{entry.path.replace('early', 'source')}.{kind}" for kind in ("index", "keys"))
     return replace(entry, index=Sidecar(path=index, bytes=1, crc32c=1), keys=Sidecar(path=keys, bytes=1, crc32c=1))
 

@@ -1,4 +1,4 @@
-"""What a manifest's segments were read into is freed in a worker thread: of a million shards it takes a while."""
+"""The segments of a manifest are freed in a worker thread: for a million shards this takes a while."""
 
 from __future__ import annotations
 

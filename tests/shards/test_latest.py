@@ -1,4 +1,4 @@
-"""The object of a fixed name, `~latest.json`: what it says, and what it keeps."""
+"""The object with the fixed name `~latest.json`: its contents, and the checkpoints that it keeps."""
 
 from __future__ import annotations
 

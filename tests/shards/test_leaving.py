@@ -1,4 +1,4 @@
-"""What a job leaves that did not end well: no more, and no less, than the next job needs."""
+"""A job that did not end well leaves exactly what the next job needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 async def is_given_up(storage: Storage, writer: str) -> bool | None:
-    """What the end of a writer's log says, in its one line; `None` if it has no end."""
+    """Return the one line of the end of a writer's log; `None` if it has no end."""
     try:
         last = max(await keys(storage, f"_manifest/pages/{writer}-"))
         head = json.loads((await storage.get(last)).splitlines()[0])
@@ -66,7 +66,7 @@ async def stored(storage: Storage) -> list[bytes]:
 
 @pytest.mark.parametrize("operation", ["send", "publish"])
 async def test_failed_fixed_writer_keeps_claim_only_after_publish(operation: str) -> None:
-    """A shard whose publication was begun may appear yet: its plain names are nobody's any more."""
+    """A shard whose publication was begun may still appear, so its plain names are not used again."""
     calm = FlakyStorage(MemoryStorage(chunk_size=64))
     async with asyncrec.open_sharded_writer("pages", storage=calm, num_shards=2, writer_id="w") as writer:
         await writer.write_many(numbered(20))
@@ -246,7 +246,7 @@ async def test_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
 
 
 class TestUnlisted:
-    """A shard that is published, and in no manifest."""
+    """A shard that is published, but in no manifest."""
 
     async def publish(self, storage: Storage, name: str) -> None:
         await asyncrec.write_records(name, numbered(1), storage=storage)
@@ -394,7 +394,7 @@ async def test_discarding_writer_releases_tasks_waiting_for_commit() -> None:
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
 async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[str, Any]) -> None:
-    """No answer came, and nothing is to be seen: the job takes the name itself, so that nothing can come of it."""
+    """No answer came, and no object is visible: the job takes the name itself, so the request has no late effect."""
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
         await writer.write_many(numbered(4))
@@ -419,7 +419,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
 async def test_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
-    """Its names are not used, and it stays; the next one's number is higher."""
+    """Its names are not used, and it stays; the number of the next job is higher."""
     storage = MemoryStorage()
     await storage.put("_manifest/pages/_claim-000004.json", content)
     async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="w") as writer:

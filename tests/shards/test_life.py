@@ -37,7 +37,7 @@ def locks(folder: Path) -> list[str]:
 
 
 async def state(storage: Storage) -> str:
-    """What is known here of the only writer."""
+    """Return what this machine knows of the only writer."""
     [dataset] = (await tools.info("pages", storage=storage)).datasets
     [writer] = dataset.writers
     return writer.state
@@ -76,7 +76,7 @@ async def test_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path
 async def test_lock_of_another_boot_proves_by_filesystem(
     folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A filesystem that one machine mounts was mounted before a reboot, whatever the host is called by now."""
+    """A filesystem of one machine was mounted before a reboot, even if the name of the host has changed."""
     monkeypatch.setattr(mounts, "mount_of", lambda fd: (kind, "0:1"))
     storage = MemoryStorage()
     await dies(storage)
@@ -184,7 +184,7 @@ async def test_writer_opens_without_writable_folder(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns
 async def test_lock_taken_for_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next that asks can prove the job dead, too."""
+    """The next process that asks can prove the job dead, too."""
     storage = MemoryStorage()
     await dies(storage)
     taken, go, flock = threading.Event(), threading.Event(), fcntl.flock

@@ -122,7 +122,7 @@ async def test_exit_says_that_records_were_dropped() -> None:
 
 
 async def test_release_says_that_source_was_lost() -> None:
-    """The caller takes what it wrote for stored; once it was told, it lets go of what is left."""
+    """The caller takes its records for stored. After the error, it can release the remaining sources."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
         await write(first, "p", 0)

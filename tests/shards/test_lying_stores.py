@@ -1,4 +1,4 @@
-"""A store whose answers are not to be believed: another checksum, another size, or somebody else's object."""
+"""A store whose answers are wrong: another checksum, another size, or another writer's object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
 
 
 class Lying(_Around):
-    """Says something else of what it published under keys that ``about`` picks; ``taken`` is there before."""
+    """A store that answers falsely about objects under keys that ``about`` picks; ``taken`` is there before."""
 
     def __init__(self, about: Callable[[str], bool], lie: Callable[[ObjectInfo], ObjectInfo]) -> None:
         super().__init__(MemoryStorage())
@@ -94,7 +94,7 @@ async def test_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, 
 
 
 class Damaging(Lying):
-    """Damages what is sent under the keys that ``about`` picks, and says so."""
+    """A store that damages objects under the keys that ``about`` picks, and reports the damaged checksum."""
 
     def __init__(self, about: Callable[[str], bool], damage: Callable[[bytes], bytes]) -> None:
         super().__init__(about, lambda info: info)
@@ -127,7 +127,7 @@ async def test_spool_recovers_shard_damaged_by_store(
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path, compression=compression, **options)
     storage.about = lambda key: False
-    if "num_shards" in options:  # the name is a promise, and what has it may be another's
+    if "num_shards" in options:  # the name is a promise, and its object may be another writer's
         with pytest.raises(ConflictError, match="delete it and recover again"):
             await asyncrec.recover(tmp_path, to="pages", storage=storage)
         await storage.delete("pages-00001-of-00002.tfrecord")
@@ -210,7 +210,7 @@ class Answering(Lying):
 async def test_retried_upload_distinguishes_own_object_from_foreign(
     tmp_path: Path, there: Callable[[bytes], bytes | None], error: type[Exception] | None, checksums: bool
 ) -> None:
-    """An upload is tried again; under its name stands what it had published, or an object of another."""
+    """An upload is tried again; its name has the object that it had published, or another writer's."""
     storage = Answering(there, checksums=checksums)
 
     async def run() -> None:
@@ -237,7 +237,7 @@ async def test_retried_upload_distinguishes_own_object_from_foreign(
 async def test_foreign_object_at_first_attempt_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it holds: nothing of ours can stand there yet."""
+    """This holds for any content: the writer cannot have an object there yet."""
 
     async def asked(*args: object) -> bool:
         raise AssertionError
@@ -254,7 +254,7 @@ async def test_foreign_object_at_first_attempt_is_refused_unread(
 async def test_upload_detects_spool_file_changed_on_disk(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is uploaded is what was written, or nothing."""
+    """The uploaded object has what was written, or there is no object."""
     storage = MemoryStorage()
     real = Uploader._open
 

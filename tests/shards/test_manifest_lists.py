@@ -1,4 +1,4 @@
-"""A list of a manifest that takes long may lack what was merged and deleted meanwhile; readers find it nevertheless."""
+"""A slow list of a manifest may lack objects that were merged and deleted meanwhile; readers find their contents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ P = "_manifest/pages/"
 
 
 class SleepyFolder(Store):
-    """A folder in which a list begins, and goes on hours later: names were read before, and what is gone is left out.
+    """A folder in which a list begins and goes on hours later. Names are read before; deleted objects are left out.
 
     Meanwhile others commit and compact.
     """
@@ -48,7 +48,7 @@ class SleepyFolder(Store):
                 yield info
 
     async def goes_on(self) -> None:
-        """Somebody commits, somebody compacts, and two hours go by."""
+        """One process commits, one compacts, and two hours go by."""
         await Writer(self, f"other{self.now:%d%H}", 100).commit()
         await compact_manifest(self, "pages", path="pages")
         self.now += timedelta(hours=2)

@@ -1,4 +1,4 @@
-"""Many who flush at once are all let go, also where their shard ends, or fails, between them."""
+"""Many callers that flush at once all return, also if their shard ends or fails between them."""
 
 from __future__ import annotations
 

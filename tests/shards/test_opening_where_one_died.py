@@ -1,4 +1,4 @@
-"""A rolling writer opens where others died: rolling ones are recovered first; of all or nothing, only told."""
+"""A rolling writer opens after others died: it recovers rolling writers first, and only logs all-or-nothing ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 async def killed(path: Any, *, storage: Any = None, flushes: bool = True, **options: Any) -> None:
-    """A writer whose process is killed after its flush, or after what it wrote was flushed in time."""
+    """A writer whose process is killed after its flush, or after an automatic flush of its records."""
     name = path
     if storage is None:
         storage, name = LocalStorage(path.parent), path.name
@@ -96,7 +96,7 @@ async def unlisted(storage: MemoryStorage) -> None:
 async def test_skipping_writer_knows_keys_of_published_uncommitted_shard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else `recover` would commit it after its records had been written once more."""
+    """Otherwise `recover` would commit it after its records had been written once more."""
     storage = MemoryStorage()
     await unlisted(storage)
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:

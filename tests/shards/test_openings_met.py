@@ -1,4 +1,4 @@
-"""Writers that open, replace or give up at the same moment: one has the name, and what was removed stays removed."""
+"""Writers open, replace or give up at the same moment: one has the name, and removed shards stay removed."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
 
     operations = await race(0)
     for fails_at, (operation, _) in enumerate(operations, 1):
-        if operation in ("publish", "delete"):  # it fails at what it changes
+        if operation in ("publish", "delete"):  # it fails at its changes
             await race(fails_at)
 
 

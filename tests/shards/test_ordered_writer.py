@@ -82,7 +82,7 @@ async def test_however_many_shards_only_one_is_open(tmp_path: Path) -> None:
 
 
 async def test_replacement_uses_new_names_and_deletes_old_shards() -> None:
-    """No name is written over, whatever the numbers of shards."""
+    """No object is overwritten, for any numbers of shards."""
     storage = MemoryStorage()
     before: set[str] = set()
     for count, num_shards in ((10, 3), (20, 3), (5, 2)):
@@ -120,7 +120,7 @@ async def test_concurrent_replacement_raises_conflict_and_leaves_winner_whole() 
 
 @pytest.mark.parametrize("there", [9, 11])
 async def test_wrong_announced_record_count_fails_without_changes(there: int) -> None:
-    """Those beyond would have no shard, and would be dropped without a word."""
+    """Records beyond the last shard would be dropped silently."""
     storage = MemoryStorage()
     await write(storage, iter([records(5)]), count=5, num_shards=2)
     before = await data_objects(storage)

@@ -1,4 +1,4 @@
-"""What others lay under the names of a dead writer's files is not read, not removed, and keeps nothing back."""
+"""Files that other users plant under the names of a dead writer's files are not read, not removed, and do no harm."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-    """The folder of a writer that died, what opens another one there, and what recovers it."""
+    """The folder of a dead writer, a function that opens another writer there, and one that recovers it."""
     live, dead = tmp_path / "live", tmp_path / "dead"
     options: dict[str, Any] = {"path": live / "pages"}
     if spool:
@@ -99,7 +99,7 @@ async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[
         for record in OWN:
             await writer.write(record)
         await writer.flush()
-        shutil.copytree(live, dead)  # nobody has locked the copies
+        shutil.copytree(live, dead)  # the copies are not locked
         shutil.copy(live / ".pages.w.partial", tmp_path / "dead.header")
         if spool:
             store = options["storage"]

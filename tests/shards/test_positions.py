@@ -71,7 +71,7 @@ async def test_position_that_was_taken_is_dropped_and_counted(tmp_path: Path) ->
 
 
 async def test_calls_of_one_source_are_taken_in_their_order(tmp_path: Path) -> None:
-    """Also where the first waits for room, and the second would have some."""
+    """This holds if the first record waits for room, and there would be room for the second."""
     storage = LocalStorage(tmp_path)
     options: dict[str, Any] = {"memory_limit": 200_000, "max_shard_records": 10}
     async with asyncrec.open_sharded_writer(

@@ -1,4 +1,4 @@
-"""A consumer is killed at each step: behind it each message is stored once, on a disk, through a spool, in a store."""
+"""A consumer is killed at each step: each message is stored once, on a disk, through a spool, and in a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def size_of(journal: Path) -> int:
 
 
 async def consumed(storage: Storage, after: int, **options: Any) -> bool:
-    """A consumer that is killed after so many steps; whether it came to its end before."""
+    """Run a consumer that is killed after a number of steps; return whether it came to its end before."""
     process = Process(storage, after=after)
     try:
         await consume(process.storage, since={}, **options)
@@ -47,7 +47,7 @@ async def consumed(storage: Storage, after: int, **options: Any) -> bool:
 
 
 async def goes_on(storage: Storage, **options: Any) -> None:
-    """The next consumer, which reads the messages behind what is stored."""
+    """Run the next consumer, which reads the messages after the stored ones."""
     since = await progress_of(storage)
     before = await stored(storage)
     for source, (_, position) in since.items():

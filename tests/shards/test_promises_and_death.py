@@ -1,4 +1,4 @@
-"""What a flush promises is found: it is written down behind what it promises, and locks prove what they can."""
+"""Promised records are found: a flush notes its promise after the records, and locks prove death if they can."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes
 
 class TestFixedSets:
     async def test_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
-        """At whatever operation: the same job runs again, and nothing of it is recovered."""
+        """At any operation: the same job runs again, and none of its records are recovered."""
         flushed = False
         at = 0
         while not flushed:
@@ -111,7 +111,7 @@ class TestFixedSets:
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
     async def test_wait_promises_what_cancelled_flush_brought(self, tmp_path: Path) -> None:
-        """The caller of the flush was told nothing; the one that waits finds all of it on the disk."""
+        """The caller of the flush got no answer; the one that waits finds all records on the disk."""
         scope = anyio.CancelScope()
         syncs = 0
 
@@ -172,7 +172,7 @@ class TestLocks:
     async def test_living_writer_declared_dead_gets_error(
         self, tmp_path: Path, takes: str, flushed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its machine's locks are seen by nobody else: all that it was promised is there once."""
+        """Other machines do not see its locks: all records that it promised are there once."""
         path = tmp_path / "pages"
         with pytest.raises(StorageError) as caught:
             async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:

@@ -1,4 +1,5 @@
-"""`asyncrec.recover` for a local data set: what dead writers left, found by their notes. (Kills: `test_torture`.)"""
+"""`asyncrec.recover` for a local data set: it finds the records of dead writers by their notes. (Kills:
+`test_torture`.)"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 async def die(path: Path, count: int = 100, **options: Any) -> None:
-    """A writer that flushes, and ends with an exception that discards what is open: what it flushed stays."""
+    """A writer that flushes, and ends with an exception that discards open shards: flushed records stay."""
     with pytest.raises(RuntimeError, match="as asked"):
         async with asyncrec.open_sharded_writer(path, on_error="discard", writer_id="w", **options) as writer:
             for record in RECORDS[:count]:
@@ -183,7 +184,7 @@ class TestOwners:
 
 class TestUnlisted:
     async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
-        """Nobody can say whose they are: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
+        """Their owner is unknown: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
         os.utime(path, (1e9, 1e9))

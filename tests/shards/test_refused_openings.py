@@ -1,4 +1,4 @@
-"""A store that refuses, or does not answer, an opening writer's first object: the caller is told why, and soon."""
+"""If a store refuses or does not answer an opening writer's first request, the caller soon gets a clear error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusing(error: type[StorageError]) -> Storage:
 
 
 async def opening(storage: Storage, path: str = "pages", **options: Any) -> StorageError:
-    """What is raised to whoever opens a writer there."""
+    """Return the error that the opening of a writer there raises."""
     with pytest.raises(StorageError) as caught:
         async with asyncrec.open_sharded_writer(path, storage=storage, **options):
             pass

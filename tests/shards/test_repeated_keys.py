@@ -1,4 +1,4 @@
-"""A key that comes twice, if nobody said what is to become of it: both are stored, and the log says so once."""
+"""Without ``on_duplicate``, both records of a repeated key are stored, and a warning is logged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data set has one schema: its records are held against it, and a change after which old ones decode may follow."""
+"""A data set has one schema: records are checked against it, and it may change if old records still decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed anywhere, a writer with ``seen=`` leaves no revisit without its body, and what it has flushed."""
+"""A writer with ``seen=``, killed anywhere, keeps its flushed records, and leaves no revisit without its body."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def urls() -> Iterator[str]:
 
 
 async def crawl(storage: Storage, flushed: list[str], **options: Any) -> None:
-    """Write all pages, with flushes in between, each of which says what was flushed."""
+    """Write all pages, with flushes in between; report the pages after each flush."""
     async with opened(storage, max_shard_records=3, exit_timeout=5, dead_after=120.0, **options) as writer:
         for number, (url, body) in enumerate(zip(urls(), BODIES, strict=True)):
             await writer.write(page(url, body))

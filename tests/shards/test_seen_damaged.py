@@ -1,4 +1,4 @@
-"""What is damaged or gone costs a body more, and never a page."""
+"""Damaged or missing objects may cause a body to be stored twice, but never lose a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs together is seen together: in the store, and at any moment of the past; and hidden names never."""
+"""Shards that belong together are seen together, now and at any time in the past; hidden names are never seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 
 async def test_parts_of_a_job_are_committed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for who asks what the data set was, while the parts were being made."""
+    """This also holds for a reader that asks for the data set at a time when the parts were being made."""
     async with asyncrec.open_sharded_writer(tmp_path / "d") as writer:
         await writer.write(b"before")
     entries = []

@@ -1,4 +1,4 @@
-"""A writer that flushes to a store is taken up by others when it died: by its lock, or by its silence there."""
+"""Other processes end a dead writer that flushes to a store, because of its lock or its silence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_dead_local_writer_is_recovered_at_once() -> None:
 
 
 async def test_late_heartbeat_behind_commit_is_removed() -> None:
-    """Else the writer, which has nothing in its log and asks nothing, would be taken for dead."""
+    """Otherwise the writer, which has an empty log and makes no requests, would be taken for dead."""
     storage = MemoryStorage()
     committed = anyio.Event()
 

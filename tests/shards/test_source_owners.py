@@ -1,4 +1,4 @@
-"""What becomes of an owner of a source, a real writer, as another takes the source."""
+"""A real writer that owns a source, while another writer takes the source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_killed_source_owner_on_disk_is_recovered(tmp_path: Path) -> None:
 
 
 async def test_owner_with_spool_keeps_its_source(tmp_path: Path) -> None:
-    """What it has flushed may have been acknowledged, and is in the spool alone."""
+    """Its flushed records may have been acknowledged, and are only in the spool."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", spool=tmp_path) as writer:
         await take_turn(storage, "pages", "w", SOURCE)

@@ -1,4 +1,4 @@
-"""One writer at a time owns a source, whatever happens between two of its requests."""
+"""One writer at a time owns a source, whatever other processes do between two of its requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .test_flush_races import Act, Meeting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
-# More requests than a consumer makes.
+# More requests than a consumer makes in total.
 REQUESTS = 18
 
 

@@ -1,4 +1,4 @@
-"""`asyncrec.parse_split`: parts of splits as text, and what they are of splits of a known size."""
+"""`asyncrec.parse_split`: parts of splits as text, and their records in splits of a known size."""
 
 from __future__ import annotations
 

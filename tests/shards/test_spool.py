@@ -32,7 +32,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Every record in the manifest, which is held against what is there."""
+    """Return the records in the manifest, after checking it against the objects."""
     found = []
     for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards:
         records = await asyncrec.read_records(shard.path, storage=storage)
@@ -48,14 +48,14 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 def files(folder: Path) -> list[str]:
-    """What is left in a spool, but for its lock."""
+    """Return the files that are left in a spool, except its lock."""
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".asyncrec-spool"
     )
 
 
 class Outage(_Around):
-    """A store that is up or down, as the test says."""
+    """A store that the test can switch on and off."""
 
     def __init__(self, storage: Storage, *, down: bool = False, error: type[StorageError] = TransientStorageError):
         super().__init__(storage)
@@ -101,7 +101,8 @@ class TestWriting:
         shard = "pages-w-000000.tfrecord"
         for key in (f"_index/{shard}.index", f"_keys/{shard}.keys"):
             assert await with_spool.get(key) == await without.get(key)
-        # A compressor's bytes depend on when it was flushed, and what is spooled is flushed now and then, unasked.
+        # A compressor's bytes depend on the times of its flushes, and spooled records are flushed automatically now and
+        # then.
         unpack = gzip.decompress if compression else bytes
         assert unpack(await with_spool.get(shard)) == unpack(await without.get(shard))
 
@@ -308,7 +309,7 @@ class TestModes:
 
 class TestLeftovers:
     async def fail(self, storage: Storage, spool: Path, records: list[bytes], **options: Any) -> None:
-        """A writer that flushes, and ends with an exception that discards what is open."""
+        """A writer that flushes, and ends with an exception that discards open shards."""
         with pytest.raises(RuntimeError, match="as asked"):
             async with asyncrec.open_sharded_writer(
                 "pages", storage=storage, spool=spool, on_error="discard", **options
@@ -477,7 +478,7 @@ class TestOwner:
     async def test_spool_marker_is_durable_before_first_header(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Or a power cut could leave a note in a folder that no command takes for a spool."""
+        """Otherwise a power cut could leave a note in a folder that no command takes for a spool."""
         synced: list[list[str]] = []
         real = Disk.sync_folder
 

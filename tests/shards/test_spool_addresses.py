@@ -1,4 +1,4 @@
-"""A spool's records go to the data set that the caller names, whatever the folder says."""
+"""A spool's records go to the data set that the caller names, not to one that the folder names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
 
 
 def made(tmp_path: Path) -> list[str]:
-    """What is there besides the spool and what it was made from."""
+    """Return the files besides the spool and its source."""
     return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
 
 

@@ -58,7 +58,7 @@ async def test_state_from_before_a_compaction_continues_within_the_grace(kind: M
 
 
 async def test_state_before_compaction_is_refused_after_grace() -> None:
-    """What was trained on is known, but not there any more; the records are, in another order."""
+    """The records trained on are known, but their shards are gone; others have the records in another order."""
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)
     async with stream(storage, "pages", "block") as begun:

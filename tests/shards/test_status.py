@@ -1,4 +1,4 @@
-"""What a writer says of itself is read back, and what is malformed is no status."""
+"""The status of a writer is read back, and a malformed one is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer that lives, and whose log another process has ended, goes on in a new log; nothing is lost or twice."""
+"""A living writer whose log another process has ended goes on in a new log; no record is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_entry_without_answer_is_not_written_twice() -> None:
 
 
 async def test_writer_that_person_gave_up_fails() -> None:
-    """Its caller was told that records are safe which the person has had deleted."""
+    """The writer acknowledged records as safe that the person then had deleted."""
     storage = MemoryStorage()
     with pytest.raises(ConflictError) as caught:
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:

@@ -1,4 +1,4 @@
-"""The short form of ``make torture``: each in a process of its own, which has no threads and may fork."""
+"""The short form of ``make torture``: each test has a process of its own, which has no threads and may fork."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
 )
 def test_torture_rounds_lose_no_records(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]
-    # What kill -9 leaves is in the page cache, whatever lies below it; in memory its thousand fsyncs take no time.
+    # Files after a kill -9 are in the page cache on any filesystem; in memory, a thousand fsyncs take no time.
     folder = {"TMPDIR": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=os.environ | folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Shards that are filled alike have something to frame and to write at the same time; they do it a few in a turn."""
+"""Shards that are filled alike have to frame and write at the same time; they do so a few in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
 
 
 class Turns:
-    """How often something long was done in each turn of the loop."""
+    """Count the long steps in each turn of the loop."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.framed: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""A shard whose publication or commit was not answered, or answered wrongly, keeps what belongs to it."""
+"""A shard whose publication or commit was not answered, or answered wrongly, keeps its index and keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def found(storage: Storage) -> dict[str, bytes]:
 
 
 class Repeating(_Around):
-    """A store whose client publishes a shard, hears nothing, asks again, and is told that there is one."""
+    """A store whose client publishes a shard, gets no answer, asks again, and gets the answer that it exists."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()
@@ -61,12 +61,12 @@ class Usurped(_Around):
     """A store in which another process has ended the writer with all its shards; for a while it cannot be read."""
 
     ended = False
-    answers = 1  # what is there is read once, and found to be another's
+    answers = 1  # the object is read once, and found to be another writer's
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         if key.endswith("-000001.jsonl") and "_removal" not in key:
             if operation == "publish":
-                await call()  # what the other one has written is the same but for its time
+                await call()  # the other writer's object is the same except for its time
                 async with self._storage.open_source(key) as source:
                     content = await source.receive(1 << 20)
                 await self._storage.put(key, content.replace(b'"time":"2', b'"time":"1'))

@@ -1,4 +1,4 @@
-"""With a spool a commit is tried again until its outcome is known; then no doubt is left, and no more is tried."""
+"""With a spool, a commit is tried again until its outcome is known, and not any more afterwards."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_last_commit_stays_unsettled_while_store_is_unreadable() -> None:
 
 
 async def test_differing_retry_of_last_commit_raises_conflict() -> None:
-    """So nobody takes it back."""
+    """So it is not taken back."""
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
     storage.silent = False

@@ -1,4 +1,4 @@
-"""What of a data set's history counts: each writer's commits by its own id, and what came later, whatever the clock."""
+"""The history of a data set that counts: each writer's commits by its own id, and the later ones, by any clock."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def keys(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def stored(storage: Storage, path: str = "pages") -> list[bytes]:
-    """Every record that the manifest names, after checking the manifest against what is there."""
+    """Return the records that the manifest names, after checking it against the objects."""
     manifest = await asyncrec.read_manifest(path, storage=storage)
     found = []
     for shard in manifest.shards:
@@ -192,7 +192,7 @@ class TestRolling:
         )
 
     async def test_store_that_hangs_ends_exit_in_time(self) -> None:
-        """Whatever it hangs at: a shard, the manifest, or the removal of the writer's mark."""
+        """This holds at any hanging request: for a shard, the manifest, or the removal of the writer's mark."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm) as writer:
             opened = len(calm.operations)
@@ -243,7 +243,7 @@ class TestRolling:
         for k in range(opened, closed + 1):
             storage = FlakyStorage(MemoryStorage(), {k: Fault("hang", for_good=True)})
             begun = anyio.current_time()
-            with suppress(UnsettledError), anyio.move_on_after(1):  # loud, where nobody knows what became of it
+            with suppress(UnsettledError), anyio.move_on_after(1):  # raised if the outcome is unknown
                 async with asyncrec.open_sharded_writer(
                     "pages", storage=storage, exit_timeout=0.2, **options
                 ) as writer:
@@ -668,7 +668,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("records", [0, 1])
     async def test_id_is_used_once(self, records: int) -> None:
-        """What a second writer of that name commits would be hidden by the closing segment of the first."""
+        """The closing segment of the first writer would hide the commits of a second one with that id."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write_many([b"1"] * records)

@@ -1,6 +1,6 @@
-"""What the operations of a world were told: of each record, and of each writer's run.
+"""The book of a world: the promises that its operations got for each record, and the runs of its writers.
 
-A record says in its bytes who it is, so that it is known wherever it turns up.
+The bytes of a record identify it, so that it is recognized wherever it turns up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["Book", "Record", "Run", "identity"]
 
 # A record may have to wait, in calls of a slow disk, for shards of those before it.
 _BEHIND = 60.0
-# And for the bytes of those before it: a call for each chunk, of two waits of 0.1 s at the most.
+# It may also wait for the bytes of the records before it: a call for each chunk, of at most two waits of 0.1 s.
 _OF_A_CALL = 0.25
-# Or a request, of which both ways take 0.5 s at the most, and a look before the first and an answer behind the last.
+# Or it may wait for a request, whose two ways take at most 0.5 s, with a look before it and an answer after it.
 _OF_A_REQUEST = 2.0
 
 _MARK = re.compile(rb"<<(\d+)>>")
@@ -24,13 +24,13 @@ _MARK = re.compile(rb"<<(\d+)>>")
 
 @dataclass(eq=False)
 class Record:
-    """One that was offered to a writer.
+    """A record that was offered to a writer.
 
     Attributes:
         state: ``"offered"`` until the call ended; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
         taken: the time at which the call returned.
-        spooled, committed: the time at which this was promised.
-        reached: it stood whole in a journal on a disk when its process was killed, and no power cut came since.
+        spooled, committed: the time at which the level was promised.
+        reached: whether it was whole in a journal on a disk when its process was killed, with no power cut since.
     """
 
     number: int
@@ -52,14 +52,14 @@ class Record:
 
 @dataclass(eq=False)
 class Run:
-    """One writer's, or one tool's, on one target.
+    """A run of a writer or a tool on one target.
 
     Attributes:
-        kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
-        replaces: it makes itself the whole of its target.
-        first_flush: what had been taken when its first flush began; `None` before. Whatever a caller was told, or was
-            about to be told when the process died, held for all of that.
-        given_up: somebody called `recover` to abandon it.
+        kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for an all-or-nothing run.
+        replaces: whether it replaces its whole target.
+        first_flush: the records taken when its first flush began; `None` before. Any promise that a caller got, or was
+            about to get when the process died, holds for all of them.
+        given_up: whether a process called `recover` to abandon it.
         outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
     """
@@ -86,14 +86,14 @@ class Run:
 
     @property
     def flushes_to_store(self) -> bool:
-        """What its flushes acknowledged outlives its machine."""
+        """Whether records that its flushes acknowledged outlive its machine."""
         options = self.spec.get("options", {})
         here = self.target.startswith("/") or "spool" in options
         return self.kind == "rolling" and not here and not self.replaces and options.get("flush_seconds", 1) is not None
 
     @property
     def flush_seconds(self) -> float | None:
-        """After so many seconds a kill takes nothing of what was written."""
+        """The age in seconds from which a kill loses no written record."""
         options = self.spec.get("options", {})
         here = self.target.startswith("/") or "spool" in options
         if self.kind != "rolling" or self.replaces or options.get("on_error") == "discard":
@@ -102,9 +102,9 @@ class Run:
         return None if seconds is None else float(seconds)
 
     def promise_what_is_old(self, now: float, chunk: int) -> None:
-        """The writer goes, and was never asked: but disk or store answered all the time, and has what is old enough.
+        """Promise the old records of a writer that leaves without a flush; the disk or store answered all the time.
 
-        A record ages while the event loop turns: for as long as the program holds it, nothing is promised.
+        A record ages only while the event loop turns. While the program holds the loop, no promise is made.
 
         ``chunk``: the bytes that a call writes.
         """
@@ -117,7 +117,7 @@ class Run:
                     record.spooled = record.spooled or now
 
     def flushes(self) -> int:
-        """A flush begins; returns the last ticket that it is for."""
+        """Note that a flush begins; return the last ticket that it covers."""
         if self.first_flush is None:
             self.first_flush = [record for record in self.records if record.state == "taken"]
         return self.last_ticket
@@ -127,7 +127,7 @@ class Run:
         return max((record.ticket for record in self.records), default=0)
 
     def promise(self, level: str, last: int, now: float) -> None:
-        """Everything up to a ticket has reached a level."""
+        """Note that all records up to a ticket have reached a level."""
         for record in self.records:
             if record.state == "taken" and record.ticket <= last:
                 if level == "spooled" and record.spooled is None:
@@ -141,8 +141,8 @@ class Deletion:
     """The deletion of the records that have some keys.
 
     Attributes:
-        asked: when it was called.
-        ended: when it ended well; `None` if it did not.
+        asked: the time of the call.
+        ended: the time of its successful end; `None` if it failed.
     """
 
     target: str
@@ -162,7 +162,7 @@ class Deletion:
 
 
 class Book:
-    """Of one world."""
+    """The book of one world."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -171,7 +171,7 @@ class Book:
         self.complaints: list[str] = []
 
     def complain(self, promise: str, detail: str) -> None:
-        """A promise is broken: ``promise`` names it in the same words each time."""
+        """Note a broken promise. ``promise`` names it in the same words each time."""
         self.complaints.append(f"{promise}: {detail}")
 
     def begin(self, target: str, kind: str, process: Any, spec: dict[str, Any], now: float, **more: Any) -> Run:
@@ -189,7 +189,7 @@ class Book:
         return record
 
     def told(self) -> list[str]:
-        """Each run in a line, for people."""
+        """Describe each run in a line, for people."""
         lines = []
         for run in self.runs:
             states = Counter(
@@ -218,6 +218,6 @@ class Book:
 
 
 def identity(data: bytes) -> int | None:
-    """Whose bytes these are."""
+    """Return the number of the record that has these bytes."""
     match = _MARK.search(data)
     return int(match[1]) if match else None

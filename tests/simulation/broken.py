@@ -1,12 +1,13 @@
-"""asyncrec without one of its rules, in a copy of its tree: the simulation has to find each.
+"""asyncrec without one of its rules, in a copy of its tree. The simulation has to find each missing rule.
 
 `RULES` are the patches in ``taken_out``, each named by the rule that it takes out. Most rules mended a hole that was
-found (docs/design/history.md); the others have held from the beginning. ``make simulate
-ARGS=--fixes`` says how many worlds each takes.
+found (docs/design/history.md); the others have held from the beginning. ``make simulate ARGS=--fixes`` prints how many
+worlds it takes to find each.
 
-Not among them is what the simulation cannot see by itself: that indexes and keys carry their maker (the claim alone
-keeps two makers apart), that a copy shares no names with a living writer (no plan gives two the same id), and that
-`recover` goes on past a job that fails (a world gets well all the same). tests/shards/test_jobs.py has tests for each.
+The patches leave out rules that the simulation cannot test by itself: that indexes and keys carry their maker (the
+claim alone keeps two makers apart), that a copy shares no names with a living writer (no plan gives two the same id),
+and that `recover` goes on past a job that fails (a world recovers all the same). tests/shards/test_jobs.py has tests
+for each.
 
 To make a patch, or to make one again that no longer applies: change ``asyncrec/`` by hand, and run ``git diff -U1
 asyncrec > tests/simulation/taken_out/the-rule.patch && git checkout asyncrec``.
@@ -27,7 +28,7 @@ RULES = {path.stem.replace("-", " "): path for path in sorted(Path(__file__).par
 
 
 def apply(rule: str, tree: Path, *options: str) -> None:
-    """Take a rule out of the tree in a folder; with ``--check``, only see that it can be.
+    """Take a rule out of the tree in a folder; with ``--check``, only check that the patch applies.
 
     Raises:
         ValueError: the patch does not apply to this tree.
@@ -40,7 +41,7 @@ def apply(rule: str, tree: Path, *options: str) -> None:
 
 
 def find(rule: str, first: int, most: int, *arguments: str) -> tuple[int, str] | None:
-    """The seed of the first world that breaks without the rule, and the promise that broke; at most so many worlds.
+    """Return the seed of the first of ``most`` worlds that breaks without the rule, and the promise that broke.
 
     ``arguments`` are those of `simulation.run` that say which worlds are drawn.
     """

@@ -1,4 +1,4 @@
-"""What an object store has, and how it answers: late, not at all, or after its effect. See `store` for its clients."""
+"""An object store, which may answer late, not at all, or after the effect. See `store` for its clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "Stored"]
 
 SCHEME = "sim"
-# Or of its index or keys. If a single file is damaged, its writer gets an error, and nothing else has its records.
+# The name of a shard, its index or its keys. If a single file is damaged, its writer gets an error, and its records are
+# nowhere else.
 _OF_A_SHARD = re.compile(r"-[0-9]{5,}\.tfrecord")
 
 
@@ -45,20 +46,20 @@ class Cut(list[Any]):
 
 
 class Bucket:
-    """What the store has.
+    """The objects of the store, and its faults.
 
     Attributes:
         failing: the share of requests that fail.
-        down_until: no request is answered before.
-        parts: bytes of a part.
-        page: keys of one page of a list.
-        short: the share of blocks that are shorter than they may be.
-        lists_fail: the share of pages of lists that are errors, beside those of all requests: of the store, or not a
-            page of a list at all; or that are cut, and an error where they are.
+        down_until: the time before which no request is answered.
+        parts: the bytes of a part.
+        page: the number of keys on one page of a list.
+        short: the share of blocks that are shorter than they could be.
+        lists_fail: the share of pages of lists that fail, in addition to ``failing``: they are errors of the store, not
+            pages of a list, or pages that are cut and end in an error.
         damaging: the share of shards that are published with a byte less.
-        whole_seconds: the times of objects are whole seconds.
-    lost: a publication that is told to have failed may have taken effect.
-    late: it may also do so up to a minute later.
+        whole_seconds: whether the times of objects are whole seconds.
+        lost: whether a publication may have taken effect although its answer is an error.
+        late: whether it may also take effect up to a minute later.
     """
 
     def __init__(self, loop: Any, rng: random.Random, *, epoch: float) -> None:
@@ -87,7 +88,7 @@ class Bucket:
         self._flying: list[tuple[Process, Callable[[], object]]] = []
 
     def killed(self, process: Process) -> None:
-        """What it had sent is on its way, or was lost."""
+        """Note that a client died: what it had sent is on its way, or lost."""
         for owner, effect in list(self._flying):
             if owner is process and self._rng.random() < 0.5:
                 self._land_later(effect)
@@ -109,7 +110,7 @@ class Bucket:
         return info
 
     async def request(self, what: str, effect: Callable[[], Any]) -> Any:
-        """One: its way there, its effect, and the answer's way."""
+        """Make one request: its way to the store, its effect, and the way of the answer."""
         process = PROCESS.get()
         if process is None or process.dead:
             raise Killed
@@ -171,6 +172,6 @@ class Bucket:
             with contextlib.suppress(ObjectExistsError, ObjectNotFoundError):
                 effect()
 
-        # By nobody: the process may be dead.
+        # Outside any process: the process may be dead.
         context = self._loop.nobody.copy()
         self._loop.call_later(self._rng.random() * 60.0, land, context=context)

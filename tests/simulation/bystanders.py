@@ -1,4 +1,4 @@
-"""Who works on a data set while others write to it."""
+"""Processes that work on a data set while others write to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["bystanders", "compactor", "elsewhere"]
 
 
 def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None:
-    """Those who recover, verify, tidy up and merge manifests, while others write."""
+    """Draw processes that recover, verify, tidy up and merge manifests while others write."""
     rng = drawing.rng
     machine = path.split("/")[1] if path.startswith("/") else "m0"
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
@@ -37,7 +37,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
 
 
 def compactor(drawing: Drawing, path: str, machine: str) -> None:
-    """Who merges the manifest, again and again: at once, or so much later that what was merged goes."""
+    """Draw a process that merges the manifest again and again: at once, or so late that merged segments are deleted."""
     rng = drawing.rng
     pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
     spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}
@@ -46,5 +46,5 @@ def compactor(drawing: Drawing, path: str, machine: str) -> None:
 
 
 def elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:
-    """A machine: of who works on a store, any."""
+    """Return a machine; any machine for a process that works on a store."""
     return "m1" if not path.startswith("/") and spool is None and drawing.chance(0.25) else "m0"

@@ -62,7 +62,7 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
             elif chance < 0.985:
                 actions.append(["fail"])
         if rng.random() < 0.25:
-            actions.append(["sleep", 1000.0])  # nothing more comes, and the writer is open
+            actions.append(["sleep", 1000.0])  # no more records come, and the writer is open
         tasks.append(actions)
     return tasks
 
@@ -121,7 +121,7 @@ def writer(
 
 
 def _promises_nothing(spec: dict[str, Any]) -> None:
-    """Let it flush nothing: what has promised something is not taken back."""
+    """Remove the flushes: a job that has promised records cannot be taken back."""
     spec["tasks"] = [[each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]]
     if "num_shards" not in spec["options"]:
         spec["options"]["flush_seconds"] = None
@@ -162,7 +162,7 @@ def held(drawing: Drawing) -> None:
         for actions in spec["tasks"]:
             for _ in range(rng.choice((1, 2, 4))):
                 at = rng.randrange(len(actions) + 1)
-                # The longest pause is long enough for what was written before it to reach the disk.
+                # The longest pause is long enough for earlier records to reach the disk.
                 sleep = rng.choice((0.0, 0.0, 5.0, 110.0))
                 actions[at:at] = [["sleep", sleep], ["hold", rng.choice((3.0, 200.0, 200.0))]]
         drawing.process(spec, start=start)["holds"] = rng.random() < 0.8
@@ -171,7 +171,7 @@ def held(drawing: Drawing) -> None:
 
 @theme("fixed", 2.0)
 def fixed(drawing: Drawing) -> None:
-    """Fixed sets under one name, at once or again, and what appends to them."""
+    """Fixed sets under one name, at once or one after the other, and writers that append to them."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
@@ -202,7 +202,7 @@ def fixed(drawing: Drawing) -> None:
 
 
 def _taken_over(drawing: Drawing, path: str) -> None:
-    """A person takes the name from a writer on another machine, and is wrong: it lives, and publishes after."""
+    """A person takes the name from a writer on another machine by mistake: it lives, and publishes afterwards."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     settings["failing"] = rng.choice((0.0, 0.0, 0.01))
     settings["parts"] = rng.choice((100, 700))
@@ -275,7 +275,7 @@ def joint(drawing: Drawing) -> None:
 
 @theme("tools", 2.0)
 def tools(drawing: Drawing) -> None:
-    """A target is made of a source, again and again, while others tidy up around it."""
+    """A target is made from a source again and again, while other processes tidy up around it."""
     rng = drawing.rng
     local = rng.random() < 0.6
     tool = rng.choice(("reshard", "reshard", "convert", "copy", "repair"))

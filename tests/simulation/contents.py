@@ -1,4 +1,4 @@
-"""What a world's disks and store hold, looked at from outside, with a reader of its own for the records."""
+"""The contents of a world's disks and store, read from outside with an independent reader for the records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FENCE = b'"fence":true'
 
 
 class Broken(Exception):
-    """A file is not what it should be."""
+    """Raised if a file is not as it should be."""
 
 
 @dataclass
 class Shard:
-    """A shard that a manifest names: its records, what its files are not, and the shards that it was joined of."""
+    """A shard that a manifest names: its records, the faults of its files, and the shards that were joined into it."""
 
     path: str
     records: list[bytes]
@@ -46,7 +46,7 @@ class Shard:
 
 
 def tree(world: Any, folder: str) -> dict[str, bytes]:
-    """Every file below a folder of a machine, or prefix of the store, by its key in there."""
+    """Return the files below a folder of a machine, or a prefix of the store, by their keys in it."""
     if folder.startswith("/"):
         found: dict[str, bytes] = {}
 
@@ -66,7 +66,7 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
 
 
 def is_ended(world: Any, path: str, writer: str) -> bool:
-    """Whether a writer to the store has ended, or another process has ended it, or is about to."""
+    """Return whether a writer to the store has ended, or another process has ended it or is about to."""
     folder, _, name = path.rpartition("/")
     mine = (f"_manifest/{name}/{writer}-", f"_flush/{name}/{writer}-")
     files = {key: data for key, data in tree(world, folder).items() if key.startswith(mine)}
@@ -74,7 +74,7 @@ def is_ended(world: Any, path: str, writer: str) -> bool:
 
 
 def whole_frames(data: bytes) -> list[bytes]:
-    """The records of a plain file up to where it is torn."""
+    """Return the records of a plain file up to the place where it is torn."""
     records, at = [], 0
     while (record := _frame(data, at)) is not None:
         records.append(record)
@@ -93,10 +93,10 @@ def _frame(data: bytes, at: int) -> bytes | None:
 
 
 def frames(data: bytes, kind: str) -> list[bytes]:
-    """The records of a whole file.
+    """Return the records of a whole file.
 
     Raises:
-        Broken: it is not whole.
+        Broken: the file is not whole.
     """
     try:
         data = gzip.decompress(data) if kind == "GZIP" and data else zlib.decompress(data) if kind == "ZLIB" else data
@@ -109,7 +109,7 @@ def frames(data: bytes, kind: str) -> list[bytes]:
 
 
 def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
-    """What each entry of a manifest names, compared with what it says."""
+    """Return the shards of a manifest, compared with their entries."""
     shards = []
     for entry in manifest.shards:
         problems: list[str] = []
@@ -146,7 +146,7 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
 
 
 def _agrees(index: bytes, records: list[bytes], kind: str) -> bool:
-    """Whether an index says where these records stand; of compressed files, how long they are."""
+    """Return whether an index has the right places of these records; for compressed files, the right lengths."""
     lines = [line.split() for line in index.decode("ascii", "replace").splitlines()]
     if [line[1:2] for line in lines] != [[str(len(record) + 16)] for record in records]:
         return False

@@ -22,13 +22,13 @@ from .operations import Drawing, operation, theme
 
 __all__ = ["traces"]
 
-# Each key is in one of so many shares, and a deletion takes one of them.
+# The number of shares of keys. A deletion takes one share.
 _SHARES = 3
 
 
 @theme("deleted", 1.5)
 def deleted(drawing: Drawing) -> None:
-    """Writers with keys, and those who delete some of these keys, again and again."""
+    """Writers with keys, and processes that delete some of these keys again and again."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     drawing.plan["settings"]["knobs"]["asyncrec.tools._delete:_PIECE_SHARDS"] = rng.choice((1, 2, 256))
@@ -48,7 +48,7 @@ def deleted(drawing: Drawing) -> None:
 
 @operation("delete")
 async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Delete a share of the keys that any writer was given; and then look."""
+    """Delete a share of the keys of all writers, and then check the data set."""
     path, book = spec["path"], world.book
     for pause in spec["pauses"]:
         offered = {record.key for record in book.records if record.run.target == path and record.key is not None}
@@ -68,7 +68,7 @@ async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 
 async def _look(world: Any, deletion: Deletion) -> None:
-    """No reader that opens the data set now is given what was committed before."""
+    """Check that a reader that opens the data set now gets no deleted record that was committed before."""
     async with asyncrec.open_dataset(deletion.target) as dataset:
         async for data in dataset:
             number = identity(data)
@@ -77,7 +77,7 @@ async def _look(world: Any, deletion: Deletion) -> None:
 
 
 def traces(world: Any, path: str) -> Iterator[str]:
-    """Where something is left of a record that was deleted, in what is not compressed, or of its key."""
+    """Return the places where bytes of a deleted record or its key are left, in uncompressed files."""
     return _traces(world, path, [each for each in world.book.records if world.book.must_be_deleted(each)])
 
 

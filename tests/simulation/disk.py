@@ -1,8 +1,7 @@
-"""A machine's disk in memory, which knows what was fsynced; and the power cut, after which that and a part of the rest
-is there.
+"""A machine's disk in memory. After a power cut it has what was fsynced, and a part of the rest.
 
-A folder keeps the changes of its names since it was synced, in order. The cut applies a beginning of them, or any part
-of them: a rename is one change, and is made whole or not at all.
+A folder keeps the changes of its names since it was synced, in order. The cut keeps the first changes, or any part of
+them. A rename is one change: it is kept whole or not at all.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Node:
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     links: int = 0
     mode: int = 0o644
-    locks: dict[str, OpenFile] = field(default_factory=dict)  # by the host, where hosts do not see each other's
+    locks: dict[str, OpenFile] = field(default_factory=dict)  # by the host, if hosts do not see each other's locks
 
 
 @dataclass(eq=False)
@@ -47,11 +46,11 @@ class OpenFile:
     path: str
     position: int = 0
     appends: bool = False
-    strand: Any = None  # of whoever took its lock
+    strand: Any = None  # of the process that took its lock
 
 
 class _Status(NamedTuple):
-    """What `os.stat` says."""
+    """The result of `os.stat`."""
 
     st_mode: int
     st_ino: int
@@ -80,8 +79,8 @@ class Machine:
 
     Attributes:
         now: the world's clock.
-        reaped: descriptors that were closed because their process had ended.
-        spare: bytes that still fit.
+        reaped: the descriptors that were closed because their process had ended.
+        spare: the bytes that still fit.
     """
 
     def __init__(self, name: str, device: int, now: Callable[[], float]) -> None:
@@ -194,7 +193,7 @@ class Machine:
     # -- the power cut ------------------------------------------------------------------------------------------------
 
     def cut_power(self, rng: random.Random) -> None:
-        """Everything that was open is gone, and of what was not synced a part."""
+        """Cut the power: open files are gone, and so is a part of the unsynced changes."""
         self.reaped.update(self.files)
         self.files.clear()
         kept: dict[Node, bytes] = {}

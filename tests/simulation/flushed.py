@@ -1,4 +1,4 @@
-"""A theme: writers without a disk flush to their store, die or only stand still, and are taken up by others."""
+"""A theme: writers without a disk flush to their store, then die or stand still, and other processes end them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MACHINES = ("m0", "m1")
 
 
 class _Times(NamedTuple):
-    """Of the writers of one world, in seconds.
+    """The times of the writers of one world, in seconds.
 
     Attributes:
-        options: what they are opened with.
-        flush: they flush so often.
-        silence: after it they may be taken for dead.
+        options: the options with which they are opened.
+        flush: the time between two flushes.
+        silence: the time without a sign of life after which they may be taken for dead.
     """
 
     options: dict[str, float]
@@ -35,7 +35,7 @@ class _Times(NamedTuple):
 
 @theme("flushed", 2.0)
 def flushed(drawing: Drawing) -> None:
-    """Rolling writers flush to a store; others take them up: by a lock, by a person's word, or by their silence."""
+    """Rolling writers flush to a store. Others end them by a lock, by a person's word, or by their silence."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
     settings["knobs"][MOST_ENTRY] = rng.choice((500, 5000, 4 << 20))
@@ -79,7 +79,7 @@ def _times(drawing: Drawing) -> _Times:
 
 
 def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
-    """A writer that flushes often, waits for it, and whose program holds the loop for longer than is good."""
+    """Draw a writer that flushes often and waits for it, and whose program holds the loop for too long."""
     rng = drawing.rng
     spec = writer(drawing, path, fixed=False)
     spec["options"] |= {"flush_seconds": times.flush, **times.options}
@@ -107,7 +107,7 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
 
 
 def _race(drawing: Drawing, path: str) -> None:
-    """A writer flushes and commits at an even pace, and lives; who ends it stands still between two requests."""
+    """A living writer flushes and commits at an even pace; the process that ends it stalls between two requests."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     settings["damaging"] = 0.0
     settings["failing"] = min(settings["failing"], 0.003)
@@ -137,7 +137,7 @@ def _race(drawing: Drawing, path: str) -> None:
 
 
 def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: str | None = None) -> None:
-    """One more, whose faults are drawn here."""
+    """Draw one more process, whose faults are drawn here."""
     machine = drawing.rng.choice(_MACHINES) if machine is None else machine
     drawing.process(spec, start=start, machine=machine)["own faults"] = True
 
@@ -150,7 +150,7 @@ def _moment(drawing: Drawing) -> dict[str, Any]:
 
 
 def _strike(drawing: Drawing, times: _Times) -> float:
-    """What happens to the process that was drawn last; returns when, as far as that is known."""
+    """Draw the fault of the process that was drawn last; return its time, if it is known."""
     rng, number = drawing.rng, len(drawing.plan["processes"]) - 1
     after = rng.choice((0.5, 3.0, 20.0, times.silence)) * (0.5 + rng.random())
     chance = rng.random()
@@ -172,7 +172,7 @@ def _strike(drawing: Drawing, times: _Times) -> float:
 
 
 def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
-    """Those who take up what is silent, or said to be dead: a few at once, and some of them stand still or die."""
+    """Draw processes that end silent or dead writers: a few at once. Some of them stand still or die."""
     rng = drawing.rng
     start = moment + rng.choice((0.0, 1.0, times.silence, 1.3 * times.silence)) * (0.9 + 0.3 * rng.random())
     for _ in range(rng.choice((1, 2, 2, 3))):
@@ -198,7 +198,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
 
 @operation("look")
 async def look(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """The manifest can be read at any time."""
+    """Check that the manifest can be read at any time."""
     for pause in spec["pauses"]:
         try:
             await asyncrec.read_manifest(spec["path"])

@@ -1,4 +1,4 @@
-"""A theme: small shards are joined, by several at once, while others write, delete, recover, replace and follow."""
+"""A theme: several processes join small shards, while others write, delete, recover, replace and follow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 @theme("joined", 1.5)
 def joined(drawing: Drawing) -> None:
-    """Writers of small shards, those who join them again and again, and who deletes or follows meanwhile."""
+    """Writers of small shards, processes that join them again and again, and processes that delete or follow."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     knobs = drawing.plan["settings"]["knobs"]
@@ -75,7 +75,7 @@ def joined(drawing: Drawing) -> None:
 
 @operation("join")
 async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Join what is there, again and again."""
+    """Join the shards again and again."""
     for pause in spec["pauses"]:
         with contextlib.suppress(StorageError):  # there is no data set; the store failed; others were faster
             await tools.compact(spec["path"], **spec["options"])
@@ -84,7 +84,7 @@ async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("follow")
 async def follow(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Follow a data set from its first record on: each record is given once, wherever it is by then."""
+    """Follow a data set from its first record on, and check that each record comes once, even from joined shards."""
     found: list[int | None] = []
     path = spec["path"]
 

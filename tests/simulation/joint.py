@@ -62,7 +62,7 @@ async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncItera
 
 
 async def _made(share: Any, number: int, records: list[Record], attempt: str, limits: dict[str, int]) -> list[Any]:
-    """The shards of one attempt; one that ``"fails"`` has none, and nobody hears of those of one that is ``"lost"``."""
+    """Return the shards of one attempt. A failed attempt has no shards; the driver does not hear of a lost one's."""
     try:
         async with open_share(share, part=number, **limits) as writer:
             for at in range(0, len(records), 3):

@@ -1,4 +1,4 @@
-"""A theme: a data set is merged again and again while writers with keys come and go; and what its keys find then."""
+"""A theme: a data set is merged again and again while writers with keys come and go; then keys are looked up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["look_up", "unnamed_runs"]
 
 @theme("keys", 1.0)
 def keys(drawing: Drawing) -> None:
-    """Rolling writers that skip what is there, somebody who replaces it all now and then, and many who merge."""
+    """Rolling writers that skip known keys, processes that merge, and a writer that sometimes replaces the data set."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.3)
     start = 0.0
@@ -34,7 +34,7 @@ def keys(drawing: Drawing) -> None:
 
 
 async def look_up(world: Any, path: str) -> None:
-    """A key finds the first record that has it, as the shards' own files of keys say."""
+    """Check that a key finds the first record that has it, according to the shards' own files of keys."""
     try:
         manifest = await asyncrec.read_manifest(path)
     except asyncrec.ObjectNotFoundError:
@@ -42,7 +42,7 @@ async def look_up(world: Any, path: str) -> None:
     first: dict[bytes, bytes] = {}
     for shard in contents.shards_of(contents.tree(world, path.rpartition("/")[0]), manifest):
         if shard.problems:
-            return  # that is told elsewhere
+            return  # another judgement complains of that
         for record, digest in zip(shard.records, shard.keys or (), strict=False):
             first.setdefault(digest, record)
     wanted = dict.fromkeys(record.key for record in world.book.records if record.key is not None)
@@ -59,7 +59,7 @@ async def look_up(world: Any, path: str) -> None:
 
 
 def unnamed_runs(files: dict[str, bytes]) -> list[str]:
-    """Of the objects of a manifest, the runs of keys that no checkpoint there names."""
+    """Return the runs of keys among the objects of a manifest that none of its checkpoints names."""
     named = {
         run["name"]
         for key, data in files.items()

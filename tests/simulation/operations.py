@@ -1,4 +1,4 @@
-"""What processes do: operations by their names, and themes that draw whole casts of them.
+"""The operations of processes, by name, and the themes that draw whole casts of them.
 
 A new operation: a function marked ``@operation("name")`` in `writing`, `tooling` or `reading`, which takes the world,
 the process and its part of the plan; and a theme, or a line in one (`cast`), that draws it.
@@ -41,7 +41,7 @@ class Drawing:
 
     Attributes:
         steady: the store never fails.
-        faults: what themes have drawn of them, beside those that are drawn for everybody.
+        faults: the faults that themes have drawn, in addition to those that are drawn for all processes.
     """
 
     def __init__(self, rng: random.Random, plan: dict[str, Any], holes: frozenset[str]) -> None:
@@ -56,11 +56,11 @@ class Drawing:
         THEMES[name](self)
 
     def may(self, hole: str) -> bool:
-        """Whether something that is known to break may be drawn."""
+        """Return whether a known hole may be drawn."""
         return hole not in self._holes
 
     def spared(self, hole: str) -> bool:
-        """Whether what is about to be drawn has to live and succeed, because its failures break a promise."""
+        """Return whether the next process must live and succeed, because its failure is known to break a promise."""
         spared = not self.may(hole)
         self.steady = self.steady or spared
         return spared
@@ -69,14 +69,14 @@ class Drawing:
         return self.rng.random() < share
 
     def target(self, *, local: bool, machine: str = "m0", name: str = "pages") -> str:
-        """A data set's path that no other theme uses."""
+        """Return a data set's path that no other theme uses."""
         self._targets += 1
         return f"/{machine}/d{self._targets}/{name}" if local else f"sim://bucket/d{self._targets}/{name}"
 
     def process(
         self, *specs: dict[str, Any], machine: str = "m0", start: float | None = None, safe: bool = False
     ) -> dict[str, Any]:
-        """One more; ``safe`` from kills and cancellations of its own."""
+        """Draw one more process; a ``safe`` one has no kills and cancellations of its own."""
         if start is None:
             start = self.rng.choice((0.0, 0.0, self.rng.random(), 10 * self.rng.random(), 2000 * self.rng.random()))
         process = {"machine": machine, "start": start, "operations": list(specs), "safe": safe}

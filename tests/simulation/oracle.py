@@ -1,4 +1,4 @@
-"""After a world: it is recovered, time passes, and what is there is compared with what was told."""
+"""The oracle recovers a world at its end, lets time pass, and compares its contents with the promises made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def examine(world: Any) -> None:
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
-    await asyncio.sleep(1200.0)  # what was asked for and not answered may come late
+    await asyncio.sleep(1200.0)  # requests that were not answered may take effect late
     await _recover_all(world, [*spools, *datasets])
     for path in datasets:
         await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
@@ -68,7 +68,7 @@ async def examine(world: Any) -> None:
 
 
 async def _compact(world: Any, path: str) -> None:
-    """Everything is merged, and goes where it may: it is the same data set, and nobody's checkpoint is left."""
+    """Merge all, and delete what may go. Check that the data set is the same, and that no stray checkpoint is left."""
     found: dict[str, Any] = {}
 
     async def compact() -> None:
@@ -101,7 +101,7 @@ async def _recover_all(world: Any, paths: list[str]) -> None:
 
 
 def _machines(world: Any, path: str) -> list[str]:
-    """Those where something of it may be proven dead."""
+    """Return the machines that may prove one of its writers dead."""
     if path.startswith("/"):
         return [_machine(path)]
     return sorted({"m0", *(part["machine"] for part in world.plan["processes"])})
@@ -113,7 +113,7 @@ async def _recover(world: Any, path: str) -> None:
         with contextlib.suppress(ObjectNotFoundError):  # nothing had begun
             await asyncrec.recover(path, to=to)
     except ConflictError:
-        # What others gave up elsewhere, while it lay here: whoever said so says it again.
+        # Jobs that were given up elsewhere, with files here: the person who declared them dead declares it again.
         given_up = _given_up_here(world, path)
         if not given_up:
             raise
@@ -121,7 +121,7 @@ async def _recover(world: Any, path: str) -> None:
 
 
 def _given_up_here(world: Any, path: str) -> list[str]:
-    """Writers whose notes lie on a disk, and behind whose names there is a tombstone."""
+    """Return the writers that have notes on a disk and a tombstone in the manifest."""
     folder = path if path in _spools(world) else path.rpartition("/")[0]
     target = _target_of(world, path)
     name = target.rpartition("/")[2]
@@ -134,7 +134,7 @@ def _given_up_here(world: Any, path: str) -> list[str]:
 
 
 def _spools(world: Any) -> dict[str, str]:
-    """The data set of each."""
+    """Return the data set of each spool."""
     return {
         spec["options"]["spool"]: spec["path"]
         for spec in _specs(world)
@@ -147,17 +147,17 @@ def _target_of(world: Any, path: str) -> str:
 
 
 async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
-    """Whatever nobody can prove dead: a person says that it is, and it goes away for good."""
+    """Declare dead, as a person would, the jobs that no machine can prove dead. They are then removed for good."""
 
     async def give_up() -> None:
         try:
             found = await asyncrec.recover(path)
-        except ObjectNotFoundError:  # nothing had begun
+        except ObjectNotFoundError:  # no job had begun
             return
         if found.in_use:
             world.book.complain("a lock dies with its process", f"{path}: {found.in_use}")
         unproven = [job.id for job in found.unfinished]
-        # Only a disk that lost or refused the locked file excuses it.
+        # This is allowed only if a disk lost or refused the locked file.
         harmed = world.power_cuts or world.disks_fail
         # Nor can a job that no process held be proven dead.
         detached = any(spec["kind"] == "joint" and spec["options"]["detached"] for spec in _specs(world))
@@ -180,7 +180,7 @@ async def _tidy(path: str, is_dataset: bool) -> None:
 
 
 async def _make_again(world: Any) -> None:
-    """A tool that was killed or failed is run again, and succeeds."""
+    """Run a tool that was killed or failed again. It has to succeed."""
     done = set()
     for spec in _specs(world):
         if spec["kind"] != "make" or spec["target"] in done:
@@ -197,7 +197,7 @@ async def _make_again(world: Any) -> None:
                 if not _is_there(world, spec["target"]):
                     raise
                 if world.settings["damaging"]:
-                    return  # what a copy keeps its name for may be damaged: `verify --delete` comes first
+                    return  # the objects for which a copy keeps its name may be damaged: `verify --delete` comes first
             run.outcome = "clean"
 
         await world.do(f"{spec['tool']} again", spec["machine"], again)
@@ -210,7 +210,7 @@ def _is_there(world: Any, target: str) -> bool:
 
 
 async def _look(world: Any, path: str, *, verified: bool) -> Any:
-    """Judge what is there; returns the manifest."""
+    """Judge the objects of a data set, and return its manifest."""
     found: dict[str, Any] = {}
 
     async def read() -> None:

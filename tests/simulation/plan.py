@@ -1,4 +1,4 @@
-"""What a world will be, drawn from its seed, as plain data: it can be printed, made smaller, and run again.
+"""The plan of a world, drawn from its seed as plain data: it can be printed, made smaller, and run again.
 
 Only the plan is drawn here. What happens while it runs (who is next, how long a request takes) comes from another
 generator of the same seed, so that a plan with something taken out is still a plan.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from . import (  # noqa: F401  # what registers itself
+from . import (  # noqa: F401  # modules that register themselves
     cast,
     deleted,
     flushed,
@@ -27,8 +27,8 @@ from . import (  # noqa: F401  # what registers itself
 
 __all__ = ["KNOWN_HOLES", "draw"]
 
-# What is known to break a promise, and is left out of the plans until it is mended: whoever mends one takes its line
-# away. `Drawing.may` asks for these words.
+# Holes that are known to break a promise, and are left out of the plans until they are mended. Remove the line of a
+# hole when you mend it. `Drawing.may` asks for these words.
 KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
@@ -55,7 +55,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     settings["lost"] = drawing.may("answers to a publication that are lost")
     if not drawing.may("short reads"):
         settings["short"] = 0.0
-    # By a generator of its own, as later additions are: the plans of older seeds stay what they were.
+    # Drawn by a generator of its own, as all later additions are, so that the plans of older seeds stay the same.
     settings["lists"] = random.Random(f"lists {seed}").choice((0.0, 0.0, 0.0, 0.05, 0.3))
     keys = random.Random(f"keys {seed}")
     settings["knobs"]["asyncrec._shards.commit.key_runs:_MOST_AT_ONCE"] = keys.choice((3, 20, 1 << 20))
@@ -73,8 +73,8 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
 
 
 def _spread_over_hosts(drawing: operations.Drawing) -> None:
-    """Two hosts share the disk, and neither sees the other's locks; what rests on locks alone stays on one of them."""
-    drawing.plan["settings"]["links"] = True  # else what is created exclusively rests on a lock
+    """Let two hosts share the disk that do not see each other's locks. Uses of locks alone stay on one host."""
+    drawing.plan["settings"]["links"] = True  # else exclusive creation relies on a lock
     for process in drawing.plan["processes"]:
         kinds = {spec["kind"] for spec in process["operations"]}
         paths = [spec.get("options", {}).get("spool", spec.get("path", "")) for spec in process["operations"]]
@@ -105,7 +105,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
-            # Not every two seconds: a world of hours would do little else.
+            # Not every two seconds: a world that lasts hours would do little else.
             "asyncrec._shards.writing.telling:STATUS_SECONDS": rng.choice((30.0, 300.0, 1e9)),
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
@@ -152,14 +152,14 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         elif chance < 0.6:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}
-            if rng.random() < 0.2:  # the lock is on its way from the thread that took it
+            if rng.random() < 0.2:  # the thread that took the lock has not returned it yet
                 cancel |= {"since": "locking", "nth": rng.choice((1, 1, 2, 3)), "at": rng.choice((0, 0, 0, 1, 2))}
-            if rng.random() < 0.3:  # it dies while it cleans up
+            if rng.random() < 0.3:  # the process dies while it cleans up
                 cancel["then"] = _while_it_removes(rng) if rng.random() < 0.4 else _dies(rng, 2.0)
             faults.append(cancel)
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
-        return faults  # what is said to be safe is so from the machine's faults, too
+        return faults  # a safe process is safe from the machine's faults, too
     if rng.random() < 0.3:
         faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
     if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
@@ -174,13 +174,13 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         number = rng.choice(_spooling(processes) or [0])
         power: dict[str, Any] = {"kind": "power", "machine": "m0", "process": number, "at": 0}
         power["since"] = rng.choice(("beginning", "beginning", "leaving", "publishing", "committing", "removing"))
-        # At the second call from there on a thing has its name, and the name is not durable.
+        # From the second call on an object has its name, and the name is not durable.
         faults.append({**power, "calls": rng.choice((1, 2, 2, 2, 3, 10))})
     return faults
 
 
 def _in_its_first_flush(rng: random.Random) -> dict[str, Any]:
-    """A fixed set promises nothing before it: what it meets there leaves nothing."""
+    """Draw a fault in the first flush of a fixed set. It has promised nothing before, so the fault leaves no object."""
     at = int(10 ** (rng.random() * 1.3))
     if rng.random() < 0.5:
         return {"kind": "disk", "since": "flushing", "at": at - 1, "for": rng.choice((1, 1, 3))}
@@ -188,7 +188,7 @@ def _in_its_first_flush(rng: random.Random) -> dict[str, Any]:
 
 
 def _moment(drawing: operations.Drawing) -> dict[str, Any]:
-    """So much later than a process began; or than it came to where most is at stake."""
+    """Draw a time after the beginning of a process, or after it has come to a critical point."""
     since = drawing.rng.choice(
         ("", "", "", "beginning", "leaving", "first key", "flushing", "publishing", "committing")
     )
@@ -196,7 +196,7 @@ def _moment(drawing: operations.Drawing) -> dict[str, Any]:
 
 
 def _takes_back(rng: random.Random, number: int) -> dict[str, Any]:
-    """What a writer meets that has published something and cannot commit it, and what it meets while it cleans up."""
+    """Draw faults for a writer that has published objects and cannot commit them, and faults while it cleans up."""
     first: dict[str, Any] = {"kind": "disk", "since": "committing", "at": 0, "for": rng.choice((1, 1, 2))}
     if rng.random() < 0.3:
         first = {"kind": "cancel", "how": rng.choice(_HOWS), "since": "publishing", "at": int(10 ** (rng.random() * 2))}
@@ -211,18 +211,18 @@ def _dies(rng: random.Random, most: float) -> dict[str, Any]:
 
 
 def _while_it_removes(rng: random.Random) -> dict[str, Any]:
-    """It dies between two removals: an object is gone, and what goes with it is not."""
+    """Let a process die between two removals: an object is gone, and the objects that go with it are not."""
     kill = {"kind": "kill", "by": rng.choice(("call", "call", "step")), "since": "removing"}
     return {**kill, "nth": rng.choice((1, 1, 1, 2, 3, 6)), "at": rng.choice((0, 0, 1, 2, 5))}
 
 
 def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:
-    """A moment of a process; what fails then fails for everybody."""
+    """Draw a moment of a process at which a disk or the store fails for all processes."""
     return {"process": drawing.rng.randrange(len(drawing.plan["processes"])), **_moment(drawing)}
 
 
 def _spooling(processes: list[dict[str, Any]]) -> list[int]:
-    """Those that write to a spool; if there is one, those alone after which nobody comes to that spool again."""
+    """Return the processes that write to a spool; only those that are alone with their spools, if there are any."""
     spools = [
         next((spec["options"]["spool"] for spec in each["operations"] if _spooled(spec)), None) for each in processes
     ]

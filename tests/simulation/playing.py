@@ -1,4 +1,4 @@
-"""A plan is played: in a world of its own, with what is small made small, and nothing left of it afterwards."""
+"""Play a plan in a world of its own, with constants made small, and leave no trace of the world afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FAULTS = {
 
 @dataclass
 class Outcome:
-    """What became of a plan."""
+    """The result of a plan."""
 
     plan: dict[str, Any]
     complaints: list[str]
@@ -50,12 +50,12 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """Of everything that happened: two worlds of one digest are the same."""
+        """The digest of all events: two worlds with one digest are the same."""
         return self.events.digest()
 
 
 def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
-    """What the plan asked for, in the words of the promises."""
+    """The kinds of operations in the plan, in the words of the promises."""
     tried: Counter[str] = Counter({"a store's answers": answers})
     for process in plan["processes"]:
         for spec in process["operations"]:
@@ -88,9 +88,9 @@ def small(settings: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the dead leave is collected without a word, and not while a world runs.
+    """Collect what dead processes leave silently, and not while a world runs.
 
-    Nor is anything logged: there are many faults, and who keeps a record of one keeps what its error refers to.
+    Logging is off, too: there are many faults, and a kept log record would keep all objects that its error refers to.
     """
     logger = logging.getLogger("asyncrec")
     level = logger.level
@@ -102,7 +102,7 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-            while gc.collect():  # closing the dead's coroutines leaves more of them
+            while gc.collect():  # closing the coroutines of dead processes leaves more of them
                 pass
     finally:
         sys.unraisablehook = hook
@@ -115,7 +115,7 @@ def run_plan(plan: dict[str, Any]) -> Outcome:
     """Within `seams.patched`."""
     with _quiet():
         Event.over = False
-        life._swept.clear()  # what a process remembers of its machine is no other world's
+        life._swept.clear()  # a process must not remember the machine of another world
         world = World(plan)
         with small(plan["settings"]):
             world.play()
@@ -131,5 +131,5 @@ def run_plan(plan: dict[str, Any]) -> Outcome:
             told=world.book.told(),
         )
         Event.over = True
-        del world  # collected while nobody listens
+        del world  # collected while warnings are ignored
     return outcome

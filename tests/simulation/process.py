@@ -1,6 +1,6 @@
-"""What dies together: a simulated process, on a machine.
+"""A simulated process on a machine: all its tasks, callbacks and threads die together.
 
-Whose a task, a callback or a thread's work is, a context variable says; it is inherited as every context is.
+A context variable holds the process of a task, a callback or a thread's work. It is inherited like every context.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ __all__ = ["PROCESS", "Killed", "Process"]
 
 
 class Killed(BaseException):
-    """Raised by the system in what belongs to a dead process: only so that Python leaves it."""
+    """Raised by system calls of a dead process, only so that Python leaves its code."""
 
 
 class Process:
-    """One of a world's.
+    """A process of a world.
 
     Attributes:
-        machine: the disk it stands on.
-        host: the machine whose locks and boot id it has: several may share a disk.
-        skew: seconds that its wall clock is ahead.
+        machine: the machine whose disk it uses.
+        host: the machine whose locks and boot id it has; several hosts may share a disk.
+        skew: the seconds that its wall clock is ahead.
         strike_at: the system call, counted from 1, before which it dies.
-        calls: system calls it has made.
-        steps: callbacks that ran for it.
-        held_until: its loop does not turn before; its threads go on.
+        calls: the number of system calls that it has made.
+        steps: the number of callbacks that ran for it.
+        held_until: the time before which its loop does not turn; its threads go on.
     """
 
     def __init__(self, name: str, pid: int, machine: Any, host: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Process:
         return f"<{self.name}>"
 
     def hold(self, now: float, seconds: float) -> None:
-        """What runs on its loop from now on, for so many seconds, gives no other callback its turn."""
+        """Hold the event loop of the process for these seconds: no other callback has its turn."""
         self.held_until = max(self.held_until, now + seconds)
         self._holds.append((now, now + seconds))
 
@@ -56,12 +56,12 @@ class Process:
         return bool(self._holds)
 
     def turned(self, since: float, now: float) -> float:
-        """For how many seconds of these its loop turned."""
+        """Return for how many seconds of this period its loop turned."""
         held = sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in self._holds)
         return now - since - held
 
     def kill(self) -> None:
-        """kill -9: from now on nothing of it runs; the system closes its files, and its locks are gone."""
+        """Kill the process as by kill -9: it runs no more; the system closes its files and releases its locks."""
         if not self.dead:
             self.dead = True
             self.machine.close_all(self)

@@ -1,4 +1,4 @@
-"""A theme: consumers read queues whose messages come again, and take the queues from one another."""
+"""A theme: consumers read queues that may deliver messages again, and take the queues from one another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILL = 40
 
 
 def records_of(source: str, position: int) -> list[bytes]:
-    """What a message gives: one record, some, or none."""
+    """Return the records of a message: one, some, or none."""
     count = (1, 1, 2, 0, 5, 1, 1)[(position + ord(source)) % 7]
     fill = bytes([65 + position % 26]) * (1200 if count == 5 else _FILL)
     return [f"[{source} {position} {number}]".encode() + fill for number in range(count)]
@@ -31,7 +31,7 @@ def records_of(source: str, position: int) -> list[bytes]:
 
 @theme("queues", 1.5)
 def queues(drawing: Drawing) -> None:
-    """Consumers in a store, on a disk or with a spool; some die, some only stand still and know nothing of it."""
+    """Consumers in a store, on a disk or with a spool. Some die, and some stand still without noticing."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     where = rng.choice(("store", "store", "store", "disk", "spool"))
     path = drawing.target(local=where == "disk")
@@ -92,7 +92,7 @@ def _limit(drawing: Drawing) -> list[Any] | None:
 
 
 def _strike(drawing: Drawing) -> None:
-    """What happens to the process that was drawn last."""
+    """Draw the fault of the process that was drawn last."""
     rng, number = drawing.rng, len(drawing.plan["processes"]) - 1
     chance = rng.random()
     since = rng.choice(("", "flushing", "flush entry", "publishing", "committing", "leaving"))
@@ -175,7 +175,7 @@ async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> N
 
 
 def judge(world: Any, path: str, shards: list[contents.Shard], progress: dict[str, int]) -> None:
-    """Of each source, all records up to its progress are there, each once, and nothing behind that."""
+    """Check that each source has all records up to its progress, each once, and none after it."""
     found = Counter(record for shard in shards for record in shard.records)
     expected = Counter(
         record

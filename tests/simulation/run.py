@@ -1,8 +1,9 @@
-"""``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
+"""``make simulate``: run worlds from a seed for some time, and print the broken promises with the seeds that repeat
+them.
 
-``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
-``--fixes`` takes out one rule of asyncrec at a time (`simulation.broken`), and prints how many worlds it took to find
-that. ``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
+``--one SEED`` runs one world and prints it; ``--shrink`` makes it smaller first, ``--log`` shows each step. ``--fixes``
+takes out one rule of asyncrec at a time (`simulation.broken`), and prints how many worlds it took to find the gap.
+``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _MOST_UNTIL_FOUND = 5000
 
 @dataclass
 class Totals:
-    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds.
+    """The result of many worlds. ``broken`` has (seed, complaint) by promise; ``first`` and ``last`` are seeds.
 
-    ``seconds`` are by the clock, ``cpu`` those of the processor, which say how fast worlds are on a busy machine, too.
+    ``seconds`` are by the clock. ``cpu`` are those of the processor, which show the speed on a busy machine, too.
     """
 
     first: int = -1
@@ -86,9 +87,9 @@ def run_worlds(
     first: bool = False,
     **drawing: Any,
 ) -> Totals:
-    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run, and at least so many.
+    """Run worlds of ``seed``, ``seed + step``, ... until the time is over, within the minimum and maximum number.
 
-    With ``first``, none after the first that breaks.
+    With ``first``, stop after the first world that breaks.
     """
     totals = Totals()
     begun, cpu = time.monotonic(), time.process_time()

@@ -1,4 +1,4 @@
-"""The event loop of a world: what is ready runs in a random order, and time jumps to the next timer.
+"""The event loop of a world: ready callbacks run in a random order, and time jumps to the next timer.
 
 Each batch of ready callbacks is put into the order of the tasks they belong to, by their creation, before it is
 shuffled: sets that Python orders by address would otherwise come between a seed and its world. A callback that belongs
@@ -23,17 +23,17 @@ __all__ = ["EventLog", "Hung", "Loop", "OfThread"]
 
 
 class Hung(Exception):
-    """The world has not ended after so many steps, or so much of its time."""
+    """Raised if the world has not ended after a number of steps, or after a time."""
 
 
 class EventLog:
-    """Everything that happens, a line each; it is made text only when somebody asks for it."""
+    """All events, a line each. They become text only on request."""
 
     def __init__(self) -> None:
         self._happened: list[tuple[object, ...]] = []
 
     def note(self, *what: object) -> None:
-        """One line: texts and numbers, which are put together with spaces between."""
+        """Add one line: texts and numbers, joined by spaces."""
         self._happened.append(what)
 
     def lines(self) -> list[str]:
@@ -45,7 +45,7 @@ class EventLog:
 
 
 class _Handle(asyncio.Handle):
-    """asyncio's, made in fewer steps: there are thousands in each world, and none is debugged."""
+    """A handle like asyncio's, made in fewer steps: each world has thousands, and none is debugged."""
 
     __slots__ = ()
 
@@ -79,19 +79,20 @@ class OfThread:
 
 
 class _Task(asyncio.Task[Any]):
-    """Tasks know when they were made, and for which process."""
+    """A task that knows the order of its creation, and its process."""
 
     sequence: int
     process: Process | None
 
 
 class Loop(asyncio.BaseEventLoop):
-    """Time begins at 0. ``shuffles``: else each batch runs in the order in which its tasks were made.
+    """The event loop, whose time begins at 0. Without ``shuffles``, each batch runs in the order in which its tasks
+    were made.
 
     Attributes:
         now: the world's time, in seconds.
-        steps: callbacks that ran.
-        tasks: every task that was ever made; kept, so that none is collected before the world is over.
+        steps: the number of callbacks that ran.
+        tasks: all tasks ever made. They are kept, so that none is collected before the world is over.
         on_step: called before each callback, with its process.
     """
 
@@ -124,7 +125,7 @@ class Loop(asyncio.BaseEventLoop):
         self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(callback, args, self, context)
         timer._when = when
-        self._timers += 1  # those of one time run in the order in which they were set
+        self._timers += 1  # timers of the same time run in the order in which they were set
         heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
         return timer
 
@@ -135,7 +136,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         super().close()
-        # anyio's states of tasks refer to the tasks that they are weakly keyed by: of the dead, for ever.
+        # anyio's states of tasks refer to the tasks that are their weak keys. Those of dead tasks would stay for ever.
         states: Any = getattr(anyio._backends._asyncio, "_task_states", {})  # type: ignore[attr-defined]
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -211,7 +212,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 def _process_of_scope(handle: asyncio.Handle) -> Process | None:
-    """Whose task a cancelled scope delivers its cancellation to, again and again; the world may have cancelled it."""
+    """Return the process of the task to which a cancelled scope keeps delivering; the world may have cancelled it."""
     host = getattr(getattr(handle._callback, "__self__", None), "_host_task", None)  # type: ignore[attr-defined]
     return host.process if isinstance(host, _Task) else None
 

@@ -1,7 +1,7 @@
-"""Where the world is put beneath asyncrec: names of its modules that mean the system are given other objects.
+"""The seams at which a world is put beneath asyncrec: names in its modules that mean the system get other objects.
 
 Only asyncrec's own modules are touched, and only while worlds run: pytest, its threads and the rest of Python keep
-their clocks and files. Whatever is patched asks `current` for the world, so that one patching serves thousands.
+their clocks and files. Patched names ask `current` for the world, so that one patching serves thousands of worlds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from .process import PROCESS
 
 __all__ = ["LIVES", "current", "knobs", "patched"]
 
-# The folder of each machine in which locked files prove processes alive.
+# On each machine, the folder of locked files that prove processes alive.
 LIVES = "lives"
 
-# Loaded before anything is patched: else they would come with the real system. The rest has no part in a world.
+# Loaded before anything is patched, or they would use the real system. Other modules have no part in a world.
 _LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__")
 
-current: list[Any] = []  # the world that runs, or none
+current: list[Any] = []  # the world that runs, if any
 
 
 class _Around:
-    """A module, of which some names are others."""
+    """A module with some names replaced."""
 
     def __init__(self, module: Any, **others: Any) -> None:
         self.__dict__.update(others)
@@ -60,7 +60,7 @@ class _Around:
 
 
 class _System:
-    """`os`, of the world that runs."""
+    """The `os` of the world that runs."""
 
     def __getattr__(self, name: str) -> Any:
         if not current:
@@ -72,7 +72,7 @@ class _System:
 
 @contextmanager
 def inside(world: Any) -> Iterator[None]:
-    """This world is the one that runs."""
+    """Make this world the one that runs."""
     current.append(world)
     vars(_os).clear()
     try:
@@ -174,7 +174,7 @@ def _rmtree(*args: Any, **options: Any) -> None:
 
 
 def _host() -> str:
-    """The name of the machine, which those elsewhere do not have."""
+    """Return the name of the machine, which other machines do not have."""
     process = PROCESS.get()
     return process.host if current and process is not None else real_socket.gethostname()
 
@@ -226,9 +226,9 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
 
 
 def modules() -> list[Any]:
-    """asyncrec's, all of them loaded."""
+    """Return all modules of asyncrec, loaded."""
     for found in pkgutil.walk_packages(asyncrec.__path__, "asyncrec."):
-        without = found.name in sys.modules and sys.modules[found.name] is None  # the C, where tests do without it
+        without = found.name in sys.modules and sys.modules[found.name] is None  # the C code, if tests run without it
         if not without and not any(part in _LEFT_OUT for part in found.name.split(".")):
             importlib.import_module(found.name)
     return _loaded()
@@ -247,7 +247,7 @@ def _loaded() -> list[Any]:
 
 @contextmanager
 def patched() -> Iterator[None]:
-    """While in here, asyncrec touches nothing but the world in `current`."""
+    """Let asyncrec touch nothing but the world in `current`, while this context lasts."""
     from asyncrec._concurrency import tasks
     from asyncrec._shards.journal import tokens as life
     from asyncrec.storage import _retry as retry
@@ -276,7 +276,7 @@ def patched() -> Iterator[None]:
     put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     gc.collect()
-    gc.freeze()  # each world collects what it leaves: without what was there before, that is quick (and stays so)
+    gc.freeze()  # each world collects its garbage, which is quick without the older objects (and stays so)
     try:
         yield
     finally:
@@ -294,7 +294,7 @@ class _Jitter(random.Random):
 
 @cache
 def _placed(place: str) -> list[tuple[Any, str]]:
-    """The modules that have a constant: of ``*`` all that have imported it."""
+    """Return the modules that have a constant; for ``*``, all that have imported it."""
     module_name, _, name = place.partition(":")
     modules = _loaded() if module_name == "*" else [importlib.import_module(module_name)]
     return [(module, name) for module in modules if name in vars(module)]
@@ -302,7 +302,7 @@ def _placed(place: str) -> list[tuple[Any, str]]:
 
 @contextmanager
 def knobs(values: dict[str, float]) -> Iterator[None]:
-    """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
+    """Make constants small that only trade speed, given as ``module:NAME`` or ``*:NAME``: rare events become common."""
     undo = []
     for place, value in values.items():
         for module, name in _placed(place):

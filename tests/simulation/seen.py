@@ -1,4 +1,4 @@
-"""A theme: pages with few bodies are written by writers that make revisits of what was seen before."""
+"""A theme: writers of pages with few bodies store pages that were seen before as revisits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["look", "options_of", "page_of"]
 
 @theme("seen", 1.5)
 def seen(drawing: Drawing) -> None:
-    """Rolling writers of pages that die and come again, those who merge, and somebody who deletes in the end."""
+    """Rolling writers of pages that die and come again, processes that merge, and one that deletes in the end."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
@@ -51,7 +51,7 @@ def options_of(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def page_of(record: Record, url: str) -> dict[str, Any]:
-    """The page of a record, which says in a feature of its own whose it is: no revisit of it repeats that."""
+    """Return the page of a record, with a feature that identifies the record and that no revisit repeats."""
     record.key, record.data = url.encode(), b"<<%d>>" % record.number
     content = _body(record)
     return {
@@ -69,7 +69,7 @@ def _body(record: Record) -> bytes:
 
 
 async def look(world: Any, path: str) -> None:
-    """Each page has its body, and of one writer that was not disturbed each body is there once."""
+    """Check that each page has its body, and that one undisturbed writer has stored each body once."""
     runs = [run for run in world.book.of(path) if "bodies" in run.spec]
     try:
         manifest = await asyncrec.read_manifest(path) if runs else None
@@ -100,7 +100,7 @@ async def look(world: Any, path: str) -> None:
 
 
 def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
-    """A writer that is open does not know what others delete."""
+    """Return whether there was a deletion while a writer was open; a writer does not notice one."""
     ended = [run.ended for run in world.book.of(record.run.target)]
     return any(
         deletion.target == record.run.target and any(end is None or end > deletion.asked for end in ended)
@@ -109,7 +109,7 @@ def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
 
 
 def _sizes(world: Any, path: str, manifest: Any) -> None:
-    """The keys have digests of contents beside them."""
+    """Check that the keys have digests of contents beside them."""
     for shard in manifest.shards:
         if shard.keys is not None and shard.keys.bytes != 32 * shard.records:
             world.book.complain("contents stand beside the keys", f"{path}: {shard.path}")

@@ -15,7 +15,7 @@ def shared_folder(drawing: Drawing) -> None:
     rng = drawing.rng
     drawing.plan["settings"]["shared"] = True
     path = drawing.target(local=True)
-    if rng.random() < 0.8:  # as one that is stopped, or whose loop is held
+    if rng.random() < 0.8:  # like a process that is stopped, or whose loop is held
         drawing.plan["settings"]["knobs"]["asyncrec._shards.writing.telling:STATUS_SECONDS"] = 1e9
     for _ in range(rng.choice((1, 1, 2))):
         spec = writer(drawing, path, fixed=rng.random() < 0.25)

@@ -1,4 +1,4 @@
-"""A failing plan is made smaller for as long as the same promise breaks: fewer processes, faults, actions, settings."""
+"""Make a failing plan smaller while the same promise breaks: fewer processes, faults, actions and settings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CALM = {
 
 
 def promise_of(outcome: Outcome) -> str:
-    """The first promise that was broken; empty where none was."""
+    """Return the first broken promise; empty without one."""
     return outcome.complaints[0].partition(":")[0] if outcome.complaints else ""
 
 
 def shrink(plan: dict[str, Any], promise: str, *, runs: int = 300) -> Outcome:
-    """The smallest plan found within so many runs, and what it does."""
+    """Return the smallest plan found within a number of runs, and its result."""
     best = run_plan(plan)
     left = runs
 
@@ -58,10 +58,10 @@ def shrink(plan: dict[str, Any], promise: str, *, runs: int = 300) -> Outcome:
 
 
 def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every plan that is this one with something taken out; the largest pieces first."""
+    """Yield the plans that are this one with a piece taken out; the largest pieces first."""
     for number in range(len(plan["processes"])):
         smaller = copy.deepcopy(plan)
-        # Its place stays, so that faults still mean the processes they meant.
+        # Its place stays, so that faults still mean the same processes.
         if smaller["processes"][number]["operations"]:
             smaller["processes"][number]["operations"] = []
             yield smaller
@@ -87,7 +87,7 @@ def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _without(plan: dict[str, Any], part: Callable[[dict[str, Any]], list[Any]]) -> Iterator[dict[str, Any]]:
-    """Halves of a list, quarters, then single items."""
+    """Yield halves of a list, quarters, then single items."""
     size = len(part(plan))
     piece = size
     while piece:

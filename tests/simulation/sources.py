@@ -1,4 +1,4 @@
-"""What a world holds from its beginning: a data set in each compression, lines of JSON, and a file with damage.
+"""The objects that a world has from its beginning: a data set in each compression, lines of JSON, and a damaged file.
 
 They are made once, in a world of their own without faults, by a fixed seed; every world gets the same objects.
 """
@@ -16,7 +16,7 @@ from asyncrec._framing.crc import masked_crc32c
 
 __all__ = ["CONVERTED", "DAMAGED", "SOURCE", "lay_out", "prepare"]
 
-# The path; then the number of the first record, how many there are, and in how many shards.
+# The path; then the number of the first record, the number of records, and that of shards.
 SOURCE = ("sim://bucket/source/pages", [1_000_000, 240, 3])
 CONVERTED = ("sim://bucket/lines/pages.jsonl", [2_000_000, 60, 1])
 DAMAGED = ("sim://bucket/damaged/pages.tfrecord", [3_000_000, 40, 1])
@@ -49,7 +49,7 @@ def prepare() -> None:
 
     if _made:
         return
-    np.unique([0])  # what it imports decides where a small manifest is parsed, which must be the same in every world
+    np.unique([0])  # its imports decide where a small manifest is parsed, which must be the same in every world
     plan = draw(0)
     plan["settings"].update(failing=0.0, short=0.0, skews=False, late=False, lax=False, parts=1 << 20, checksums=True)
     plan.update(processes=[], faults=[])

@@ -1,8 +1,8 @@
-"""An object store of a world: honest to its contract, and to what real stores are beyond it.
+"""An object store of a world, which keeps its contract, and otherwise behaves like real stores.
 
-Each request takes its time, may fail before its effect or after it, and may take effect when nobody waits any more: the
-client was killed, or told that it failed. A list is read page by page while others write. With ``lax`` a condition is
-looked at when an upload begins, and not when its several parts are completed, as Ceph does it.
+Each request takes time, may fail before or after its effect, and may take effect when no client waits for it: the
+client was killed, or got an error. A list is read page by page while others write. With ``lax``, a condition is checked
+when an upload begins, and not when its parts are completed, as in Ceph.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _found(bucket: Bucket, key: str) -> Stored:
 
 class _Sink(ByteSink):
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
-        # What decides goes up in one part, whatever the size of those of shards.
+        # Objects that decide go up in one part, whatever the size of the parts of shards.
         decides = any(folder in f"/{key}" for folder in ("/_manifest/", "/_flush/"))
         self.chunk_size = max(bucket.parts, 1 << 20) if decides else bucket.parts
         self.key = key
@@ -128,7 +128,7 @@ class _Sink(ByteSink):
             if error is None:
                 raise TransientStorageError(f"{self.key}: a part was not sent; it can only be abandoned")
             return
-        # Of one part the store decides; of several it has decided when the upload began, where it is lax.
+        # The store decides now for an object of one part. For several parts, a lax store decided when the upload began.
         exclusive = self._exclusive and not (bucket.lax and len(self._parts) > 1)
 
         def complete() -> ObjectInfo:
@@ -137,7 +137,7 @@ class _Sink(ByteSink):
             return bucket.publish(self.key, b"".join(self._parts), exclusive=exclusive)
 
         try:
-            with anyio.CancelScope(shield=True):  # as real backends do it: its answer says whether it is there
+            with anyio.CancelScope(shield=True):  # as in real backends: the answer says whether the object exists
                 self.published = await bucket.request(f"publish {self.key}", complete)
         except TransientStorageError:
             raise  # it may take effect later

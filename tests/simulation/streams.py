@@ -1,4 +1,4 @@
-"""What stands on `System`: ``os.path``, open files, and the entries of folders."""
+"""``os.path``, open files and the entries of folders, made with `System`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SystemPath:
         return found
 
     def _mode(self, path: Any) -> bool | None:
-        """Whether it is a folder; `None` where there is nothing."""
+        """Return whether the path is a folder; `None` if it does not exist."""
         try:
             return bool(self._system.node(path, "stat").folder)
         except (OSError, ValueError):

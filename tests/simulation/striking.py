@@ -1,4 +1,4 @@
-"""What goes wrong in a world: processes are killed or cancelled, power is cut, disks fail, and the store is down."""
+"""The faults of a world: processes are killed or cancelled, power is cut, disks fail, and the store is down."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .process import Process
 
 __all__ = ["MOST_ENTRY", "Striker"]
 
-# The knob of the bytes that an entry of a flush log has at the most.
+# The knob for the maximum size of an entry of a flush log.
 MOST_ENTRY = "asyncrec._shards.commit.flush_log:MOST_ENTRY"
 
 
 class Striker:
-    """Does what the faults of one world's plan say, and notes what becomes of records by it."""
+    """Makes the faults of one world's plan happen, and notes their effects on records."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
         self._calls = 0
         power = [fault for fault in world.plan["faults"] if fault["kind"] == "power" and "process" not in fault]
         self._power_at = {fault["at"]: fault for fault in power}
-        self._disk_fails = 0  # so many calls more
+        self._disk_fails = 0  # the number of calls that still fail
 
     def kill(self, process: Process) -> None:
         if process.dead or process.ended:
@@ -33,7 +33,7 @@ class Striker:
         self._world.kills += 1
         process.kill()
         self._world.bucket.killed(process)
-        # Nor where another host may have taken it for dead: then its next call would have told.
+        # Nor if another host may have taken it for dead; its next call would have raised an error.
         if not self._world.disks_fail and not self._world.shared(process.machine):
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
@@ -47,7 +47,8 @@ class Striker:
             chunk = min(world.settings["parts"], world.settings["knobs"].get(MOST_ENTRY, 1 << 20))
             if not world.store_answers or contents.is_ended(world, run.target, run.writer):
                 return
-            # Without room for the parts of its open shards the writer has failed: its next call would have told.
+            # Without room for the parts of its open shards the writer has failed; its next call would have raised an
+            # error.
             options = run.spec["options"]
             if 4 * world.settings["parts"] * options["open_shards"] > 3 * options.get("memory_limit", 1 << 30):
                 return
@@ -68,7 +69,7 @@ class Striker:
                     record.reached = False
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """A call of the system is about to be made, and faults have not stopped."""
+        """Note that a system call is about to be made, while faults go on."""
         self._calls += 1
         if self._calls in self._power_at:
             self.cut_power(self._power_at[self._calls]["machine"])
@@ -80,7 +81,8 @@ class Striker:
     def _note_what_reached_the_disk(self, process: Process) -> None:
         """Note the whole records in plain journals of a killed process: they come back, though no caller was told.
 
-        Not on a folder that hosts share: another host may have ended the writer, and it takes what was flushed alone.
+        This does not hold for a folder that hosts share: another host may have ended the writer, and adopts only
+        flushed records.
         """
         if self._world.shared(process.machine):
             return
@@ -104,7 +106,7 @@ class Striker:
         self._world.timing.step(process)
 
     def strike(self, process: Process, fault: dict[str, Any]) -> bool:
-        """Whether it could be done now."""
+        """Make a fault happen; return whether that was possible now."""
         match fault["kind"]:
             case "kill":
                 self.kill(process)

@@ -1,4 +1,4 @@
-"""`os`, `open`, `fcntl` and their like, as the processes of a world see them: paths below ``/<machine>`` are its disks.
+"""`os`, `open`, `fcntl` and others, as the processes of a world see them: a path below ``/<machine>`` is on its disk.
 
 Each call is a point at which a process may die, others may run, and the disk may fail.
 """
@@ -16,15 +16,15 @@ from .streams import Entries, Entry, Raw, SystemPath
 
 __all__ = ["System", "World"]
 
-# Of `os`, what touches no file.
+# The names of `os` that touch no file.
 _NO_FILES = {"fsdecode", "fsencode", "fspath", "getegid", "geteuid", "getuid", "major", "minor", "strerror", "sysconf"}
 
 
 class World(Protocol):
-    """What the calls ask of the world they are made in."""
+    """The methods of a world that system calls use."""
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Before it; raises what the disk fails with."""
+        """Prepare for a system call; raise the disk's error if it fails."""
 
     def machine_of(self, fd: int) -> Machine: ...
     def misuse(self, what: str) -> None: ...
@@ -33,11 +33,11 @@ class World(Protocol):
     def shared(self, machine: Machine) -> bool: ...
     def boot(self, process: Process) -> str: ...
     def removed(self, process: Process, path: str) -> None:
-        """After the last name of a file that was not empty was removed."""
+        """Note that the last name of a file that was not empty was removed."""
 
 
 class System:
-    """`os`; what is not here is the real one's, and touches no file."""
+    """`os`. Names that are not here are those of the real one, and touch no file."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -118,8 +118,8 @@ class System:
         return int(machine.open(node, process, text))
 
     def close(self, fd: int) -> None:
-        # Not a call that may fail or be struck: it is what clean-up does, on the loop's thread too; and finalizers, in
-        # whatever process they are called.
+        # This call cannot fail or be struck: clean-up makes it, on the loop's thread, too, and finalizers make it in
+        # any process.
         machine = self._world.machine_of(fd)
         if fd in machine.files:
             machine.close(fd)
@@ -175,7 +175,7 @@ class System:
     def lseek(self, fd: int, position: int, how: int = os.SEEK_SET) -> int:
         _, file = self._file(fd, "lseek")
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: file.position, os.SEEK_END: len(file.node.data)}
-        if (base := bases.get(how)) is None:  # it says nothing of holes
+        if (base := bases.get(how)) is None:  # it does not report holes
             raise failure(errno.EINVAL)
         file.position = base + position
         return file.position
@@ -315,7 +315,7 @@ class System:
             return io.StringIO(f"1 1 {os.major(device)}:{os.minor(device)} / / rw - {kind} none rw\n")
         flags = {"r": os.O_RDONLY, "a": os.O_CREAT | os.O_WRONLY, "w": os.O_CREAT | os.O_TRUNC | os.O_WRONLY}[mode[0]]
         fd = self.open(text, flags)
-        file = self._world.machine_of(fd).files[fd]  # one call of the system, which has been struck or not
+        file = self._world.machine_of(fd).files[fd]  # one system call, at which a fault may have struck already
         file.appends = mode[0] == "a"
         return io.BufferedReader(Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(Raw(self, fd))
 

@@ -1,4 +1,4 @@
-"""A minute of worlds, and what the simulation promises of itself."""
+"""A minute of worlds, and the simulation's own promises."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from asyncrec.stats import writer_totals
 from . import book, broken, contents, judgement, plan, playing, run, seams, sources, world
 from .shrink import promise_of, shrink
 
-# One minute of a processor in all, shared out over the workers that run tests at a time.
+# One minute of a processor in all, shared by the workers that run tests at the same time.
 _SECONDS = 60.0
 _PARTS = 4
 _SEED = 1_000_000
-# Worlds of each part, however slow and busy the machine is.
+# The number of worlds of each part, however slow and busy the machine is.
 _LEAST = 20
 
 
-# Coroutines of the dead are closed by the collector, which says of each that it has no loop.
+# The collector closes coroutines of dead processes, and warns that each has no loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -81,7 +81,7 @@ def test_seed_gives_same_world_for_any_hash_seed(worlds: None) -> None:
 
 @pytest.mark.slow
 def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
-    """Else each collects all those before it, and they are counted among the writers of the process."""
+    """Otherwise each world collects all those before it, and their writers count as writers of the process."""
     before = writer_totals().writers
     assert sum(playing.run_plan(plan.draw(seed)).kills for seed in range(20)) > 5
     assert not [each for each in gc.get_objects() if isinstance(each, world.World)]
@@ -89,7 +89,7 @@ def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
 
 
 def test_modules_reach_outside_world_only_through_seams(worlds: None) -> None:
-    """A function that a module took by its name would be the real one: a clock, a disk, a random number."""
+    """A function that a module imported by name would be the real one: a clock, a disk, a random number."""
     outside = (fcntl, os, random, secrets, shutil, tempfile, time)
     real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
     known = {id(value) for value in real if callable(value) and not isinstance(value, type)} - {id(os.fspath)}
@@ -148,7 +148,7 @@ def test_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> N
 
 @pytest.mark.slow
 def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails is a promise that nobody gives."""
+    """The failing promise is one that asyncrec does not make."""
 
     def run_plan(drawn: dict[str, Any]) -> playing.Outcome:
         outcome = playing.run_plan(drawn)
@@ -170,7 +170,7 @@ def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch:
 
 
 def test_disk_fault_after_another_fault_counts() -> None:
-    """A job whose locked file it refused cannot be proven dead, and that is no fault of the job's."""
+    """If a disk refused a job's locked file, the job cannot be proven dead, and that is not the job's fault."""
     cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
     for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):
         made = world.World({**plan.draw(0), "faults": faults})
@@ -179,7 +179,7 @@ def test_disk_fault_after_another_fault_counts() -> None:
 
 
 class _World:
-    """What the oracle asks of a world."""
+    """The part of a world that the oracle uses."""
 
     def __init__(self) -> None:
         self.book = book.Book()

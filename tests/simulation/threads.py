@@ -23,7 +23,7 @@ from .scheduler import Loop, OfThread
 
 __all__ = ["Event", "Lock", "Strand", "Threads"]
 
-# A disk of seconds an operation would only find out that what is limited in time ends.
+# A disk that takes seconds for an operation would only show that limited waits end.
 _MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1)
 
 
@@ -32,7 +32,7 @@ def _nothing() -> None:
 
 
 class _Worker:
-    """A real thread, that is used again."""
+    """A real thread that is used again."""
 
     idle: ClassVar[list[_Worker]] = []
 
@@ -53,7 +53,7 @@ class _Worker:
 
 
 class Strand:
-    """A function in a real thread, that goes on when told to, and stops where it likes."""
+    """A function in a real thread, which goes on when resumed, and stops at calls of its choice."""
 
     running: ClassVar[Strand | None] = None
 
@@ -71,7 +71,7 @@ class Strand:
             self.done = True
 
     def resume(self) -> None:
-        """Returns when it has stopped, or ended."""
+        """Let the function go on; return when it has stopped or ended."""
         if self.done:
             return
         if self._worker is None:
@@ -95,7 +95,7 @@ class Strand:
             raise Killed
 
     def abort(self) -> None:
-        """Have it end without any effect: its process is dead, or the world is over."""
+        """End the function without any effect: its process is dead, or the world is over."""
         self._aborted = True
         if self._worker is None:
             self.done = True
@@ -104,7 +104,7 @@ class Strand:
 
 
 class Threads:
-    """Of one world.
+    """The threads of one world.
 
     Attributes:
         stopping: the share of functions that may be stopped in between.
@@ -120,7 +120,7 @@ class Threads:
     async def run_sync(
         self, func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None, **_: Any
     ) -> Any:
-        """As `anyio.to_thread.run_sync`: waited for whatever anyio cancels, and left by asyncio's own cancellation."""
+        """Run like `anyio.to_thread.run_sync`: anyio's cancellation waits for the thread, asyncio's own leaves it."""
         await asyncio.sleep(0)
         if limiter is not None:
             try:
@@ -137,7 +137,7 @@ class Threads:
                 limiter.release()
 
     def point(self) -> None:
-        """A call of the system: a moment in which others may run."""
+        """Stop at a system call, at which others may run."""
         strand = Strand.running
         if strand is not None and self._rng.random() < 0.4:
             strand.stop()
@@ -169,7 +169,7 @@ class _Job:
         self._outcome: tuple[Any, BaseException | None] | None = None
 
     def begin(self) -> None:
-        set_current_async_library(None)  # as anyio's threads: there is no loop in them
+        set_current_async_library(None)  # like anyio's threads, which have no loop
         owner = getattr(self._func, "__self__", None)
         if isinstance(owner, Event) and not owner.is_set():
             self._threads._loop.call_later(0.01, OfThread(self.begin))  # it waits for another thread: look again
@@ -190,12 +190,12 @@ class _Job:
             pass
         except BaseException as error:
             self._outcome = None, error
-        if self.future.done():  # nobody waits any more: what it returns is let go, as a real thread does it
+        if self.future.done():  # no task waits for it: its result is released, as by a real thread
             self._outcome = None
 
     def end(self) -> None:
         outcome, self._outcome = self._outcome, None
-        if outcome is None or self.future.done():  # killed in it; or nobody waits any more
+        if outcome is None or self.future.done():  # killed in it; or no task waits for it
             return
         result, error = outcome
         if error is None:
@@ -255,7 +255,7 @@ class Event:
     def __init__(self) -> None:
         self._set = False
 
-    over: ClassVar[bool] = False  # no world runs: nobody waits any more
+    over: ClassVar[bool] = False  # no world runs, and no task waits
 
     def is_set(self) -> bool:
         return self._set or Event.over

@@ -1,6 +1,6 @@
-"""When the faults of a plan strike: so many steps or calls after a process began, or after it came to something.
+"""The times at which the faults of a plan strike: steps or calls after a process began, or after it came to a point.
 
-Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), its first
+The critical points are a small part of a process's life: a job's header gets its name (``"beginning"``), its first
 key (``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), the first shard
 that gets its name (``"publishing"``), the first segment (``"committing"``), the first entry of a flush log
 (``"flush entry"``); for the ``nth`` time, it has a lock
@@ -30,23 +30,23 @@ class Timing:
     def __init__(
         self, strike: Callable[[Process, Fault], bool], later: Callable[[float, Callable[[], None]], None]
     ) -> None:
-        """``strike`` says whether it could be done now; ``later`` calls something after so many seconds."""
+        """``strike`` returns whether a fault was possible now; ``later`` calls a function after some seconds."""
         self._strike = strike
         self._later = later
         self._over = False
-        # For something that a process has not come to, and how often it still has to.
+        # Faults for a point that a process has not reached, and how often it still has to reach it.
         self._waiting: dict[Process, list[tuple[Fault, int]]] = {}
         self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # by the step
 
     def expect(self, process: Process, fault: Fault) -> None:
-        """From now on this fault of a process is waited for."""
+        """Wait for the time of this fault of a process from now on."""
         if fault.get("since"):
             self._waiting.setdefault(process, []).append((fault, fault.get("nth", 1)))
         else:
             self.arm(process, fault)
 
     def comes_to(self, process: Process, what: str) -> None:
-        """A process has come to something; each fault strikes once."""
+        """Note that a process has come to a point; each fault strikes once."""
         waiting = self._waiting.pop(process, None)
         if not waiting:
             return
@@ -57,7 +57,7 @@ class Timing:
                 self.arm(process, fault)
 
     def publishes(self, process: Process, path: str) -> None:
-        """An object, or the unfinished file of one, is about to get its name."""
+        """Note that an object, or its unfinished file, is about to get its name."""
         if "/_manifest/" in path:
             self.comes_to(process, "committing")
         elif path.endswith(".frames"):
@@ -68,7 +68,7 @@ class Timing:
             self.comes_to(process, "beginning")
 
     def removed(self, process: Process, path: str) -> None:
-        """An object, or the last name of a file, is gone."""
+        """Note that an object, or the last name of a file, is gone."""
         if ".tfrecord" in path:
             self.comes_to(process, "removing")
 
@@ -79,12 +79,12 @@ class Timing:
         elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
         elif fault["kind"] in ("disk", "power", "stall") and not fault["at"]:
-            self._strike(process, fault)  # the very call that it has come to
+            self._strike(process, fault)  # the very call that it is at
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))
 
     def step(self, process: Process) -> None:
-        """One more of its callbacks has run."""
+        """Note that one more callback of the process has run."""
         armed = self._armed.get(process)
         if not armed:
             return
@@ -96,7 +96,7 @@ class Timing:
         self._strike(process, fault)
 
     def end(self) -> None:
-        """Faults have stopped."""
+        """Stop all faults."""
         self._over = True
         self._waiting.clear()
         self._armed.clear()

@@ -16,7 +16,7 @@ from .writing import compression
 
 __all__ = ["MAKERS", "make"]
 
-# By name: whether the target is there whole or not at all (else it grows, and running it again completes it).
+# By name: whether the tool is all or nothing. Otherwise the target grows, and running the tool again completes it.
 MAKERS = {"reshard": True, "convert": False, "copy": True, "repair": True}
 
 
@@ -43,11 +43,11 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("recover")
 async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    with contextlib.suppress(ObjectNotFoundError):  # nothing has begun
+    with contextlib.suppress(ObjectNotFoundError):  # no job has begun
         await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
-    # A person says which are dead, and may be wrong; who is proven to live stays.
+    # A person declares writers dead, and may be wrong; a writer that is proven to live stays.
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
             before = run.given_up
@@ -68,7 +68,7 @@ async def verify(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("compact")
 async def compact(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Now and then while others are at work; what was merged a minute or more before goes."""
+    """Merge now and then while others work; segments that were merged a minute or more before are deleted."""
     for pause in spec["pauses"]:
         with contextlib.suppress(ObjectNotFoundError):
             await tools.compact(spec["path"], grace=spec["grace"], manifest_only=True)

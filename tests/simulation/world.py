@@ -1,4 +1,4 @@
-"""One world: its plan is run, faults stop, it gets well, and the oracle looks at it."""
+"""One world: its plan is run, faults stop, it recovers, and the oracle judges it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["World"]
 
 _EPOCH = 1_700_000_000.0
 _MAX_STEPS = 400_000
-# Within so long of the last fault whoever lives has ended: a writer's exit_timeout, the stores' retries, some hangs.
+# All living processes end within this time of the last fault: a writer's exit_timeout, stores' retries, some hangs.
 _GETS_WELL = 7200.0
 
 
 class World:
-    """See the module. The attributes are what operations and seams use.
+    """A world; see the module. Operations and seams use its attributes.
 
     Attributes:
-        disks_fail: some call of a disk may fail, also in the wake of another fault.
-        store_answers: each request has its effect, and is answered.
+        disks_fail: whether a call of a disk may fail, also as a result of another fault.
+        store_answers: whether each request has its effect, and is answered.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -97,14 +97,14 @@ class World:
         return bool(self.settings.get("shared")) and machine.name == "m0"
 
     def boot(self, process: Process) -> str:
-        """The boot id of a host: another after each cut of the power."""
+        """Return the boot id of a host, which changes with each power cut."""
         return f"{process.host}-{self.power_cuts}\n"
 
     def removed(self, process: Process, path: str) -> None:
         self.timing.removed(process, path)
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """A call of the system is about to be made."""
+        """Note that a system call is about to be made."""
         self.threads.point()
         if process.dead:
             raise Killed
@@ -120,7 +120,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, run: Run) -> AsyncIterator[None]:
-        """What becomes of a run; errors that may come are told, and are no fault of the world."""
+        """Note the outcome of a run. Errors are recorded with the run, and are not a fault of the world."""
         self.operations += 1
         try:
             yield
@@ -159,7 +159,7 @@ class World:
     async def do(
         self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
     ) -> None:
-        """Work of the world's own, in a process of its own, in calm weather: it succeeds."""
+        """Run work of the world itself in a process of its own, without faults: it has to succeed."""
 
         async def main(process: Process) -> None:
             try:
@@ -175,7 +175,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
-        set_current_async_library("asyncio")  # as `anyio.run` does it: else it is found out thousands of times
+        set_current_async_library("asyncio")  # as `anyio.run` does, or it would be detected thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()
@@ -224,7 +224,7 @@ class World:
         for process in self.processes:
             process.dead = True
         self.threads.close()
-        # What the dead waited for is over, or closing their coroutines would go on waiting without a loop.
+        # End the waits of dead processes, or closing their coroutines would go on waiting without a loop.
         for scope in self.scopes:
             scope._running.clear()
         asyncio.set_event_loop(None)

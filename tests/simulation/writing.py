@@ -19,11 +19,11 @@ __all__ = ["BodyError", "compression"]
 
 
 class BodyError(Exception):
-    """What a user's own code raises within a writer's context."""
+    """An error of a user's own code within a writer's context."""
 
 
 class _Refusal(Exception):
-    """What a user's `partition_by` raises."""
+    """An error of a user's `partition_by`."""
 
 
 def compression(kind: str) -> Any:
@@ -184,13 +184,13 @@ async def _write_many(
         last = await writer.write_many(forms, **given)
         done = True
     if done:
-        # Others may have written in between, where it waited: tickets grow in any case.
+        # Others may have written while it waited; tickets grow in any case.
         for number, record in enumerate(records):
             _taken(world, run, record, (last or 0) - count + 1 + number)
 
 
 class Limited:
-    """``["anyio", seconds]``: cancelled then, by anyio; ``["asyncio", seconds]``: by the task's own ``cancel()``."""
+    """Cancel at a time: ``["anyio", seconds]`` by anyio, ``["asyncio", seconds]`` by the task's own ``cancel()``."""
 
     def __init__(self, limit: list[Any] | None) -> None:
         self.ran_out = False

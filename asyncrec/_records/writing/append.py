@@ -2,7 +2,7 @@
 
 A live TensorBoard event file needs this. It is the one declared exception to "all or nothing". A crash leaves at most
 one torn record, or a torn GZIP member, at the end, and a power cut may leave zeros there. Opening the file again cuts
-that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error, and
+that off, and so does leaving the context on an exception. Flushed records stay. Damage anywhere else is an error, and
 nothing is appended behind it. (`asyncrec._records.torn_end` distinguishes the two.)
 
 There is one writer at a time: the file has a lock that ends with its process (`asyncrec.storage._local.lock`).
@@ -30,8 +30,8 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-# Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer. What is left of it
-# the next opening cuts.
+# Cutting a torn tail after an exception reads the file once. It must not hold up an exit for longer; the next opening
+# cuts the rest.
 _CLEAN_UP_SECONDS = 10
 
 
@@ -62,7 +62,7 @@ class _AppendSink(ByteSink):
                 position += memoryview(buffer).nbytes
 
     def sync(self) -> None:
-        """Make the disk keep what was written. Blocks."""
+        """Make the written bytes durable. Blocks."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
             if not leads_to(self._name, self._fd):
@@ -119,7 +119,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
         raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
-            # A file that was just made, by this process or another, is nowhere after a power cut before this.
+            # Before this, a power cut could remove a file that was just made, by this process or another.
             disk.sync_folder(os.path.dirname(path))
         return lock, _cut(fd, path, compression)
     except BaseException:

@@ -37,6 +37,6 @@ class FlushTimer:
         return math.inf if oldest is None else max(oldest, self._asked_at) + self._seconds
 
     def asked(self, request: FlushRequest) -> None:
-        """Note that it was asked for."""
+        """Note that the flush was requested."""
         self._request = request
         self._asked_at = anyio.current_time()

@@ -14,8 +14,8 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 
-# The owner takes queued batches together up to this, so that one hop to a worker thread compresses them all, and no
-# more: what it has taken is not yet given back to the budget.
+# The owner takes queued batches together up to this size, so that one hop to a worker thread compresses them all. It
+# takes no more, because the budget still counts what it has taken.
 _TOGETHER_BYTES = 1 << 20
 
 
@@ -50,7 +50,7 @@ Item = WriteBatch | FlushRequest | EndObject
 
 class _State(Enum):
     OPEN = auto()
-    CLOSED = auto()  # nothing more comes; the owner finishes what is there
+    CLOSED = auto()  # no more items come; the owner finishes those that are queued
     ENDED = auto()  # the owner has returned, or failed
 
 
@@ -58,7 +58,7 @@ class Inbox:
     """The queue of one owner task: batches, requests to flush, and ends of objects, in order.
 
     Attributes:
-        error: the error of the owner; what is put in after that is dropped, and its room given back.
+        error: the error of the owner. Items that are put in after it are dropped, and their room is given back.
     """
 
     def __init__(self, path: str, budget: ByteBudget) -> None:
@@ -102,11 +102,11 @@ class Inbox:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether no more items will come."""
         return self._state is not _State.OPEN
 
     def close(self) -> None:
-        """Let the owner finish what is there, and end: nothing more will come."""
+        """Let the owner finish the queued items, and end."""
         self._state = _State.CLOSED
         self._arrived.set()
 
@@ -122,7 +122,7 @@ class Inbox:
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Make these come next again. Room is held for batches, which had been taken out and had given theirs back."""
+        """Put items that were taken out back at the head. Room in the budget is held again for batches."""
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)
@@ -140,7 +140,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Replace the batches in here; return those that have no record left. Their room is given back."""
+        """Replace the queued batches; return those that have no record left. Their room is given back."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0
@@ -168,7 +168,7 @@ class Inbox:
         return last
 
     def waiting_batches(self) -> list[WriteBatch] | None:
-        """Return the batches in here, all of one object; `None` if the end of an object is among them."""
+        """Return the queued batches, all of one object; `None` if the end of an object is among them."""
         if END_OBJECT in self._items:
             return None
         return [item for item in self._items if isinstance(item, WriteBatch)]
@@ -176,7 +176,7 @@ class Inbox:
     async def wait(self, deadline: float) -> bool:
         """Wait until something is put in, or the inbox is closed. False if the deadline came first."""
         self._arrived = anyio.Event()
-        if deadline == math.inf:  # a scope would double what a wait costs, which each batch of a fast writer does
+        if deadline == math.inf:  # a scope would double the cost of a wait, and each batch of a fast writer waits
             await self._arrived.wait()
             return True
         with anyio.CancelScope(deadline=deadline) as scope:
@@ -184,7 +184,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """Free the room of what the owner left when it ended or failed, and wake all callers that wait."""
+        """Free the room of the items that the owner left when it ended or failed, and wake all waiting callers."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

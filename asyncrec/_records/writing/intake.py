@@ -11,10 +11,10 @@ from asyncrec.storage._base import Buffer
 
 
 class Intake:
-    """The entrance of a writer: callers wait here, and get an error if it failed or was closed meanwhile."""
+    """The entrance of a writer. Callers wait here, and get an error if the writer failed or was closed meanwhile."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
-        """``check`` raises if the writer takes nothing any more."""
+        """``check`` raises an error if the writer takes no more records."""
         self._budget = budget
         self._check = check
 

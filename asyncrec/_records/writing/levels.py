@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Levels:
-    """A record of what is not yet spooled, and what is not yet committed, in one queue.
+    """The tickets of one queue that are not yet spooled, and those that are not yet committed.
 
     Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So it keeps only
     the first ticket of each batch, with the time it was taken, and nothing is counted per record. For a writer of many

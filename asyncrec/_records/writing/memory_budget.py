@@ -1,8 +1,8 @@
 """`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
-A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
-number that bounds all of it, for all objects that the writer has open. Its queue is where back-pressure reaches the
-caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
+A writer has many tasks as callers, and their records wait in memory until a store takes them. `ByteBudget` is the one
+number that bounds all these records, for all objects that the writer has open. Its queue is where back-pressure reaches
+the caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
 
 To enter without waiting takes two operations, because every record does it::
 
@@ -37,17 +37,17 @@ class ByteBudget:
     send what they have.
 
     Attributes:
-        limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
-        share: how much a chunk of each object that may be open should take at most, a quarter of the limit in all.
-        used: bytes held now, without what is reserved.
-        under_way: how many of them are on their way to a store.
-        bound: what ``used`` may become without waiting; negative if callers must go through `take`.
+        limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
+        share: the maximum size of a chunk of each open object; a quarter of the limit in all.
+        used: the bytes held now, without those reserved.
+        under_way: the bytes of these that are in flight to a store.
+        bound: the maximum of ``used`` without waiting; negative if callers must go through `take`.
         paused: whether `pause` keeps all callers waiting.
-        seconds_waited: how long all callers together have waited.
+        seconds_waited: the time that all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
-        """``most`` is what the limit may grow to; without it, the limit does not grow."""
+        """``most`` is the maximum to which the limit may grow; without it, the limit does not grow."""
         if limit <= 0:
             raise ArgumentValueError(f"memory_limit must be positive, not {limit:,}")
         self.limit = limit
@@ -56,7 +56,7 @@ class ByteBudget:
         self.used = 0
         self.under_way = 0
         self.reserved = 0
-        self._set_aside = 0  # of what is reserved, the chunks of objects that are open
+        self._set_aside = 0  # the part of the reserved bytes for chunks of open objects
         self.bound = limit
         self.seconds_waited = 0.0
         self._send: list[Callable[[], None]] = []
@@ -154,7 +154,7 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """Note that ``size`` bytes of what is held are in flight."""
+        """Note that ``size`` of the held bytes are in flight."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Limits say when an object is full: by its records, by what is stored, or by the clock."""
+"""Limits say when an object is full: by its records, by its stored bytes, or by the clock."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from asyncrec._records.writing.write_batch import Positions, WriteBatch, fitted
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
-# Told what became of a flush: whether all of it survives this process now, or the error.
+# Takes the result of a flush: whether all its records survive this process now, or the error.
 Outcome = Callable[[bool | Exception], None]
 
 
@@ -34,24 +34,24 @@ class KeptRecords(Protocol):
         """Have the kept records stored, and then call ``done``."""
 
     def finish(self) -> None:
-        """Keep the records until the object is committed: no flush comes any more."""
+        """Keep the records until the object is committed. There are no more flushes."""
 
 
 class KeptPositions(Protocol):
-    """The place in which the positions of one object's records are written down, beside the records."""
+    """The place in which the positions of one object's records are noted, beside the records."""
 
     async def begin(self, records: int) -> None:
-        """Say durably that positions count from here on; ``records`` before this have none."""
+        """Note durably that positions count from here on. The ``records`` before this have no positions."""
 
     async def note(self, records: int, positions: Positions) -> None:
         """Write down the positions up to a number of records that came since the last note; durably, if possible."""
 
 
 class SourcesOutput:
-    """How far the sources of one object's records have come.
+    """The positions that the sources of one object's records have reached.
 
     Attributes:
-        positions: the last one of each source.
+        positions: the last position of each source.
     """
 
     def __init__(self, kept: KeptPositions | None) -> None:
@@ -72,7 +72,7 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """Write down how far they have come; after the first position, also that records without one came."""
+        """Note the new positions. After the first position, also note that records without a position came."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
@@ -107,12 +107,12 @@ class ObjectOutput:
     """An object being written: frames, compressed or not, on their way into one sink.
 
     Attributes:
-        records: how many were taken so far.
-        largest: the bytes of the longest of them, if that is longer than readers take by default.
+        records: the number of records taken so far.
+        largest: the size of the longest record, if it is longer than readers accept by default.
         flushed: whether a flush has promised that these records survive.
-        sources: how far the sources of its records have come.
-        seconds_compressing: in worker threads.
-        seconds_storing: until the sink had taken the bytes.
+        sources: the positions of the sources of its records.
+        seconds_compressing: the time spent in worker threads.
+        seconds_storing: the time until the sink had taken the bytes.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class ObjectOutput:
         kept: KeptRecords | None = None,
         kept_positions: KeptPositions | None = None,
     ) -> None:
-        """``kept`` is the place to which records are flushed, if not into the object; ``kept_positions`` the one for
-        those of sources, if records have any.
+        """``kept`` is the place to which records are flushed, if not into the object. ``kept_positions`` is the place
+        for the positions of sources, if records have any.
         """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
@@ -210,7 +210,7 @@ class ObjectOutput:
         return durable
 
     async def finish(self) -> None:
-        """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
+        """Send what is left. No more can be written afterwards; the sinks publish when their contexts exit."""
         if self._kept is not None:
             self._kept.finish()
         await self.sources.note(self.records)

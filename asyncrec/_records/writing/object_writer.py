@@ -22,33 +22,30 @@ from asyncrec._records.writing.write_queue import WriteQueue
 
 
 class ObjectEvents(Protocol):
-    """What happens to the objects of an `ObjectWriter`; its writer implements this.
-
-    The owner task makes all of these calls.
-    """
+    """The calls that an `ObjectWriter` makes to its writer. The owner task makes all of them."""
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """Held while an object is flushed or finished: a thousand at once would hold the event loop."""
+        """A lock for flushing or finishing an object. A thousand at once would hold the event loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """Open the next object; leaving the context cleanly publishes it, with its index and keys."""
 
     async def before_publish(self) -> None:
-        """Called when everything is sent; the object is published when this returns."""
+        """Prepare to publish an object that was sent completely. It is published when this returns."""
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        """Called when it is published; its records were taken from ``first`` to ``last``, by the event loop's clock.
+        """Take note of a published object, whose records were taken from ``first`` to ``last`` by the loop's clock.
 
-        ``ticket`` is the last record's. Returns whether that is committed now; if not, `Levels.committed` will be
+        ``ticket`` is that of the last record. Returns whether it is committed now; if not, `Levels.committed` will be
         called.
         """
 
     def progressed(self) -> None:
-        """Called when tickets reached a level, or the object writer failed."""
+        """Take note that tickets reached a level, or that the object writer failed."""
 
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
-        """Called when an object failed. What it returns is written once more, before everything else.
+        """Return the batches to write again after an object failed, before all others.
 
         If it returns `None`, the object writer fails with the error.
         """
@@ -61,7 +58,7 @@ class ObjectWriter:
         opened: set when the first object is open, or the writer failed.
         finished: set when `run` has ended.
         seconds_compressing: for the objects that are published.
-        seconds_storing: the same.
+        seconds_storing: for the objects that are published.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
-        self._asked: set[FlushRequest] = set()  # they wait for what is flushed elsewhere than into the object
+        self._asked: set[FlushRequest] = set()  # requests that wait for a flush to another place than the object
         self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
@@ -118,7 +115,7 @@ class ObjectWriter:
                 del again  # else it would be held until the next failure
 
     async def _one_object(self) -> bool:
-        """Write and publish one object; False if there is no other after it."""
+        """Write and publish one object; return false if it was the last one."""
         if not self._eager and not await self._first_record():
             return False
         async with self._events.open_object() as output:
@@ -147,7 +144,7 @@ class ObjectWriter:
             while (head := self._inbox.head) is not None and not isinstance(head, WriteBatch):
                 self._inbox.pop()
                 if isinstance(head, FlushRequest):
-                    head.finish(spooled=True)  # nothing is held here that could be lost
+                    head.finish(spooled=True)  # no record is held here that could be lost
             if head is not None:
                 return True
             if self._inbox.closed:
@@ -195,7 +192,7 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # The object ended, or failed, before these requests came: what they wait for is published with it, or lost.
+            # The object ended, or failed, before these requests came. Their records are published with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
@@ -207,7 +204,7 @@ class ObjectWriter:
             self._account(output.sidecar_bytes)
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
-        """Flush the object once for all requests; what was written up to the ticket is spooled then."""
+        """Flush the object once for all requests. Records up to the ticket are spooled then."""
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
@@ -238,7 +235,7 @@ class ObjectWriter:
         self._sidecar_bytes = sidecar_bytes
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for more; at the deadline, end the object, and flush what is due by then."""
+        """Wait for more records; at the deadline, end the object, or flush if a flush is due."""
         due = self._timer.due()
         if await self._inbox.wait(min(deadline, due)):
             return

@@ -1,4 +1,4 @@
-"""What a writer with a schema does with a record before it takes it.
+"""A writer with a schema encodes or checks each record before it takes the record.
 
 Values by name are checked against the schema, and encoded; bytes are checked as ``validate`` says. So a record that
 does not fit is refused where it is written, and takes no room, key or ticket.
@@ -43,7 +43,7 @@ class RecordEncoder:
     """The encoder of one writer.
 
     Attributes:
-        schema: of its records; without one, values are encoded as `asyncrec.encode_example` does.
+        schema: the schema of its records; without one, values are encoded as `asyncrec.encode_example` does.
         key_feature: the feature that holds each record's key.
     """
 
@@ -70,9 +70,9 @@ class RecordEncoder:
         small ones, other tasks run. If it is cancelled, nothing was taken.
 
         Raises:
-            SchemaError: it does not hold what the schema says, or its key is not its ``key_feature``.
-            DecodeError: it is given as bytes, and is not an Example.
-            TypeError: it is neither a buffer nor a mapping.
+            SchemaError: the record does not fit the schema, or its key differs from its ``key_feature``.
+            DecodeError: the record is given as bytes, and is not an Example.
+            TypeError: the record is neither a buffer nor a mapping.
         """
         if type(record) is dict or isinstance(record, Mapping):
             if self.key_feature is not None:
@@ -104,7 +104,7 @@ class RecordEncoder:
         return data, key
 
     async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Pass many records without keys to ``write``, in lists. One that is refused raises after those before it."""
+        """Pass many records without keys to ``write``, in lists. A refused record raises after those before it."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
             raise ArgumentTypeError(
@@ -182,7 +182,7 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """Return the key in a record whose other features are not looked at: a third of what decoding it would cost.
+        """Return the key in a record without reading its other features, at a third of the cost of decoding it.
 
         Raises as `_looked_at`, but only for the feature that holds the key.
         """
@@ -197,7 +197,7 @@ class RecordEncoder:
                 return self._with_key({name: entry.one(name, {name: (kind, values)})}, key)[1]
         except DecodeError:
             pass
-        return self._looked_at(data, key)  # says what is wrong, or finds a default
+        return self._looked_at(data, key)  # raises the error, or finds a default
 
 
 def schema_of(given: GivenSchema) -> Schema | None:

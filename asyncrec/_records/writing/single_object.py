@@ -19,7 +19,7 @@ from asyncrec.storage._base import ByteSink, ObjectInfo
 from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
 
-# Eight records of 1 MiB on their way keep a disk and a network busy; more would only be more memory.
+# Eight records of 1 MiB on their way keep a disk and a network busy; more would only take more memory.
 _MEMORY_LIMIT = 8 << 20
 
 
@@ -27,12 +27,12 @@ class SingleObject:
     """An object with a queue, a budget and an owner task, whose `ObjectEvents` it handles.
 
     Attributes:
-        path: what is written, for errors.
+        path: the path of the object, for errors.
         durable_flush: whether a flush survives this process.
-        budget: of the records on their way.
-        queue: where records are put in.
+        budget: the budget of the records on their way.
+        queue: the queue into which records are put.
         output: the object, once it is open.
-        published: what the store has, once `finish` returned.
+        published: the object that the store reports, once `finish` returned.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SingleObject:
         self._raise_failure()
 
     async def finish(self) -> None:
-        """Take no more, and return when the object is published."""
+        """Take no more records, and return when the object is published."""
         self._closed = True
         self.queue.close()
         self.budget.release_all()
@@ -94,7 +94,7 @@ class SingleObject:
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         async with self._open_sink as sink:
-            # A local disk keeps no checksum to compare with: its size and an fsync are what there is.
+            # A local disk keeps no checksum to compare with; the size and an fsync must do.
             chunks = ChunkWriter(sink, checksum=not self.durable_flush)
             output = self.output = ObjectOutput(chunks, compression=self._compression)
             yield output

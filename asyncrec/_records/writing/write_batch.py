@@ -29,10 +29,10 @@ KEY_BYTES = 16
 # Where contents are known, too: the key's digest, and behind it the content's.
 PAIR_BYTES = 2 * KEY_BYTES
 
-# What a batch has for a record with a key: the key if keys are hashed together when the batch is sealed, and there a
-# bytearray is a digest already; otherwise the digest.
+# A batch holds the digest of a record's key. If keys are hashed together when the batch is sealed, it holds the key
+# itself; a bytearray is a digest already.
 Key = str | bytes | bytearray
-# Of each source among some records, the number of the source's turn, and the last position.
+# For each source of some records: the number of the source's turn, and the last position.
 Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
 
@@ -61,12 +61,12 @@ def fitted(digests: bytes, count: int, width: int) -> bytes:
 
 
 class BatchSource:
-    """A source of records, in an order of their own, such as a partition of a queue.
+    """A source of records, such as a partition of a queue, whose records have an order.
 
     Attributes:
-        turn: the number of the turn that the writer has; 0 if it has none.
-        position: the last that was taken.
-        written: the last that was taken when a batch with records of the source was sealed last.
+        turn: the number of the turn that the writer has; 0 without a turn.
+        position: the last position taken.
+        written: the last position taken when a batch with records of the source was last sealed.
     """
 
     __slots__ = ("name", "position", "turn", "written")
@@ -84,17 +84,17 @@ class WriteBatch:
         first: the ticket of the first record.
         last: the ticket of the last record.
         time: when the first record was taken, by the event loop's clock.
-        size: how many bytes the frames of the records take.
+        size: the number of bytes of the frames of the records.
         records: the records, until the batch is sealed; then empty.
-        keys: what `seal` makes digests of, for each record, or `None` if no record has a key; then empty.
-        count: how many records it has, once it is sealed.
-        frames: what `seal` made of the records; together ``size`` bytes.
-        lengths: how long each record is, in order, as `pack_lengths` writes it.
-        digests: those of the keys, or of keys and contents, one after another, or `None` if no record has a key.
-        positions: the last one of each source among its records, or `None` if no record has one.
+        keys: the key of each record, of which `seal` makes digests, then empty; `None` if no record has a key.
+        count: the number of records, once the batch is sealed.
+        frames: the records as framed by `seal`; together ``size`` bytes.
+        lengths: the length of each record, in order, as `pack_lengths` writes it.
+        digests: the digests of the keys, or of keys and contents, one after another; `None` if no record has a key.
+        positions: the last position of each source among its records; `None` if no record has a position.
         goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
         runs: the sources of its records: the first record of a run, its source, and the source's turn.
-        source: of the last record; `None` if it has none.
+        source: the source of the last record; `None` if it has no source.
     """
 
     __slots__ = (
@@ -170,7 +170,7 @@ class WriteBatch:
         self.source = source
 
     def end_runs(self) -> None:
-        """Note the positions up to which it has the records of its sources: those that were taken so far."""
+        """Note the positions up to which the batch has the records of its sources: the last positions taken so far."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -209,7 +209,7 @@ class WriteBatch:
         return batch
 
     def _of(self, kept: Sequence[tuple[int, int]]) -> WriteBatch:
-        """Make a sealed batch of some ranges of the records of a sealed one; its tickets stay."""
+        """Make a sealed batch of ranges of records of a sealed one; its tickets stay."""
         lengths = array("q")
         lengths.frombytes(self.lengths)
         starts = [0, *accumulate(length + FRAME_OVERHEAD for length in lengths)]
@@ -271,7 +271,7 @@ def batched(
         begin = 0
         while begin < len(batch):
             end, size = fitting(batch, begin, times * BATCH_BYTES, longest)
-            if end == begin:  # the next is large, or not bytes, and then it is refused there
+            if end == begin:  # the next record is large, or not bytes; if not bytes, it is refused there
                 yield from _cut_any(cast("list[Buffer]", batch[begin:]), longest)
                 break
             yield cast("list[bytes]", batch[begin:end]), size

@@ -30,9 +30,9 @@ _NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed 
 
 
 def copy_for_reraise(error: BaseException) -> BaseException:
-    """Make the error for one more caller: of the same type, chained to the one that happened.
+    """Return an error for one more caller, of the same type, and chained to the original one.
 
-    Raising one object again and again would pile every caller's traceback onto it.
+    Raising the same object again would add every caller's traceback to it.
     """
     if not isinstance(error, Exception):
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
@@ -48,7 +48,7 @@ class WriteQueue:
     """The records that producers have put in, and an `ObjectWriter` has not yet taken. Nothing here waits.
 
     Attributes:
-        inbox: what the owner takes from.
+        inbox: the inbox from which the owner takes batches.
         levels: the first tickets that have not reached each level.
         quota: when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record by itself; `None`: never.
@@ -65,7 +65,7 @@ class WriteQueue:
         join_digests: JoinDigests = b"".join,
         first_part: float = 1.0,
     ) -> None:
-        """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards.
+        """``path`` is the object's path, for errors. ``compressed`` says whether its bytes are known only afterwards.
 
         ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
 
@@ -231,7 +231,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of what is left: the owner has ended, or failed with ``error``."""
+        """Give back the room of the remaining records: the owner has ended, or failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)

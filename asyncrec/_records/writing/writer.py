@@ -3,8 +3,8 @@
 The object appears, complete and verified, when the context exits cleanly; otherwise not at all. (The exception,
 ``mode="a"``: a local file that grows in place.)
 
-``write`` waits for room, then takes the record without awaiting: cancelled, it was not taken. What was taken goes
-through a queue (`asyncrec._records.writing.write_queue`) to the task that owns the storage's sink
+``write`` waits for room, then takes the record without awaiting. If it is cancelled, the record was not taken. Records
+go through a queue (`asyncrec._records.writing.write_queue`) to the task that owns the storage's sink
 (`asyncrec._records.writing.object_writer`).
 """
 
@@ -55,7 +55,7 @@ class RecordWriter:
     """A file or object that is being written, opened by `open_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: what is written, as the caller passed it.
+        path: the path, as the caller passed it.
         max_record_bytes: a longer record is refused.
     """
 

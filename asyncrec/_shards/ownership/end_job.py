@@ -71,7 +71,7 @@ async def end_job(
 
     Args:
         folder: the folder of the data set.
-        ending: records what was done.
+        ending: records the steps that were taken.
         after: deletes the job's claims, and its header or mark, when this stack exits. Until then they keep other jobs
             from using its names, and the lock is held. Without ``after``, they are deleted at once.
 

@@ -19,7 +19,7 @@ committed. ``"given up"``: a tombstone stands in the place of its closing segmen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a caller allows, beyond what a lock proves.
+    """The steps that a caller allows beyond those that a lock justifies.
 
     Attributes:
         dead: a person declares the job dead (``take_over=``, ``dead=``).

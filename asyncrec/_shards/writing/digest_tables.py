@@ -1,8 +1,8 @@
-"""`DigestTables`: which digests were seen, each with a number, in temporary files: 24 bytes a digest.
+"""`DigestTables` keeps digests, each with a number, in temporary files that take 24 bytes a digest.
 
-A table is sorted, and written once. A large one is in a file without a name, which is mapped into memory: what is not
-looked at is not there. Tables that have become many are merged, so that a look-up has few to go through. A file of a
-data set itself is never mapped: if another process cut it off, reading it would end this process.
+A table is sorted, and written once. A large table is in a file without a name, which is mapped into memory, so that
+only the parts that are read take memory. Many tables are merged, so that a look-up goes through few of them. A file of
+the data set itself is never mapped: if another process cut it off, reading it would end this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARTS = 256
 
 
 class Rows(NamedTuple):
-    """Digests, in two halves of 64 bits each, and what is known of each."""
+    """Digests, in two halves of 64 bits each, and the number of each."""
 
     first: NDArray[np.uint64]
     last: NDArray[np.uint64]
@@ -55,10 +55,10 @@ class Rows(NamedTuple):
 
 
 class TableMaker:
-    """Makes one table of rows that come sorted, some at a time. Blocks."""
+    """A maker of one table from sorted rows, which come some at a time. Blocks."""
 
     def __init__(self, most: int) -> None:
-        """``most`` is how many rows there can be."""
+        """``most`` is the maximum number of rows."""
         self._count = 0
         self._most = most
         self._held: list[Rows] = []
@@ -68,7 +68,7 @@ class TableMaker:
         """Take the next rows.
 
         Raises:
-            StorageError: the disk takes no more.
+            StorageError: the disk is full or fails.
         """
         if self._file < 0:
             self._held.append(rows)
@@ -115,7 +115,7 @@ class DigestTables:
         self._tables = (*keep, _merged(merged, count))
 
     def find(self, digests: Sequence[bytes]) -> list[int | None]:
-        """Return what is known of each digest; `None` if nothing is."""
+        """Return the number of each digest; `None` if the digest is not known."""
         wanted = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
         found = np.zeros(len(wanted), np.uint64)
         left = np.argsort(wanted[:, 0])  # neighbours are looked up one after the other
@@ -134,7 +134,7 @@ def _find_in(
     """Note in ``found`` what a table has of the digests at the places ``left``; return those that it does not have."""
     at = table.first.searchsorted(wanted[left, 0])
     places, absent = left, [left[:0]]
-    while len(places):  # once, unless two digests have one beginning
+    while len(places):  # once, unless two digests have the same beginning
         inside = at < len(table.first)
         absent.append(places[~inside])
         at, places = at[inside], places[inside]
@@ -148,7 +148,7 @@ def _find_in(
 
 
 def temporary_file() -> int:
-    """Open a temporary file that has no name, and is gone when it is closed. Blocks."""
+    """Open a temporary file without a name, which is gone when it is closed. Blocks."""
     with mapped_errors("writing", tempfile.gettempdir()), tempfile.TemporaryFile(prefix="asyncrec-seen-") as file:
         return os.dup(file.fileno())
 

@@ -1,8 +1,9 @@
-"""`KnownContents`: which bodies a data set has, and in which record each is; and those that its writer has stored.
+"""`KnownContents` knows the bodies of a data set and those that its writer has stored, and the record of each.
 
 A set of digests in memory takes 100 bytes each, so 100 million bodies take 10 GB. Here they are in tables on a disk
-(`digest_tables`), which are made when the writer opens, of the runs of contents and of the keys files of shards that
-are in no run. What the writer stores is held in memory until it is some thousand bodies, and then goes to a table, too.
+(`digest_tables`). The tables are made when the writer opens, from the runs of contents, and from the keys files of
+shards that are in no run. Bodies that the writer stores are held in memory until there are some thousand, and then go
+to a table, too.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ if TYPE_CHECKING:
     from asyncrec._shards.manifest.key_run import Entries
     from asyncrec.example._schema import Schema
 
-# The feature that tells bodies apart, or a function of a page.
+# The feature that distinguishes bodies, or a function of a page.
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
-# What a page needs to be a revisit, and to be found by one.
+# The features that a page needs to be a revisit, or to be found by one.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
-# Bodies of this writer that are held in memory, with their URLs: some 15 MB.
+# The number of bodies of this writer that are held in memory, with their URLs: some 15 MB.
 _MOST_NEW = 1 << 15
-# Bodies of shards that are in no run, which are sorted at once.
+# The number of bodies of shards in no run that are sorted at once.
 _AT_ONCE = 1 << 17
 # A value with this bit is the place of a note on a body of this writer; any other is a shard and a record in it.
 _NOTED = 1 << 63
-# The size of a note is in the last bits of such a value. Of a longer one, of an endless URL, the body is stored again.
+# The size of a note is in the last bits of such a value. If a note is too long, because of its URL, the body is stored
+# again.
 _SIZE_BITS = 16
 _MOST_NOTE = (1 << _SIZE_BITS) - 1
 
 
 def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
-    """Refuse what cannot make revisits.
+    """Refuse options with which there can be no revisits.
 
     Raises:
         TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
@@ -63,11 +65,11 @@ def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
 
 
 class Body(NamedTuple):
-    """A body that is stored: the page that has it, and where that went.
+    """A stored body: the page that has it, and the place of the page.
 
     Attributes:
-        url, date, record_id, digest: of the page.
-        ticket: of its record; 0 if another writer has stored it.
+        url, date, record_id, digest: those of the page.
+        ticket: the ticket of its record; 0 if another writer has stored it.
         queue: the place of the queue that took it.
     """
 
@@ -86,7 +88,7 @@ class Body(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a body is that was there when the writer opened: the row of the shard, and the record in it."""
+    """The place of a body that was there when the writer opened: the row of the shard, and the record in it."""
 
     row: int
     record: int
@@ -98,7 +100,7 @@ class KnownContents:
     def __init__(self) -> None:
         self._tables = DigestTables()
         self._new: dict[bytes, Body] = {}
-        self._leaving: dict[bytes, Body] = {}  # for a table, in a thread
+        self._leaving: dict[bytes, Body] = {}  # on their way to a table, in a thread
         self._answers: dict[bytes, int | None] = {}  # of the tables, to the last question
         self._notes = -1
         self._notes_size = 0
@@ -115,17 +117,17 @@ class KnownContents:
         self._new[digest] = body
 
     def new(self, digest: bytes) -> Body | None:
-        """Return a body of this writer, if it was stored lately."""
+        """Return a body that this writer has stored recently, if there is one."""
         return self._new.get(digest) or self._leaving.get(digest)
 
     async def ask(self, digests: Sequence[bytes]) -> None:
-        """Look many digests up together: `find` then knows them."""
+        """Look up many digests together, so that `find` knows them."""
         if len(self._tables):
             found = await in_thread(self._tables.find, digests)
             self._answers = dict(zip(digests, found, strict=True))
 
     async def find(self, digest: bytes) -> Body | Place | None:
-        """Return where a body is; `None` if it is nowhere."""
+        """Return the place of a body; `None` if the body is not known."""
         if len(self._new) >= _MOST_NEW and not self._leaving:
             self._leaving, self._new = self._new, {}
             self._answers = {}

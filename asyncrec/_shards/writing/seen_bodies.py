@@ -1,8 +1,8 @@
-"""`SeenBodies`: the page that has the body of another page, in the data set or among what this writer has stored.
+"""`SeenBodies` finds the page that has the same body as another, in the data set or among the writer's own pages.
 
 The naive way is to ask whether a digest was seen. Suppose the record with that body was deleted since, or the digest
 was forged: a revisit of it would lose a page. So the record is read, once for each body, and the two are compared. If
-it cannot be read, whatever the reason, the page is stored whole.
+it cannot be read for any reason, the page is stored whole.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from asyncrec.storage._url import join
 Page: TypeAlias = Mapping[str, Any]
 
 _path_log = PathLog("asyncrec.shards")
-# Indexes of shards that are kept, in bytes, and pages that have a body.
+# The bytes of the indexes of shards that are kept, and the number of pages that have a body.
 _INDEXES, _BODIES = 8 << 20, 1 << 12
-# Of an index that a record is looked for in: a line of three numbers.
+# The maximum size of a line of an index, which has three numbers.
 _MOST_LINE = 64
 
 
@@ -44,15 +44,15 @@ class SeenBodies:
     """The bodies that a writer knows.
 
     Attributes:
-        contents: where they are.
-        encoder: of the pages.
+        contents: the places of the bodies.
+        encoder: the encoder of the pages.
     """
 
     def __init__(self, path: str, seen: Seen, encoder: RecordEncoder | None) -> None:
         """``seen`` is the feature that tells bodies apart, or a function of a page.
 
         Raises:
-            TypeError, ValueError: it is neither, or the records are not pages.
+            TypeError, ValueError: ``seen`` is neither, or the records are not pages.
         """
         check_seen(path, seen, None if encoder is None else encoder.schema)
         assert encoder is not None, "it has a schema"
@@ -86,16 +86,16 @@ class SeenBodies:
         return page_in(record, self._schema)
 
     def identity(self, page: Page) -> str | bytes | None:
-        """Return what tells the body of a page from others, or `None`."""
+        """Return the value that distinguishes the body of a page from others, or `None`."""
         value = page.get(self._seen) if isinstance(self._seen, str) else self._seen(page)
         if value is not None and not isinstance(value, str | bytes):
             raise ArgumentTypeError(f"{self._path}: seen must give str, bytes or None, not {type(value).__name__}")
         return value or None
 
     def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
-        """Return the digest of a page's body; `None` if no page becomes a revisit of it, nor it of another one.
+        """Return the digest of a page's body; `None` if the page can neither have nor be a revisit.
 
-        A reader finds the body by the key of the page: so that has to be its `page_key`.
+        A reader finds the body by the key of the page, so the key has to be its `page_key`.
         """
         if not page.get("content") or is_revisit(page) or "url" not in page or page.get("method", "GET") != "GET":
             return None
@@ -105,7 +105,7 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest of a page that came as a revisit, by which those of a body are found; else `None`."""
+        """Return the digest of a page that came as a revisit, by which a body's revisits are found, or `None`."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)
@@ -185,7 +185,7 @@ def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
 
 
 async def _strong(content: bytes) -> bytes:
-    """Return a digest under which contents cannot be made alike, as they can under SHA-1."""
+    """Return a digest for which, unlike SHA-1, different contents with the same digest cannot be made."""
     if len(content) > LARGE_EXAMPLE:
         return await in_thread(_strongly, content)
     return _strongly(content)

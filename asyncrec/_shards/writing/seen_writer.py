@@ -27,7 +27,7 @@ from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.pages._revisits import repeating
 
-# Pages whose bodies are looked up together: a hop to a thread costs as much as looking up some hundred.
+# The number of pages whose bodies are looked up together. A hop to a thread costs as much as some hundred look-ups.
 _TOGETHER = 256
 
 
@@ -56,13 +56,13 @@ async def open_seen_writer(
 
 
 class _Choice(NamedTuple):
-    """What becomes of a page.
+    """A page as it is stored.
 
     Attributes:
-        page: what is stored.
-        digest: of the body, or of what it revisits; 16 zeros if neither is known.
+        page: the page or the revisit that is stored.
+        digest: the digest of its body, or of the body that it revisits; 16 zeros if neither is known.
         is_body: whether later pages may refer to it.
-        queue: the only one that may take it, or `None`.
+        queue: the only queue that may take it; `None` if any may.
     """
 
     page: Page
@@ -72,7 +72,7 @@ class _Choice(NamedTuple):
 
 
 class SeenWriter(ShardedWriter):
-    """The writer of a data set of pages, of which each body is stored once."""
+    """The writer of a data set of pages that stores each body once."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class SeenWriter(ShardedWriter):
                 self._budget.give(size)
             else:
                 break
-        # From here on nothing waits.
+        # From here on there is no await.
         queue = queue or next(self._queues_in_turn)
         ticket = self._next_tickets(1)
         both = digest + choice.digest
@@ -146,7 +146,7 @@ class SeenWriter(ShardedWriter):
     ) -> int:
         self._refuse_source(source, position)
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
-            return await super().write_many(records, partition=partition)  # which says what is wrong
+            return await super().write_many(records, partition=partition)  # which raises the error
         left = iter(records)
         while some := list(islice(left, _TOGETHER)):
             pages = [await self._page(record) for record in some]
@@ -181,7 +181,7 @@ class SeenWriter(ShardedWriter):
         return self._bodies.page_of(data)
 
     def _key(self, page: Page, key: str | bytes | None) -> str | bytes:
-        """Return the key of a page, which has to have one."""
+        """Return the key of a page. A page without a key is refused."""
         found = key if key is not None else page.get(self._pages.key_feature or "")
         if found is None:
             raise ArgumentValueError(

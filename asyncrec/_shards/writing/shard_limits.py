@@ -1,4 +1,4 @@
-"""What is checked of a sharded writer's options alone: its path, the limits of its shards, and words to choose from."""
+"""Checks of a sharded writer's options alone: its path, the limits of its shards, and options with fixed values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES, ObjectLimit
 from asyncrec._shards.journal.header import MOST_SHARDS
 from asyncrec.errors import ArgumentValueError
 
-# The name of a file of records, with the data set's first.
+# The name of a file of records, which begins with the data set's name.
 _SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
 

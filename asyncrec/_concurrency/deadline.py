@@ -32,9 +32,9 @@ def current_deadline() -> Deadline | None:
 
 
 def shielded(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
-    """Open a scope for settling or cleaning up, shielded from cancellation for at most ``seconds``.
+    """Open a scope for finishing or cleaning up, shielded from cancellation for at most ``seconds``.
 
-    If the writer's ``exit_timeout`` runs out first, the scope ends a second later.
+    If the writer's ``exit_timeout`` runs out first, the scope is cancelled one second after that.
     """
     deadline = _current.get()
     if deadline is None:

@@ -49,7 +49,7 @@ class Installed:
         self._of_plugins: dict[str, Command] | None = None
 
     def find(self, name: str) -> Command | None:
-        """Return the command of this name; `None` if it does not exist."""
+        """Return the command with this name, or `None` if it does not exist."""
         return COMMANDS.get(name) or self.all().get(name)
 
     def all(self) -> dict[str, Command]:

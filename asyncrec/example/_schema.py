@@ -74,7 +74,7 @@ class Schema:
 
     @property
     def allow_extra(self) -> bool:
-        """Whether features that the schema does not know are ignored."""
+        """Whether to ignore features that are not in the schema."""
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:

@@ -71,11 +71,11 @@ class _FrameReader:
         self._reader: RecordReader | None = None
 
     async def next_batch(self) -> Batch | None:
-        """Return the next records without keys, or `None` at the end.
+        """Return the next batch of records, without their keys, or `None` at the end.
 
         Raises:
-            FormatError: a record is damaged, as for a `RecordReader`.
-            ObjectChangedError: the file was replaced since it was opened.
+            FormatError: a record is damaged; see `RecordReader`.
+            ObjectChangedError: the file has been replaced since it was opened.
         """
         if self._file is not None:
             batch = await in_thread(self._next_frames, self._file)

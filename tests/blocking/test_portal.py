@@ -64,7 +64,7 @@ def test_all_threads_share_one_loop() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_exit_exceptions_reach_caller_without_ending_loop(
+def test_exit_exceptions_reach_caller_without_stopping_loop(
     kind: type[BaseException],
 ) -> None:
     async def raising() -> None:

@@ -326,7 +326,7 @@ def test_length_with_wrong_checksum_is_not_believed(length: int, count: int) -> 
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_limit_applies_to_records_whole_in_one_block(count: int) -> None:
+def test_limit_applies_to_records_within_single_block(count: int) -> None:
     stream = frame(b"12345") * count + frame(b"123456") + frame(b"1")
     assert decode([stream], max_record_bytes=6) == [b"12345"] * count + [b"123456", b"1"]
     records, error = damaged(stream, max_record_bytes=5)

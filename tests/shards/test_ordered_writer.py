@@ -66,7 +66,7 @@ async def test_more_shards_than_records_leave_some_empty() -> None:
     ]
 
 
-async def test_however_many_shards_only_one_is_open(tmp_path: Path) -> None:
+async def test_only_one_shard_is_open_at_a_time(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     most = 0
 

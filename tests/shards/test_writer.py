@@ -233,7 +233,7 @@ class TestRolling:
             assert anyio.current_time() - begun < 10, calm.operations[k]
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}, {"on_error": "discard"}])
-    async def test_cancelled_clean_exit_ends_in_time(self, options: dict[str, Any]) -> None:
+    async def test_cancelled_exit_finishes_within_timeout(self, options: dict[str, Any]) -> None:
         """Shielded as it is, it hears of the cancellation: the manifest's write has exit_timeout seconds more."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm, **options) as writer:

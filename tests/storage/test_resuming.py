@@ -384,7 +384,7 @@ async def test_early_replacement_by_other_size_is_detected(read_ahead: int, slee
             await receive_all(source)
 
 
-async def test_seeking_reaches_any_byte_of_same_version(
+async def test_source_seeks_to_any_offset_within_version(
     read_ahead: int,
 ) -> None:
     """Forwards, backwards and from the end; nothing that was on its way from before comes."""

@@ -1,6 +1,6 @@
-"""`Pipeline` decodes a source's bytes into whole records, and locates errors.
+"""`Pipeline` decodes a source's bytes into whole records, and reports where errors occur.
 
-It is a pull pipeline: one call reads only as many bytes as at least one record needs. A cancelled call loses nothing.
+Each call reads only enough bytes to return at least one record. A cancelled call loses nothing.
 """
 
 from __future__ import annotations

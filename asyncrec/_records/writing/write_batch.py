@@ -29,8 +29,8 @@ KEY_BYTES = 16
 # Where contents are known, too: the key's digest, and behind it the content's.
 PAIR_BYTES = 2 * KEY_BYTES
 
-# A batch holds the digest of a record's key. If keys are hashed together when the batch is sealed, it holds the key
-# itself; a bytearray is a digest already.
+# A batch holds the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it holds the keys
+# themselves until then; a bytearray among them is a digest.
 Key = str | bytes | bytearray
 # For each source of some records: the number of the source's turn, and the last position.
 Positions = dict[str, tuple[int, int]]

@@ -14,10 +14,10 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 
-# The most records between two readings of the clock. A reading costs as much as one call of a fast function. The number
-# of records begins at one, and is adapted to the time that the previous records took.
+# The maximum number of records between clock reads. Reading the clock costs as much as one call of a fast function. The
+# actual number starts at one, and is adjusted to how long the previous records took.
 _AT_ONCE = 64
-# How long to work before other tasks get a turn. A turn costs as much as some hundred calls of a fast function.
+# How long to work before other tasks get a turn. A turn costs as much as about a hundred calls of a fast function.
 _SECONDS_AT_ONCE = 0.0005
 
 

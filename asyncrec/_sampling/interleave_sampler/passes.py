@@ -1,4 +1,4 @@
-"""`Passes` makes pass after pass over the shards. The seed and the number of a pass determine its order."""
+"""`Passes` makes pass after pass over the shards. The seed and the pass number determine the order of each pass."""
 
 from __future__ import annotations
 

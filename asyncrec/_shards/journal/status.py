@@ -109,7 +109,7 @@ class JobStatus:
 
 
 def status_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return the path of a job's status, beside its header. No job's header or shard has that name."""
+    """Return the path of a job's status file, next to its header. No header or shard of any job has this name."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
 
 

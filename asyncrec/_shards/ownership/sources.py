@@ -267,7 +267,7 @@ class _Taking:
         """
         turn = await self._last_turn()
         while turn and (owner := await self._owner(turn)) is None:
-            # Between the listing and this request, a later turn was won and this one deleted.
+            # Between the listing and this request, another owner took a later turn, and deleted this one.
             if (later := await self._last_turn()) == turn:
                 raise ManifestError(f"{self._key(turn)}: the store lists this turn, but does not have it")
             turn = later

@@ -49,7 +49,7 @@ from asyncrec.storage._url import redact
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 _SEEN = "asyncrec._shards.writing.seen_writer"
-# What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
+# Kubernetes and most supervisors allow 30 s after SIGTERM; the rest is for the program's own shutdown.
 _EXIT_TIMEOUT = 20.0
 # A smaller first batch is not worthwhile. With a thousand shards, a few are then due in one turn of the loop.
 _LEAST_PART = 1 / 32

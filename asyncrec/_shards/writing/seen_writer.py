@@ -27,7 +27,7 @@ from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.pages._revisits import repeating
 
-# The number of pages whose bodies are looked up together. A hop to a thread costs as much as some hundred look-ups.
+# How many page bodies to look up in one batch. A hop to a thread costs as much as about a hundred look-ups.
 _TOGETHER = 256
 
 

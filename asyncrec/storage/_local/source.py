@@ -18,7 +18,7 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
-# Bytes copied from the page cache on the event loop at once: about 80 us, less than a hop to a thread.
+# How many bytes to copy from the page cache on the event loop in one go: about 80 us, less than a hop to a thread.
 _MOST_ON_LOOP = 512 << 10
 # Likewise from a filesystem in memory, directly into the block: one record of 1 MiB takes 130 to 200 us.
 _MOST_FROM_MEMORY = 1 << 20
@@ -186,7 +186,7 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # Large frames: a reader of an exact body reads a header next, which is not worth a hop of its own.
+            # After the body of a large frame, the caller reads the next header, which is not worth its own hop.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 

@@ -99,7 +99,7 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Return the object of this name from a part of an installed TensorFlow.
+    """Return the object with this name from a part of an installed TensorFlow.
 
     Raises:
         AttributeError: TensorFlow has no such name, or is not installed.

@@ -98,7 +98,7 @@ class Plugins:
         self._names[plugin] = name
 
     def note(self, name: str, error: BaseException) -> None:
-        """Record that the plugin of this name, or a part of it, cannot be used."""
+        """Record that the plugin with this name, or a part of it, cannot be used."""
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise error  # the user's interrupt; in another thread it is the plugin's own
         self.broken.setdefault(name, error)

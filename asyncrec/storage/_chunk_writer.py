@@ -24,7 +24,7 @@ _MOST_ON_LOOP = 2 << 20
 # and pass on than to copy.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
-# The most bytes that `end_crc32c` covers: less than a page to read, and some records even at a kilobyte each.
+# The maximum number of bytes that `end_crc32c` covers: less than a page to read, but several records of a kilobyte.
 END_BYTES = 4 << 10
 
 

@@ -21,7 +21,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._registry import foreign_factory, located
 from asyncrec.storage._url import join
 
-# The most that is copied on the event loop.
+# The maximum that is copied on the event loop.
 _MOST_ON_LOOP = 1 << 20
 
 

@@ -26,7 +26,7 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
-# Small enough for several chunks in a test of some hundred kilobytes, large enough that copying is the main cost.
+# Small enough for several chunks in a test of a few hundred kilobytes, large enough that copying is the main cost.
 _CHUNK_SIZE = 64 << 10
 # Keys processed between two checkpoints of a listing.
 _LIST_BATCH = 1_000

@@ -46,8 +46,8 @@ class ResumingSource(ByteSource):
 
     Args:
         start, end, info: as for `Storage.open_source`.
-        read_ahead: the most bytes held and in transit, fetched by a task; `None` for the storage's own number. With 0
-            there is no task, and the storage is read on each call.
+        read_ahead: the maximum number of bytes held and in transit, fetched by a task; `None` for the storage's own
+            number. With 0 there is no task, and the storage is read on each call.
 
     Attributes:
         info: the version being read, as the store described it; confirmed once bytes have arrived.

@@ -16,7 +16,7 @@ from asyncrec.tools._shard_reading import open_shard
 
 # A feature with more values, such as a URL, is not a class. This many short values take some megabytes.
 MOST_VALUES = 10_000
-# The most names that a message lists for records without a schema.
+# The maximum number of names that a message lists for records without a schema.
 _MOST_NAMED = 30
 
 # The value counted for a record: `None` if it lacks the feature, or if it has several values their list as text.

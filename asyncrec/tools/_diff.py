@@ -25,7 +25,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# The most record numbers reported for each kind, and the most keys, each of which costs the read of a record.
+# How many record numbers are reported for each kind at most, and how many keys, each of which costs a read of a record.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 

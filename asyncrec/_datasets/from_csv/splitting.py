@@ -26,7 +26,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 EXAMPLES_CSV = "examples.csv"
-# The most bytes of records that wait for the store. Because splits are written one at a time, this is the limit of the
+# The maximum size of the records that wait for the store. Splits are written one at a time, so it is the limit of the
 # whole job. A higher limit would not be faster, because small shards wait for the store's answers rather than for its
 # bandwidth. It holds several parts of an upload to any cloud.
 _MEMORY_LIMIT = 64 << 20

@@ -55,7 +55,7 @@ class HashShuffler:
     Attributes:
         added: how many records were added.
         records, size: how many records will be returned, and their bytes together; exact after `settle`.
-        most_held_bytes: the most bytes that were held at once; above the limit by at most one record.
+        most_held_bytes: the maximum number of bytes that were held at once; above the limit by at most one record.
     """
 
     def __init__(

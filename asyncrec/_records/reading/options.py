@@ -15,7 +15,7 @@ CHUNK_SIZE = 256 << 10
 # A remote store returns blocks of this size; cutting them would cost a copy.
 FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
 
-# The most that one call to a worker thread decompresses, so that a decompression bomb cannot fill the memory.
+# The maximum that one call to a worker thread decompresses, so that a decompression bomb cannot fill the memory.
 INFLATE_BYTES = 4 << 20
 
 

@@ -89,7 +89,7 @@ class RecordReader:
         raise StopAsyncIteration
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over the records in non-empty lists of some hundred KiB; a large record is alone in its list."""
+        """Iterate over the records in non-empty lists of a few hundred KiB; a large record is alone in its list."""
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:

@@ -40,7 +40,7 @@ _log = logging.getLogger("asyncrec.sampling")
 # nothing. Twice as many shards hide a store's latency. With more, data leaves the processor's cache before decoding.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
-# The most bytes of labels in a stored column: hundreds of thousands of names. A column with more is not stored.
+# The maximum size of the labels in a stored column: hundreds of thousands of names. A larger column is not stored.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (

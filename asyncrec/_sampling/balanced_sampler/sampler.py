@@ -37,7 +37,7 @@ _HINTS = {
     "str": "; pass its path to open_dataset",
 }
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
-# The most classes that a message names.
+# The maximum number of classes that a message names.
 _NAMED = 10
 # Records read together, so that neighbouring records share a read. Twice as many are held.
 _READ_RECORDS = 1024

@@ -18,7 +18,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# The most records (by reference) arranged at once: enough to make the work for each shard and batch negligible.
+# The maximum number of records (by reference) arranged at once. It makes the work for each shard and batch negligible.
 _MOST_ARRANGED = 8192
 
 

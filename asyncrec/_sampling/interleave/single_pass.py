@@ -15,7 +15,7 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 NO_STATE = "with deterministic=False the order depends on timing, so the stream has no state to resume from"
-# The most records that move through the shuffle buffer between two awaits.
+# The maximum number of records that move through the shuffle buffer between two awaits.
 _STEP = 256
 
 

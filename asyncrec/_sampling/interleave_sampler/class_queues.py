@@ -39,7 +39,7 @@ class ClassQueues(Generic[T]):
     Args:
         classes: P, how many distinct classes make a batch.
         per_class: K, how many items of each class make a batch.
-        capacity: the most items that are held; at least P x K, so that a batch fits.
+        capacity: the maximum number of items that are held; at least P x K, so that a batch fits.
 
     Attributes:
         dropped: how many items were dropped for lack of room.

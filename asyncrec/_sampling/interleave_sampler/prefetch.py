@@ -19,7 +19,7 @@ Snapshot = Callable[[], dict[str, Any]]
 # How long batches are made before the consumer can take any of them. A task switch costs a hundredth of this.
 _SECONDS_TOGETHER = 0.002
 
-# The most batches made since a snapshot. The limit keeps a damaged state from reading forever.
+# The maximum number of batches made since a snapshot. The limit keeps a damaged state from reading forever.
 _MOST_SKIPPED = 1 << 24
 
 
@@ -32,7 +32,7 @@ class Prefetcher:
     can be taken as soon as it is made.
 
     Args:
-        size: the most batches that wait. With 0, a batch is made when the consumer waits for it, and there is no task.
+        size: the maximum number of waiting batches. With 0, a batch is made when the consumer asks, without a task.
         scope: the scope in which the task runs; `None` only with ``size=0``.
         has_state: whether the order is independent of timing, so that there is a state.
 

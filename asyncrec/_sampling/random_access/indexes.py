@@ -31,7 +31,7 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.sampling")
 _path_log = PathLog("asyncrec.sampling")
 
-# The most bytes of indexes in memory: 60 million records, or 110 million in shards with no record above 32 KiB.
+# The maximum size of all indexes in memory: 60 million records, or 110 million in shards without records above 32 KiB.
 _HELD_BYTES = 256 << 20
 # A line has three numbers of at most 20 digits. If the count is not known, it follows from a frame's least size, 16
 # bytes. A compressed shard may have more records; its index is then made again rather than read at any length.

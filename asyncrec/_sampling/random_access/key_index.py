@@ -28,7 +28,7 @@ Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 _REQUEST = 512 << 10
 # How many keys of several shards are processed at once: a few times 6 MiB of memory.
 _AT_ONCE = 1 << 18
-# The most characters of a key that a message shows.
+# The maximum number of characters of a key that a message shows.
 _LONGEST = 200
 
 

@@ -32,11 +32,11 @@ from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-# The most bytes copied on the event loop at once, which takes about 40 us.
+# The maximum number of bytes copied on the event loop at once, which takes about 40 us.
 _MOST_ON_LOOP = 256 << 10
-# The most records of one shard read on the event loop: each takes a system call of 1.4 us.
+# The maximum number of records of one shard read on the event loop: each takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# The most bytes cut at once: cutting more would make the event loop wait longer for the interpreter lock.
+# The maximum number of bytes cut at once: cutting more would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
 # A range of at least this size is read into an object of its own; smaller ranges are gathered.
 _LARGE = 128 << 10

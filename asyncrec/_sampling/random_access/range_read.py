@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from asyncrec._records.index import RecordIndex
 
-# The most bytes of a small record, of which a store may be asked for many at once.
+# The maximum number of bytes of a small record, of which a store may be asked for many at once.
 _SMALL = 64 << 10
 
 

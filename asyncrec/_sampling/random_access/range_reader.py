@@ -42,7 +42,7 @@ from asyncrec._sampling.random_access.received import Blocks, Stored, receive_fr
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-# The most unwanted bytes that are read rather than split a range: as many as arrive in the time that a read takes to
+# The maximum number of unwanted bytes to read instead of splitting a range: those that arrive while another read would
 # begin. For a file, that time is 0.3 ms (opening, closing, hops to threads); for a store, it is measured.
 _GAP = 512 << 10
 # The largest read. For a store, it is so large that the cost of the request is negligible. For a file, it is smaller,

@@ -107,7 +107,7 @@ async def compact_manifest(
         grace: the grace in seconds, at least 60.
         latest: write an object with a fixed name that names the newest checkpoint, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
-        most_deleted: the most segments that this call deletes; the next call deletes the rest.
+        most_deleted: the maximum number of segments that this call deletes; the next call deletes the rest.
         keys: make runs of keys; otherwise keep only the runs whose shards all still exist.
 
     After a cancellation or an error, a checkpoint may have been made; it is valid.

@@ -21,9 +21,9 @@ from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of some thousand features fits. A larger object with such a name is not a header.
+# A schema of a few thousand features fits. A larger object with such a name is not a header.
 MOST_BYTES = 16 << 20
-# The most shards of a fixed data set (`asyncrec.open_sharded_writer`).
+# The maximum number of shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
 
 _VERSION = "asyncrec journal 2"

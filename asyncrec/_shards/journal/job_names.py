@@ -49,7 +49,7 @@ class JobNames:
         return [self.shard(number) for number in range(self.num_shards or 0)]
 
     def makes(self, shard: str) -> bool:
-        """Return whether the job makes a shard of this name.
+        """Return whether the job makes a shard with this name.
 
         No other name counts, because it may belong to a data set whose longer name begins with this one. A shard that a
         copy makes under a name that it found is not its own, but is kept for the next copy.
@@ -66,5 +66,5 @@ class JobNames:
         return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
 
     def begins(self, shard: str) -> bool:
-        """Return whether the job may have an unfinished file for a shard of this name."""
+        """Return whether the job may have an unfinished file for a shard with this name."""
         return self.makes(shard) or stem_of(self.name, shard) in self.stems

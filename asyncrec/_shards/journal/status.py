@@ -46,7 +46,7 @@ class JobStatus:
             rest.
         records_per_second, bytes_per_second: accepted since the report before, or since the writer began.
         idle_seconds: since the last record was accepted, or since the writer began; up to one report late.
-        open_shards: the most shards that may be open at once.
+        open_shards: the maximum number of shards that may be open at once.
         taken_records, taken_bytes: accepted in all; bytes of frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """

@@ -16,7 +16,7 @@ from asyncrec._framing.compression.engines import DEFLATE_ERRORS, compressobj, d
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec.errors import ManifestError
 
-# The most rows in a line: 4,096 take some three milliseconds to decode, in steps of half a millisecond.
+# The maximum number of rows in a line: 4,096 take about three milliseconds to decode, in steps of half a millisecond.
 MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 

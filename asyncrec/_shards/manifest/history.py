@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CLOSED, ABANDONED = 1, 2
 # The number of entries that are made from columns together: the first is ready soon, and each costs less than alone.
 _MADE_AT_ONCE = 256
-# The most shards, commits and sources of a history that is examined without a thread.
+# The maximum number of shards, commits and sources of a history that is examined without a thread.
 _LITTLE = 1000
 
 # The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1. `removal` is -1 for

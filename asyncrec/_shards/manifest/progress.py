@@ -19,7 +19,7 @@ Reached = tuple[int, int]
 # The value of a source of which the highest counts: a turn and a position, or a released turn.
 Level = TypeVar("Level", int, Reached)
 
-# The most sources of a data set. With short names they take 2.4 MB in a segment, and 0.5 MB in a checkpoint.
+# The maximum number of sources of a data set. With short names, they take 2.4 MB in a segment and 0.5 in a checkpoint.
 MOST_SOURCES = 100_000
 MOST_SOURCE_BYTES = 512
 MOST_POSITION = (1 << 63) - 1

@@ -236,7 +236,7 @@ class Finishing:
         return found
 
     def _is_listed(self, shard: str) -> bool:
-        """Return whether a shard of this name is, or ever was, in a commit."""
+        """Return whether a shard with this name is, or ever was, in a commit."""
         return shard in self._own or self._history.lists(shard)
 
     async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:

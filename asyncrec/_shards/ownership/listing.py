@@ -106,9 +106,14 @@ async def listed_in_manifests(
         entries.update((entry.path, entry) for entry in map(manifest.shards.__getitem__, rows))
 
     for name in await dataset_names(folder, ""):
-        if await in_thread(lambda: any(maker_of(name, key) for key in of)):  # noqa: B023  # awaited in this turn
+        if await in_thread(_may_have, name, of):
             await in_thread(look, await merged(name, await load_history(folder, name)), name)
     return [key for key in keys if key not in gone], entries
+
+
+def _may_have(name: str, keys: Sequence[str]) -> bool:
+    """Return whether the data set may have one of these shards, by their names. Blocks."""
+    return any(maker_of(name, key) for key in keys)
 
 
 def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[str]:

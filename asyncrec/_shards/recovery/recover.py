@@ -35,7 +35,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
 
-# The most addresses that an error lists.
+# The maximum number of addresses that an error lists.
 _MOST_LISTED = 5
 _NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: give the folder that was its spool="
 # The mark of a job, with its folder and its data set's name.

@@ -49,7 +49,7 @@ class SpoolBacklog:
     records again when a quarter of the limit is free.
 
     Attributes:
-        limit: the most bytes of waiting and open shards. It does not count indexes, keys, or the records accepted
+        limit: the maximum size of the waiting and open shards. It does not count indexes, keys, or the records accepted
             before it was reached (at most a writer's ``memory_limit``).
         used: the bytes of waiting and open shards.
     """

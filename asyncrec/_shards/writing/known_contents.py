@@ -2,7 +2,7 @@
 
 A set of digests in memory takes 100 bytes each, so 100 million bodies take 10 GB. Here they are in tables on a disk
 (`digest_tables`). The tables are made when the writer opens, from the runs of contents, and from the keys files of
-shards that are in no run. Bodies that the writer stores are held in memory until there are some thousand, and then go
+shards that are in no run. Bodies that the writer stores are held in memory until there are a few thousand, and then go
 to a table, too.
 """
 

@@ -96,7 +96,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method accepts an argument of this name; False if its signature is unknown."""
+    """Return whether a method accepts an argument with this name; False if its signature is unknown."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):

@@ -72,8 +72,8 @@ async def open_batches(
         newest: as for `asyncrec.open_dataset`: only the newest version of each key, of a data set. It is looked for
             before the first batch.
         batch_rows: rows in a batch; the last has fewer.
-        batch_bytes: the most bytes of records in a batch, unless a single record is larger; 4 MiB if ``batch_rows`` is
-            not given either. You may give both.
+        batch_bytes: the maximum size of the records in a batch, unless a single record is larger; 4 MiB if
+            ``batch_rows`` is not given either. You may give both.
         worker: ``(i, n)``: this is number i of n workers that share the records. It reads the i-th of n runs of
             neighbouring records, whose lengths differ by at most one. If there is no manifest, it reads every n-th
             file.

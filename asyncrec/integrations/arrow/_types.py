@@ -247,7 +247,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is(kind: Any, name: str) -> bool:
-    """Return whether a type is the view type of this name, which recent pyarrow has."""
+    """Return whether a type is the view type with this name, which recent pyarrow has."""
     return str(kind) == f"{name}_view"
 
 

@@ -120,8 +120,8 @@ class RangedSource(ByteSource):
         slots: for backends that can `stream`; without them, all bytes come from `fetch`.
 
     Attributes:
-        window: the most bytes requested from `fetch` at once. At 8 MiB, a request's latency, some 30 ms, is small
-            compared with the transfer at a connection's speed.
+        window: the maximum number of bytes requested from `fetch` at once. At 8 MiB, a request's latency of about
+            30 ms is small compared with the transfer at a connection's speed.
     """
 
     window: int = 8 << 20

@@ -17,7 +17,7 @@ from .container import Container, info_of
 
 __all__ = ["WINDOW", "AzureSource"]
 
-# The most requested at once, and the most of it in one request: two requests at a time hide each other's latency.
+# The maximum requested at once, and the most of it in one request: two requests at a time hide each other's latency.
 # Smaller ones cost a server more than they save: Azurite took three times as long with pieces of 2 MiB as with 8 MiB.
 WINDOW = 8 << 20
 _PIECE = 4 << 20

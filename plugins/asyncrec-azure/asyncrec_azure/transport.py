@@ -25,7 +25,7 @@ STALLED_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 # More connections than there are blocks and ranges in transit, over all storages of a program.
 _CONNECTIONS = 100
-# An error's XML is some hundred bytes; a longer body is no explanation.
+# An error's XML is a few hundred bytes; a longer body is no explanation.
 _ERROR_BYTES = 64 << 10
 # More than a window of a source or a page of a listing; a longer body was not requested.
 _MOST_BYTES = 64 << 20

@@ -18,7 +18,7 @@ from asyncrec.errors import ExampleError
 _STEP = 256 << 10
 # zlib copies its unconsumed input at each step.
 _SLICE = 64 << 10
-# brotli's output cannot be limited, but its format bounds the output of this many bytes to some hundred megabytes.
+# brotli's output cannot be limited, but its format bounds the output of this many bytes to a few hundred megabytes.
 _BROTLI_STEP = 64
 
 

@@ -12,7 +12,7 @@ from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
 
-# The most that one request fetches: its latency of some 30 ms is then small compared with the transfer.
+# The maximum that one request fetches: its latency of some 30 ms is then small compared with the transfer.
 WINDOW = 8 * 1024 * 1024
 
 

@@ -15,7 +15,7 @@ from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
-# The most that GCS returns at once.
+# The maximum that GCS returns at once.
 _PAGE = 1_000
 
 

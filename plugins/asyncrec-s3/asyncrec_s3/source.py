@@ -13,10 +13,10 @@ from .shared import Shared
 
 __all__ = ["S3Source"]
 
-# The most that one request for a range fetches. At 8 MiB, the request's latency (some 30 ms on S3) is small compared
+# The maximum that one request for a range fetches. At 8 MiB, the request's latency (some 30 ms on S3) is small compared
 # with the transfer at a connection's speed.
 WINDOW = 8 * MIB
-# The most bytes kept for comparison, in case their response named a wrong version.
+# The maximum number of bytes kept for comparison, in case their response named a wrong version.
 _COMPARED = MIB // 2
 # glibc returns freed memory to the system, and gets it again page by page, until the process has once freed a large
 # block; then it keeps twice that size. When reading in blocks of 256 KiB, a third of the time was spent on that.

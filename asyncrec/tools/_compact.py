@@ -30,13 +30,7 @@ from asyncrec._shards.ownership.census import FoundJob, find_jobs
 from asyncrec._shards.ownership.end_job import end_job
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
-from asyncrec.errors import (
-    ArgumentValueError,
-    ConflictError,
-    DatasetError,
-    FormatError,
-    ObjectNotFoundError,
-)
+from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.example._age import Age
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
@@ -270,7 +264,11 @@ class _Joining:
         for piece in (*pieces[begin:], *pieces[:begin]):
             try:
                 await self._join(piece)
-            except (ConflictError, ObjectNotFoundError) as error:
+            except ConflictError as error:
+                failure = error
+                if _removals(await reselected(self._selection)) <= self._seen_removals:
+                    break  # no other job has removed shards: one that does not end holds its turn before every piece
+            except ObjectNotFoundError as error:
                 failure = error
             except (FormatError, DatasetError) as error:
                 damage = error

@@ -302,3 +302,24 @@ async def test_piece_of_another_machine_is_left_for_an_hour(monkeypatch: pytest.
     report = await compact(storage)
     assert (report.joined, report.left) == (6, 0)
     assert await found(storage) == RECORDS[:6]
+
+
+async def test_place_of_another_machine_stops_compaction_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No turn can be taken behind that of a job that may live: more pieces would be written for nothing."""
+    monkeypatch.setattr("asyncrec.tools._compact._LEFT_SECONDS", 0.0)
+    storage = MemoryStorage()
+    await write(storage)
+    process = Process(storage, "_removal-", done=True)
+    with elsewhere(monkeypatch, tmp_path / "elsewhere"), suppress(StorageError):
+        await compact(process.storage)
+    assert process.dead
+    published = []
+
+    async def count(operation: str, key: str) -> None:
+        if operation == "publish" and key.startswith("pages-"):
+            published.append(key)
+
+    with pytest.raises(ConflictError, match="has not ended"):
+        await compact(MetStorage(storage, before=count))
+    assert len(published) == 2, "one piece"
+    assert await found(storage) == RECORDS

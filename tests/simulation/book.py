@@ -18,6 +18,8 @@ _BEHIND = 60.0
 _OF_A_CALL = 0.25
 # Or it may wait for a request, whose two ways take at most 0.5 s, with a look before it and an answer after it.
 _OF_A_REQUEST = 2.0
+# The bytes of a page beside the mark of its record: the names of its features, its URL and date, and a body.
+_OF_A_PAGE = 700
 
 _MARK = re.compile(rb"<<(\d+)>>")
 
@@ -110,7 +112,8 @@ class Run:
         """
         if self.flush_seconds is not None and self.writer:
             of_a_call = _OF_A_REQUEST if self.flushes_to_store else _OF_A_CALL
-            behind = _BEHIND + sum(len(record.data) for record in self.records) / chunk * of_a_call
+            beside = _OF_A_PAGE if "bodies" in self.spec else 0
+            behind = _BEHIND + sum(len(record.data) + beside for record in self.records) / chunk * of_a_call
             for record in self.records:
                 aged = self.process.turned(record.taken, now) - behind
                 if record.state == "taken" and aged >= self.flush_seconds:

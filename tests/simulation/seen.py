@@ -100,8 +100,11 @@ async def look(world: Any, path: str) -> None:
 
 
 def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
-    """Return whether there was a deletion while a writer was open; a writer does not notice one."""
-    ended = [run.ended for run in world.book.of(record.run.target)]
+    """Return whether there was a deletion before all records of a writer were committed; no writer notices one.
+
+    The records of a writer that failed, or died, may be committed by a later recovery.
+    """
+    ended = [run.ended if run.outcome == "clean" else None for run in world.book.of(record.run.target)]
     return any(
         deletion.target == record.run.target and any(end is None or end > deletion.asked for end in ended)
         for deletion in world.book.deletions

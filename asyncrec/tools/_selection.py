@@ -236,11 +236,13 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
         # or `delete` rewrote does the manifest say which count.
         kept, entries = await without_replaced(folder_at(store, folder), names), {}
         _path_log.warning(display_path, "the records are read without their keys: %s", error)
-    there = set(kept)
-    shards = tuple(
-        replace(shard, entry=entries.get(shard.name)) for shard in _plain(found, base) if shard.name in there
-    )
-    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=shards)
+
+    def listed() -> tuple[SelectedShard, ...]:  # there may be a million
+        there = set(kept)
+        shards = (shard for shard in _plain(found, base) if shard.name in there)
+        return tuple(replace(shard, entry=entries[shard.name]) if shard.name in entries else shard for shard in shards)
+
+    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=await in_thread(listed))
 
 
 async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) -> SelectedDataset | None:
@@ -261,7 +263,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select all objects below a prefix. Return `None` if there are none."""
+    """Select all objects below a prefix. Return `None` if no object is below it."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun

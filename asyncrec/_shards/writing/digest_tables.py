@@ -45,7 +45,7 @@ class Rows(NamedTuple):
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Rows:
         """Make sorted rows of others."""
-        first, last, value = (np.concatenate(columns) for columns in zip(_NONE, *parts, strict=True))
+        first, last, value = (np.concatenate(columns) for columns in zip([np.empty(0, np.uint64)] * 3, *parts, strict=True))
         order = np.argsort(first, kind="stable")
         return cls(first[order], last[order], value[order])
 
@@ -123,9 +123,6 @@ class DigestTables:
             left = _find_in(table, wanted, left, found)
         absent = set(left.tolist())
         return [None if number in absent else value for number, value in enumerate(found.tolist())]
-
-
-_NONE = [np.empty(0, np.uint64)] * 3
 
 
 def _find_in(

@@ -153,6 +153,9 @@ class UnfinishedFile:
         self.create()
         position = self._size
         for buffer in tail:
+            if position + nbytes(buffer) <= self._pushed:
+                position += nbytes(buffer)
+                continue
             view = memoryview(buffer).cast("B")
             rest: Sequence[Buffer] = [view[max(0, min(self._pushed - position, len(view))) :]]
             position += len(view) - len(rest[0])

@@ -45,7 +45,8 @@ class Rows(NamedTuple):
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Rows:
         """Make sorted rows of others."""
-        first, last, value = (np.concatenate(columns) for columns in zip([np.empty(0, np.uint64)] * 3, *parts, strict=True))
+        none = [np.empty(0, np.uint64)] * 3
+        first, last, value = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
         order = np.argsort(first, kind="stable")
         return cls(first[order], last[order], value[order])
 

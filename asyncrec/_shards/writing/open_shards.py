@@ -112,7 +112,12 @@ class OpenShards:
 
     async def flush(self) -> None:
         """Flush every shard, with all records taken so far."""
-        requests = [queue.flush() for queue in self.queues]
+        requests = []
+        for queue in self.queues:
+            frames = queue.pending_since is not None
+            requests.append(queue.flush())
+            if frames:
+                await cancel_shielded_checkpoint()  # otherwise all last batches would be framed in one turn
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()

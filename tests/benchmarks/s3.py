@@ -11,6 +11,7 @@ import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import bare_uploads
 from harness import MIB, Case, Target
 from null_s3 import null_s3
 from wire import (
@@ -151,6 +152,7 @@ CASES = both_ways(
         "aiobotocore": job(plain, plain_sends),
         "aiobotocore, no checksums": job(bare, plain_sends),
         "obstore": job(rust, rust_sends),
+        "bare sockets, CRC-32C": job(bare_uploads.sockets, bare_uploads.sends),
         "asyncrec, records of 64 KiB": job(storage, ours_writes),
     },
     receivers={

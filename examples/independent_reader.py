@@ -102,7 +102,7 @@ def read_segment(path: Path) -> Json:
     text = path.read_bytes()
     check(len(text) <= MOST_SEGMENT and text.endswith(b"\n"), f"{path}: too large, or cut off")
     head, *lines = map(json.loads, text.split(b"\n")[:-1])
-    members(head, {"version": range(2, 3), "shards": range(len(lines), len(lines) + 1)}, str(path))
+    members(head, {"version": range(1, 2), "shards": range(len(lines), len(lines) + 1)}, str(path))
     return commit_of(head, lines, str(path))
 
 
@@ -110,8 +110,8 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int
     name = json.loads((place / f"~checkpoint-{number:06d}.json").read_bytes())["checkpoint"]
     check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.jsonl\.gz", name), f"{name}: of another number")
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
-    known = {"kind": "checkpoint", "version": 3, "format": 1, "number": number}.items() <= top.items()
-    check(known and end["kind"] == "end", f"{name}: not a whole checkpoint of version 3, format 1")
+    known = {"kind": "checkpoint", "version": 1, "number": number}.items() <= top.items()
+    check(known and end["kind"] == "end", f"{name}: not a whole checkpoint of version 1")
     tables: dict[str, dict[int, Json]] = {kind: {} for kind in end["rows"]}
     for line in lines:
         table, first = tables[line.pop("kind")], next(iter(line.values()))

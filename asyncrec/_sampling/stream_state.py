@@ -17,9 +17,7 @@ from typing import Any
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-VERSION = 3
-# The version of the state of a stream over numbered records.
-_ORDERED = 2
+_VERSION = 1
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
 # The remedy if the state is of another snapshot.
@@ -42,7 +40,7 @@ def fingerprint(names: Iterable[str]) -> str:
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of a stream over shards; ``inputs`` is the `fingerprint` of their names."""
-    return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
+    return {"version": _VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
 def checked(
@@ -60,7 +58,7 @@ def checked(
         TypeError: the state is not a mapping.
     """
     values = StateValues(state)
-    _check_kind(values, kind, VERSION)
+    _check_kind(values, kind)
     theirs = values.part("parameters")
     different = [
         f"{_ARGUMENTS.get(name, name)}={theirs.plain(name)!r:.80} in the state, {mine!r} here"
@@ -85,7 +83,7 @@ def ordered_state(
 
     ``versions`` are the versions of the shards that no manifest lists. It may be empty.
     """
-    state = {"version": _ORDERED, "kind": kind, **identity, **place}
+    state = {"version": _VERSION, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
@@ -95,7 +93,7 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
     Raises:
         ValueError: the state has another version, another kind of stream, or another order; the message says which.
     """
-    _check_kind(state, kind, _ORDERED)
+    _check_kind(state, kind)
     for name, value in identity.items():
         if state.plain(name) != value:
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
@@ -105,12 +103,12 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
             )
 
 
-def _check_kind(state: StateValues, kind: str, reads: int) -> None:
+def _check_kind(state: StateValues, kind: str) -> None:
     version = state.plain("version")
-    if type(version) is not int or version != reads or state.plain("kind") != kind:
+    if type(version) is not int or version != _VERSION or state.plain("kind") != kind:
         raise ArgumentValueError(
             f"the state has kind {state.plain('kind')!r:.80}, version {version!r:.80}, but {kind!r} reads only its "
-            f"own states of version {reads}; load the state into the kind of object that made it, with the release "
+            f"own states of version {_VERSION}; load the state into the kind of object that made it, with the release "
             "of asyncrec that made it"
         )
 

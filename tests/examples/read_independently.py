@@ -48,7 +48,7 @@ async def write(path: Path, numbers: range, *, keyless: int = -1, **options: Any
 
 def list_files(folder: Path, files: dict[str, tuple[bytes, int, str]]) -> Path:
     """Make a data set of files: of each the content, the number of records and the compression. As the page says."""
-    lines: list[Any] = [{"version": 2, "writer": "w1", "time": NOW, "shards": len(files), "closed": True}]
+    lines: list[Any] = [{"version": 1, "writer": "w1", "time": NOW, "shards": len(files), "closed": True}]
     for name, (content, records, compression) in files.items():
         (folder / name).write_bytes(content)
         sums = {"crc32c": f"{crc32c(content):08x}", "end_crc32c": f"{crc32c(content[-4096:]):08x}"}

@@ -55,7 +55,7 @@ class Segments:
         abandoned = closed and self.draw.random() < 0.3
         added = [self.shard(writer) for _ in range(self.draw.randrange(4))]
         head = {
-            "version": 2,
+            "version": 1,
             "writer": writer,
             "time": self.time(self.last[writer]),
             "shards": len(added),

@@ -180,7 +180,7 @@ async def test_data_set_with_joined_shards_reads_the_same(tmp_path: Path) -> Non
 async def test_abandoned_writer_keeps_its_committed_records(tmp_path: Path, closed: bool) -> None:
     path, folder = tmp_path / "pages", tmp_path / "_manifest" / "pages"
     await write(path, range(4), max_shard_records=2, writer_id="w1")
-    last = {"version": 2, "writer": "w1", "time": NOW, "shards": 0}
+    last = {"version": 1, "writer": "w1", "time": NOW, "shards": 0}
     last |= {"closed": True, "abandoned": True} if closed else {"remove": ["pages-w1-000002.tfrecord"]}
     (folder / "w1-000003.jsonl").write_text(json.dumps(last) + "\n")
     await compare(path, ["0", "3"])

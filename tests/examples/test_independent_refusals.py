@@ -83,8 +83,8 @@ OUTSIDE = [
     "\\ud800",
 ]
 OF_SEGMENT = {
-    "version": edit(SEGMENT, '"version":2', '"version":3'),
-    "no-version": edit(SEGMENT, '"version":2,', ""),
+    "version": edit(SEGMENT, '"version":1', '"version":2'),
+    "no-version": edit(SEGMENT, '"version":1,', ""),
     "format": edit(SEGMENT, '"format":1', '"format":2'),
     "not-json": edit(SEGMENT, "{", "["),
     "not-object": edit(SEGMENT, '{"path"', '7\n{"path"'),
@@ -106,8 +106,7 @@ OF_SEGMENT = {
 OF_CHECKPOINT = {
     "flipped": flip(CHECKPOINT, -20),
     "cut-off": cut(CHECKPOINT, -1),
-    "version": edit_lines('"version":3', '"version":4'),
-    "format": edit_lines('"format":1', '"format":2'),
+    "version": edit_lines('"version":1', '"version":2'),
     "number": edit_lines('"number":1', '"number":2'),
     "path": edit_lines('"path":["checked-', '"path":["../checked-'),
     "rows": edit_lines('"writers":1', '"writers":2'),

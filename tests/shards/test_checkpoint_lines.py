@@ -42,12 +42,12 @@ def test_checkpoint_with_data_behind_its_end_is_refused(more: bytes) -> None:
 
 def test_content_other_than_checkpoint_is_refused() -> None:
     content = encoded(made(1))
-    for other in (b"x" * 100_000, member(b"a line\n"), member(b'{"version":2}\n'), member(b"\xff\n"), content[20:]):
+    for other in (b"x" * 100_000, member(b"a line\n"), member(b'{"version":1}\n'), member(b"\xff\n"), content[20:]):
         with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
             decoded(other)
     head, *rest = lines_of(content)
     with pytest.raises(ManifestError, match="a newer release of asyncrec"):
-        decoded(members_of([head | {"format": 2}, *rest]))
+        decoded(members_of([head | {"version": 2}, *rest]))
     with pytest.raises(ManifestError, match="first line"):
         decoded(members_of([*rest, head]))
 

@@ -13,7 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.manifest.segment import Segment, format_time, parse_segment
+from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.storage import Storage
 from asyncrec.testing._clock import virtual_backend
@@ -215,15 +215,6 @@ async def test_compaction_failing_at_any_request_leaves_reads_unchanged(fails_at
     assert len(columns) <= 2 + failed
 
 
-async def test_release_before_checkpoints_stops_at_one() -> None:
-    store = Store()
-    await Writer(store, "a").commit()
-    await compact(store)
-    (pointer,) = [key for key in await store.keys() if key.startswith("~") and key.endswith(".json")]
-    with pytest.raises(ManifestError, match="the manifest segment has version 3"):
-        parse_segment(await store.get(P + pointer), name=pointer)
-
-
 async def test_checkpoint_opens_by_url_without_listing(tmp_path: Path) -> None:
     path = tmp_path / "sets" / "pages"
     async with asyncrec.open_sharded_writer(path, max_shard_records=3) as writer:
@@ -339,7 +330,7 @@ async def test_checkpoint_under_another_number_is_an_error() -> None:
     await Writer(store, "a").commit(2)
     done = await compact(store)
     content = await store.get(key_of(done))
-    pointer = {"version": 3, "checkpoint": "~checkpoint-000007~x.jsonl.gz"}
+    pointer = {"version": 1, "checkpoint": "~checkpoint-000007~x.jsonl.gz"}
     await store.put(f"{P}~checkpoint-000007.json", json.dumps(pointer).encode())
     await store.put(f"{P}~checkpoint-000007~x.jsonl.gz", content)
     with pytest.raises(ManifestError, match="the file contains checkpoint 1"):

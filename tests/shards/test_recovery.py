@@ -174,9 +174,9 @@ class TestOwners:
                 pass
 
     async def test_torn_or_malformed_header_is_ignored(self, tmp_path: Path) -> None:
-        (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name"')
+        (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
-        (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
+        (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name": 1}\n')
         assert LocalHome(LocalStorage(tmp_path)).headers() == []
         with pytest.raises(ObjectNotFoundError, match="no such file, folder or data set"):
             await asyncrec.recover(tmp_path / "pages")

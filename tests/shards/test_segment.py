@@ -28,7 +28,7 @@ def entry(path: str = "pages-a-000000.tfrecord", **changes: Any) -> ShardEntry:
 def segment_json(*, add: Any = (), **changes: Any) -> bytes:
     """A line for the head, and one for each shard."""
     shards = {"shards": len(add)} if isinstance(add, list | tuple) else {"shards": 1}
-    head = {"version": 2, "writer": "a", "time": TIME, **shards, "remove": [], "closed": False, **changes}
+    head = {"version": 1, "writer": "a", "time": TIME, **shards, "remove": [], "closed": False, **changes}
     lines = [head, *(add if isinstance(add, list | tuple) else [add])]
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
@@ -97,7 +97,7 @@ def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"x" * 10_000_000,
-        segment_json(version=3),
+        segment_json(version=2),
         segment_json(version=None),
         segment_json(writer=7),
         segment_json(shards=2),
@@ -118,7 +118,7 @@ def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
         segment_json(add=[entry_json(keys={"path": "x", "format": 2})]),
         segment_json(add=[entry_json(keys={"path": "x", "format": 1, "bytes": -1})]),
         segment_json(add=[[]]),
-        segment_json(version=1),
+        segment_json(version=0),
         segment_json(add=[entry_json(index="_index/x.index")]),
         segment_json(add=[entry_json(crc32c=None)]),
         segment_json(add=[entry_json(end_crc32c=None)]),
@@ -138,9 +138,9 @@ def test_malformed_segment_raises_error_naming_segment(content: bytes) -> None:
 
 def test_later_version_says_what_would_read_it() -> None:
     with pytest.raises(
-        ManifestError, match="x: the manifest segment has version 3, but this release reads only version 2; use a"
+        ManifestError, match="x: the manifest segment has version 2, but this release reads only version 1; use a"
     ):
-        parse_segment(segment_json(version=3), name="x")
+        parse_segment(segment_json(version=2), name="x")
 
 
 def test_times_sort_as_text() -> None:

@@ -156,7 +156,7 @@ async def manifests(storage: Storage) -> Problems:
              "committed": "2026-11-21T00:00:00.000000Z"}  # fmt: skip
 
     def segment(**changes: object) -> bytes:
-        head = {"version": 2, "writer": "w", "time": "2026-11-21T00:00:00.000000Z", "shards": 1, "remove": [],
+        head = {"version": 1, "writer": "w", "time": "2026-11-21T00:00:00.000000Z", "shards": 1, "remove": [],
                 "removal": None, "schema": None, "metadata": {}, "closed": False, "abandoned": False}  # fmt: skip
         return b"".join(json.dumps(line).encode() + b"\n" for line in (head, {**entry, **changes}))
 

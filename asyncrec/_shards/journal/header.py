@@ -26,7 +26,7 @@ MOST_BYTES = 16 << 20
 # The maximum number of shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
 
-_VERSION = "asyncrec journal 2"
+_VERSION = "asyncrec journal 1"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 

@@ -1,6 +1,6 @@
 """A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
 
-    {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
+    {"kind": "checkpoint", "version": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
     {"kind": "logs", "writer": ["w1"], "last": [499]}                    the last merged segment of each log
     {"kind": "writers", "writer": ["w1"]}                                ids; rows below refer to them by their place,
     {"kind": "values", "value": [{...}]}                                 as to schemas, metadata and unknown members
@@ -54,9 +54,7 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Not the version of segments, so that a checkpoint cannot be mistaken for a segment.
-VERSION = 3
-_FORMAT = 1
+VERSION = 1
 MOST_HEAD = 1 << 16
 _JOINED_AT_ONCE = 64
 
@@ -85,7 +83,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
         ManifestError: a row is larger than a reader accepts.
     """
     runs = [run.to_json() for run in history.runs]
-    head = {"version": VERSION, "format": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
+    head = {"version": VERSION, "name": name, "number": number, "time": time, "runs": runs}
     yield encode_line({"kind": "checkpoint", **head})
     rows = {}
     for kind, columns in _tables(history).items():
@@ -250,11 +248,10 @@ class CheckpointDecoder:
     def _read_head(self, kind: object, head: dict[str, Any]) -> None:
         if kind != "checkpoint":
             raise ManifestError(f"{self._lines.where}: this is not the first line of a checkpoint")
-        if (head.get("version"), head.get("format")) != (VERSION, _FORMAT):
+        if head.get("version") != VERSION:
             raise ManifestError(
-                f"{self._lines.where}: this checkpoint has format {str(head.get('format'))[:20]}, version "
-                f"{str(head.get('version'))[:20]}, but this release reads only format {_FORMAT}, version {VERSION}; "
-                "use a newer release of asyncrec"
+                f"{self._lines.where}: this checkpoint has version {str(head.get('version'))[:20]}, but this release "
+                f"reads only version {VERSION}; use a newer release of asyncrec"
             )
         if type(head.get("number")) is not int or not 0 <= head["number"] < 1 << 63:
             raise self._damaged("the checkpoint has no valid number")

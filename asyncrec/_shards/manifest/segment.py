@@ -2,7 +2,7 @@
 
 A segment is JSON lines, created exclusively, never changed: a line about its writer, and one for each shard.
 
-    {"version": 2, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
+    {"version": 1, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
      "closed": false, "abandoned": false}
     {"path": "pages-6740...-000000.tfrecord", "records": 1024, "bytes": 53100, "crc32c": "90ab12cd",
@@ -41,7 +41,7 @@ from asyncrec.errors import ManifestError
 # A closing segment of a million shards has about 500 MB; a larger object is not a segment.
 MAX_SEGMENT_BYTES = 512 << 20
 
-_VERSION = 2
+_VERSION = 1
 _LEAST_FRAME = 16
 _MOST_INFLATION = 1032
 # The form that `format_time` writes.

@@ -84,7 +84,7 @@ async def take_place(
             settled = place  # the holder was abandoned
         else:
             place = max(settled, places[-1] if places else 0) + 1
-            content = {"version": 2, "writer": writer, **({"rule": rule} if rule else {})}
+            content = {"version": 1, "writer": writer, **({"rule": rule} if rule else {})}
             record = json.dumps(content).encode() + b"\n"
             try:
                 await create(folder, removal_key(name, place), record, deadline=deadline)

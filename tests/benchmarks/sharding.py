@@ -1,16 +1,22 @@
 """Sharded writing: 200,000 records of 1 KiB into 16 shards, by lists and one by one with a key, beside one file.
 
 TensorFlow has no writer of shards: into 16 files in turn, as its users do. asyncrec's shards come with an index, and
-those of `write` with keys; all of it is fsynced, named by a manifest and verified.
+those of `write` with keys; all of it is fsynced, named by a manifest and verified. The floor is an awaited method that
+appends a record and its key to the lists of a shard; the C of asyncrec frames and hashes the lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from harness import Case, Job, Target
 from records import Main, batches, records, timed, watched, write_batches
+
+from asyncrec._framing.encoding import encode_frames
+from asyncrec._shards.writing.keys import join_digests
 
 SHARDS = 16
 NAME = "write 1 KiB, 16 shards"
@@ -39,6 +45,44 @@ def sharded_each_with_key(case: Case) -> Main:
         async with asyncrec.open_sharded_writer(path / "records", num_shards=SHARDS) as writer:
             for record, key in zip(items, keys, strict=True):
                 await writer.write(record, key=key)
+
+    return main
+
+
+class _Bare:
+    """Files without an index, a manifest, an fsync or a bound on memory."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self.shards = [(open(path / f"{n}.tfrecord", "wb", buffering=0), [], []) for n in range(SHARDS)]  # noqa: SIM115
+        self.turns = cycle(self.shards)
+
+    async def write(self, record: bytes, *, key: str) -> None:
+        shard = next(self.turns)
+        shard[1].append(record)
+        shard[2].append(key)
+        if len(shard[1]) == 512:
+            self.put_out(shard)
+
+    def put_out(self, shard: tuple[Any, list[bytes], list[str]]) -> None:
+        file, records, keys = shard
+        file.write(b"".join(encode_frames(records)))
+        join_digests(keys)
+        records.clear()
+        keys.clear()
+
+
+def floor(case: Case) -> Main:
+    items = records(case)
+    keys = [f"https://example.org/pages/{number:012d}/index.html" for number in range(case.count)]
+
+    async def main(path: Path) -> None:
+        writer = _Bare(path)
+        for record, key in zip(items, keys, strict=True):
+            await writer.write(record, key=key)
+        for shard in writer.shards:
+            writer.put_out(shard)
+            shard[0].close()
 
     return main
 
@@ -77,6 +121,7 @@ def check(case: Case, path: Path) -> str | None:
 CONTENDERS: dict[str, Callable[[Case], Job]] = {
     "asyncrec write_many": timed(sharded_batches),
     "asyncrec write with key": timed(sharded_each_with_key),
+    "floor: a bare write with key": timed(floor),
     "asyncrec one file": timed(one_file),
     "TensorFlow into 16 files": tensorflow_in_turn,
     "asyncrec write_many + heartbeat": watched(sharded_batches),

@@ -43,9 +43,9 @@ from asyncrec._shards.manifest.checkpoint_checks import (
     limits,
 )
 from asyncrec._shards.manifest.checkpoint_lines import MOST_ROWS, LineReader, encode_line
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.listed import CoveredLogs
 from asyncrec._shards.manifest.progress import progress_columns, progress_of
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn

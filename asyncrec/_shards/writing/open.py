@@ -28,15 +28,13 @@ from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_othe
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.checkpoints import tending
-from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
-from asyncrec._shards.writing.known_contents import Seen, check_seen
-from asyncrec._shards.writing.known_keys import load_keys
+from asyncrec._shards.writing.known_contents import Seen, check_seen, load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
-from asyncrec._shards.writing.shard_limits import check_is_no_file, limits_of, one_of
+from asyncrec._shards.writing.shard_limits import check_is_no_file, limits_of, one_of, seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.succession import going_on
 from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from asyncrec.cli._completion import complete_condition, complete_feature
-from asyncrec.cli._options import run_async
+from asyncrec.cli._completion import complete_condition
+from asyncrec.cli._options import feature_option, run_async
 from asyncrec.cli._record_formats import Printer
 from asyncrec.cli._standard import STANDARD
 from asyncrec.cli._values import opened
@@ -31,20 +31,14 @@ LongFormat = Annotated[
     _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
 ]
 Features = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--feature", metavar="NAME", help="Show only this feature. Can be repeated.", autocompletion=complete_feature
-    ),
+    list[str] | None, feature_option("Show only this feature. Can be repeated.", "--feature", metavar="NAME")
 ]
 Newest = Annotated[
     str | None,
-    typer.Option(
+    feature_option(
+        "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
+        "number or a text.",
         metavar="NAME",
-        help=(
-            "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
-            "number or a text."
-        ),
-        autocompletion=complete_feature,
     ),
 ]
 Wheres = Annotated[

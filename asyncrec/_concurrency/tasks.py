@@ -25,7 +25,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Generic, TypeVar, TypeVarTuple
 
 import anyio
@@ -90,9 +89,7 @@ class TaskScope:
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
         self._outer.shield = True
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> bool:
         """Wait for the tasks. On an exception, or if cancelled while waiting, cancel the tasks and wait for them.
 
         Raises:

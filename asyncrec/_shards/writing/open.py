@@ -21,8 +21,8 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.manifest.manifest import refuse_incompatible
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
-from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog

@@ -18,8 +18,7 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import is_in_memory
-from asyncrec.storage._local.opening import open_folder
-from asyncrec.storage._local.system_errors import local_error, mapped_errors
+from asyncrec.storage._local.opening import local_error, mapped_errors, open_folder
 
 __all__ = [
     "NOWAIT",

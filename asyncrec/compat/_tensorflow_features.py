@@ -29,20 +29,6 @@ from asyncrec.errors import SchemaError
 from asyncrec.example import _features as own
 from asyncrec.example.proto import example_pb2
 
-__all__ = [
-    "BytesList",
-    "Example",
-    "Feature",
-    "FeatureList",
-    "FeatureLists",
-    "Features",
-    "FloatList",
-    "Int64List",
-    "SequenceExample",
-    "loaded",
-    "of_the_process",
-]
-
 
 def loaded(part: str) -> Any:
     """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
@@ -84,19 +70,17 @@ class _Kind(type):
 
 
 if TYPE_CHECKING:
-    from asyncrec.example.proto.example_pb2 import (
-        BytesList,
-        Example,
-        Feature,
-        FeatureList,
-        FeatureLists,
-        Features,
-        FloatList,
-        Int64List,
-        SequenceExample,
-    )
+    from asyncrec.example.proto.example_pb2 import BytesList as BytesList
+    from asyncrec.example.proto.example_pb2 import Example as Example
+    from asyncrec.example.proto.example_pb2 import Feature as Feature
+    from asyncrec.example.proto.example_pb2 import FeatureList as FeatureList
+    from asyncrec.example.proto.example_pb2 import FeatureLists as FeatureLists
+    from asyncrec.example.proto.example_pb2 import Features as Features
+    from asyncrec.example.proto.example_pb2 import FloatList as FloatList
+    from asyncrec.example.proto.example_pb2 import Int64List as Int64List
+    from asyncrec.example.proto.example_pb2 import SequenceExample as SequenceExample
 else:
-    for _name in __all__[:9]:
+    for _name in example_pb2.DESCRIPTOR.message_types_by_name:
         globals()[_name] = _Kind(_name, (), {"__doc__": getattr(example_pb2, _name).__doc__, "__module__": __name__})
 
 

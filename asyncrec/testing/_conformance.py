@@ -37,8 +37,7 @@ from __future__ import annotations
 
 from asyncrec.testing._kit import replaces_case
 from asyncrec.testing._storage.exclusive import ExclusiveCases
-from asyncrec.testing._storage.flushing import FlushCases
-from asyncrec.testing._storage.journals import JournalCases
+from asyncrec.testing._storage.flushing import FlushCases, JournalCases
 from asyncrec.testing._storage.keys import KeyCases
 from asyncrec.testing._storage.objects import ObjectCases, WritingCases
 from asyncrec.testing._storage.reading import ReadingCases

@@ -37,12 +37,7 @@ from asyncrec._shards.manifest.loading import (
     read_checkpoint,
 )
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import (
-    checkpoint_key,
-    checkpoint_pointer_key,
-    latest_key,
-    new_writer_id,
-)
+from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, new_writer_id
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.errors import (

@@ -24,11 +24,7 @@ class RecoveryRun:
     """
 
     def __init__(
-        self,
-        abandon: Collection[str] = (),
-        dead: Collection[str] = (),
-        *,
-        finishes: Literal["rolling", "all"] = "all",
+        self, abandon: Collection[str] = (), dead: Collection[str] = (), *, finishes: Literal["rolling", "all"] = "all"
     ) -> None:
         """``finishes`` as for `Verdict`.
 

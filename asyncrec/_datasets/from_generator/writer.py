@@ -10,8 +10,7 @@ from typing import Any
 from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
-from asyncrec._datasets.from_generator.images import image_shapes
+from asyncrec._datasets.from_generator.examples import flatten, image_shapes, prepare, with_shapes
 from asyncrec._datasets.from_generator.publishing import SplitTarget
 from asyncrec._datasets.from_generator.source import Example, Examples, Serializer, run
 from asyncrec._datasets.progress import Progress

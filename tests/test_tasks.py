@@ -425,7 +425,7 @@ def test_acquired_resource_of_collected_caller_is_released(monkeypatch: pytest.M
         def __await__(self) -> Generator[None, None, None]:
             yield
 
-    async def in_thread(func: Callable[[], object], *, limiter: object) -> None:
+    async def in_thread(func: Callable[[], object]) -> None:
         func()
         await Never()
 

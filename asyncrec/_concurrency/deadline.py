@@ -10,8 +10,10 @@ starts it. So the shielded requests of a backend (`shielded`), and its back-off,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 
 import anyio
@@ -94,3 +96,19 @@ class Deadline:
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
         """Open a scope for deletions that must happen whatever the outcome. It is shielded, and limited in time."""
         return self.within(seconds, late=_LATE_SECONDS)
+
+
+def clock_of_loop() -> Callable[[], float]:
+    """Return a function that reads the running loop's clock from any thread.
+
+    In other threads, or after the loop has ended, it adds the time passed since this call.
+    """
+    home, ahead = threading.get_ident(), anyio.current_time() - time.monotonic()
+
+    def now() -> float:
+        if threading.get_ident() == home:
+            with suppress(RuntimeError):  # the loop has ended
+                return anyio.current_time()
+        return time.monotonic() + ahead
+
+    return now

@@ -25,7 +25,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Generic, TypeVar, TypeVarTuple
 
 import anyio
@@ -90,9 +89,7 @@ class TaskScope:
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
         self._outer.shield = True
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> bool:
         """Wait for the tasks. On an exception, or if cancelled while waiting, cancel the tasks and wait for them.
 
         Raises:
@@ -220,9 +217,7 @@ async def surely_in_thread(
         raise cancelled
 
 
-async def acquire_in_thread(
-    func: Callable[[], T], release: Callable[[T], object], *, limiter: anyio.CapacityLimiter | None = None
-) -> T:
+async def acquire_in_thread(func: Callable[[], T], release: Callable[[T], object]) -> T:
     """Acquire a resource in a worker thread. Either the caller gets the result of ``func``, or ``release`` gets it.
 
     asyncio's ``task.cancel()`` can reach the caller after the function has ended but before the result is returned.
@@ -230,14 +225,14 @@ async def acquire_in_thread(
     """
     got: list[T] = []
     try:
-        await in_thread(lambda: got.append(func()), limiter=limiter)
+        await in_thread(lambda: got.append(func()))
     except GeneratorExit:  # garbage-collected without its loop: nothing can be awaited any more
         for each in got:
             release(each)
         raise
     except BaseException:
         if got:
-            await surely_in_thread(release, got.pop(), limiter=limiter)
+            await surely_in_thread(release, got.pop())
         raise
     return got.pop()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 # The eye cannot see faster updates, and drawing the bar takes as long as a hundred examples.
@@ -50,9 +49,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._count)
             self._bar.stop()

@@ -1,7 +1,7 @@
 """Conversion between bytes and records, without I/O. All other layers stand on this one.
 
     crc          the checksum, of one buffer and of many lengths at once
-    frames       records <-> frames; borders finds the frames within one block
+    frames       records <-> frames; encoding finds the borders of the frames in one block, too
     compression  the byte stream <-> GZIP in members, or one ZLIB stream
     salvage      a damaged stream -> its intact records; members does the same for a damaged GZIP or ZLIB file
     damage       the ranges of a file that were lost

@@ -19,18 +19,6 @@ from asyncrec._numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "Buffer",
-    "crc32c",
-    "crcs_between",
-    "length_of",
-    "mask",
-    "mask_all",
-    "masked_crc32c",
-    "masked_crc32c_of_lengths",
-    "unmask",
-]
-
 Buffer = bytes | bytearray | memoryview
 
 _DELTA = 0xA282EAD8
@@ -39,7 +27,7 @@ _PLACES = 5  # the number of length bytes for which `crcs_between` has tables
 
 # The C function itself: a Python wrapper would add half its cost for a small record.
 if native is None:
-    from crc32c import crc32c
+    from crc32c import crc32c as crc32c
 else:
     crc32c = native.crc32c  # type: ignore[assignment]  # the package's function has one more parameter
 """``crc32c(data, value=0) -> int``: the plain CRC-32C of ``data``, continued from ``value``."""

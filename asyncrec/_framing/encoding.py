@@ -1,4 +1,4 @@
-"""Encode records as frames: the writing half of `asyncrec._framing.frames`.
+"""Encode records as frames: the writing half of `asyncrec._framing.frames`; and find the borders of many frames.
 
 The encoder is in C if the package was built with a compiler (`asyncrec/_native/frames.c`), else it uses NumPy. Both
 return equal buffers.
@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._native import native
 from asyncrec._numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -90,3 +94,22 @@ def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
     if run:
         buffers.append(b"".join(run))
     return buffers
+
+
+def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the records' lengths, and the ``len(records) + 1`` borders of their frames, the first at ``position``."""
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    borders = np.empty(len(records) + 1, np.int64)
+    borders[0] = position
+    np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
+    borders[1:] += position
+    return lengths, borders
+
+
+def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return, for each of these frames in ``data``, whether its data matches its checksum."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
+    holds: NDArray[np.bool_] = (
+        mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
+    )
+    return holds

@@ -17,10 +17,16 @@ from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 
-from asyncrec._framing.borders import data_holds, frame_borders
 from asyncrec._framing.crc import Buffer, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._framing.damage import READ_ON, REPAIR
-from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
+from asyncrec._framing.encoding import (
+    FOOTER_BYTES,
+    FRAME_OVERHEAD,
+    HEADER_BYTES,
+    data_holds,
+    encode_frames,
+    frame_borders,
+)
 from asyncrec._native import native
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError

@@ -1,9 +1,8 @@
 """The ``asyncrec`` command, a thin layer over `asyncrec.tools`, which provides the same work as functions.
 
     __init__         `main`, the entry point
-    _table           the built-in commands; NAME is the function ``command`` of ``_NAME``, and calls the function NAME
-                     of `asyncrec.tools`
-    _installed       the built-in commands and those of plugins
+    _installed       the built-in commands and those of plugins; NAME is the function ``command`` of ``_NAME``, and
+                     calls the function NAME of `asyncrec.tools`
     _help            the page of ``asyncrec --help``
     _app             the group, which imports a command only when it is called, and converts errors to exit codes
     _exits           the exit codes, and the messages and exit codes of errors

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Jobs, Json, KeptCompression, Path, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Jobs, Json, KeptCompression, Path, StorageOptions, feature_option, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Newest
@@ -42,10 +41,8 @@ def command(
     newest: Newest = None,
     sort_by: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Sort the records of each joined shard by this feature; needs --drop-duplicates.",
-            autocompletion=complete_feature,
+        feature_option(
+            "Sort the records of each joined shard by this feature; needs --drop-duplicates.", metavar="NAME"
         ),
     ] = None,
     manifest: Annotated[

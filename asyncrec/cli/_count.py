@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, feature_option, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
@@ -18,12 +17,7 @@ def command(
     path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Also show the number in each shard.")] = False,
     by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FEATURE",
-            help="Also count by the values of this feature, at most 10,000 different ones.",
-            autocompletion=complete_feature,
-        ),
+        str | None, feature_option("Also count by the values of this feature, at most 10,000 different ones.")
     ] = None,
     where: Wheres = None,
     jobs: Jobs = None,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_feature, complete_path
+from asyncrec.cli._completion import complete_path
 from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, feature_option, run_async
 from asyncrec.cli._output import clean, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened
@@ -31,12 +31,7 @@ def command(
     by_key: ByKey = False,
     by: ByFeature = None,
     ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FEATURE",
-            help="Ignore differences in this feature, such as date. Can be repeated.",
-            autocompletion=complete_feature,
-        ),
+        list[str] | None, feature_option("Ignore differences in this feature, such as date. Can be repeated.")
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,

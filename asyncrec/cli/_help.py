@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
 
-from asyncrec.cli._installed import INSTALLED
+from asyncrec.cli._installed import INSTALLED, SECTIONS
 from asyncrec.cli._standard_streams import Warnings
-from asyncrec.cli._table import SECTIONS
 
 _ABOUT = """\
 Write, read, check and move TFRecord files and data sets, on any storage.

@@ -5,10 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions, path_argument
 from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
@@ -17,13 +14,10 @@ from asyncrec.errors import UsageError
 def command(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SOURCE... TARGET",
-            help=(
-                "Files, folders, patterns or data sets, and last the target: a new data set, a file NAME.tfrecord, "
-                "or - for standard output."
-            ),
-            autocompletion=complete_path,
+        path_argument(
+            "SOURCE... TARGET",
+            "Files, folders, patterns or data sets, and last the target: a new data set, a file NAME.tfrecord, "
+            "or - for standard output.",
         ),
     ],
     compression: Compression = "keep",

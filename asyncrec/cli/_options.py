@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from asyncrec.cli._completion import complete_path
+from asyncrec.cli._completion import complete_feature, complete_path
 
 T = TypeVar("T")
 
-Path = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH", help="A file, folder, pattern or data set; a local path or a URL.", autocompletion=complete_path
-    ),
-]
+
+def path_argument(metavar: str, help: str) -> Any:
+    """Return an argument that is completed with paths."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=complete_path)
+
+
+def feature_option(help: str, *names: str, metavar: str = "FEATURE") -> Any:
+    """Return an option that is completed with the names of features."""
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete_feature)
+
+
+def _storage(help: str, name: str = "--storage-option") -> Any:
+    return typer.Option(name, metavar="KEY=VALUE", help=f"{help} Can be repeated.")
+
+
+Path = Annotated[str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL.")]
 # The path of a command that reads records and opens its input with `opened`.
 Input = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH",
-        help="A file, folder, pattern or data set; a local path or a URL; - for standard input.",
-        autocompletion=complete_path,
-    ),
+    str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL; - for standard input.")
 ]
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A file, folder, pattern or data set; - for standard input.",
-        autocompletion=complete_path,
-    ),
-]
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET", help="A data set (folder and name), a file or a folder.", autocompletion=complete_path
-    ),
-]
+Source = Annotated[str, path_argument("SOURCE", "A file, folder, pattern or data set; - for standard input.")]
+Target = Annotated[str, path_argument("TARGET", "A data set (folder and name), a file or a folder.")]
 NewTarget = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        help="The new data set (folder and name), or a file NAME.tfrecord; - for standard output.",
-        autocompletion=complete_path,
-    ),
+    str, path_argument("TARGET", "The new data set (folder and name), or a file NAME.tfrecord; - for standard output.")
 ]
 Compression = Literal["none", "gzip", "zlib"]
 KeptCompression = Literal["keep", "none", "gzip", "zlib"]
@@ -70,27 +58,10 @@ MaxRecordBytes = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="An option of the storage backend, such as region=eu-west-1. Can be repeated.",
-    ),
-]
-SourceOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option", metavar="KEY=VALUE", help="An option of the source's storage backend. Can be repeated."
-    ),
-]
+StorageOptions = Annotated[list[str] | None, _storage("An option of the storage backend, such as region=eu-west-1.")]
+SourceOptions = Annotated[list[str] | None, _storage("An option of the source's storage backend.")]
 TargetOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target-storage-option",
-        metavar="KEY=VALUE",
-        help="An option of the target's storage backend. Can be repeated.",
-    ),
+    list[str] | None, _storage("An option of the target's storage backend.", "--target-storage-option")
 ]
 
 

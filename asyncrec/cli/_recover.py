@@ -23,8 +23,7 @@ def command(
         ),
     ],
     to: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="For a spool: the data set that its records belong to."),
+        str | None, typer.Option(metavar="PATH", help="For a spool: the data set that its records belong to.")
     ] = None,
     abandon: Annotated[
         list[str] | None,

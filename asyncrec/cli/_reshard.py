@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import (
     Debug,
@@ -18,6 +17,7 @@ from asyncrec.cli._options import (
     SourceOptions,
     Target,
     TargetOptions,
+    feature_option,
     run_async,
 )
 from asyncrec.cli._output import human_bytes, plural, print_json, say
@@ -42,12 +42,7 @@ def command(
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Put the records in random order.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
     group_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FEATURE",
-            help="Put records with equal values of this feature next to each other.",
-            autocompletion=complete_feature,
-        ),
+        str | None, feature_option("Put records with equal values of this feature next to each other.")
     ] = None,
     on_corrupt: Annotated[
         Literal["raise", "skip"],

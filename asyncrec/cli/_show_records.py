@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from asyncrec.cli._completion import complete_condition, complete_feature
-from asyncrec.cli._options import run_async
+from asyncrec.cli._completion import complete_condition
+from asyncrec.cli._options import feature_option, run_async
 from asyncrec.cli._record_formats import Printer
-from asyncrec.cli._resolving import AT_ONCE, resolving
+from asyncrec.cli._standard import STANDARD
 from asyncrec.cli._values import opened
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
+
+    Resolve: TypeAlias = Callable[[Sequence[FoundRecord]], Awaitable[list[FoundRecord]]]
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
@@ -28,20 +31,14 @@ LongFormat = Annotated[
     _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
 ]
 Features = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--feature", metavar="NAME", help="Show only this feature. Can be repeated.", autocompletion=complete_feature
-    ),
+    list[str] | None, feature_option("Show only this feature. Can be repeated.", "--feature", metavar="NAME")
 ]
 Newest = Annotated[
     str | None,
-    typer.Option(
+    feature_option(
+        "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
+        "number or a text.",
         metavar="NAME",
-        help=(
-            "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
-            "number or a text."
-        ),
-        autocompletion=complete_feature,
     ),
 ]
 Wheres = Annotated[
@@ -168,3 +165,35 @@ def show_record(
             printer.end(path)
 
     run_async(run)
+
+
+# The number of bodies in memory at the same time.
+AT_ONCE = 16
+
+
+@asynccontextmanager
+async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterator[Resolve]:
+    """Open the data set of the bodies, and yield a function that resolves its records.
+
+    Raises:
+        UsageError: the path is stdin.
+    """
+    from asyncrec import Schema, open_dataset, pages
+    from asyncrec._concurrency.tasks import in_thread
+
+    if path == STANDARD:
+        raise UsageError("--resolve looks up the bodies in a data set; pass the folder and name of a data set")
+    async with open_dataset(path, **opened(path, storage_option)) as dataset:
+        known = dataset.schema
+        schema = Schema({**(known.features if known else {}), **pages.PAGE.features}, allow_extra=True)
+
+        async def resolve(found: Sequence[FoundRecord]) -> list[FoundRecord]:
+            decoded = await in_thread(lambda: [schema.decode(each.data) for each in found])
+            whole = await pages.resolve(dataset, [page for page in decoded if pages.is_revisit(page)])
+            encoded = iter(await in_thread(lambda: [schema.encode(page) for page in whole]))
+            return [
+                replace(each, data=next(encoded)) if pages.is_revisit(page) else each
+                for each, page in zip(found, decoded, strict=True)
+            ]
+
+        yield resolve

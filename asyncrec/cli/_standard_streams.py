@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from types import TracebackType
 
 
 def take_closed_descriptors() -> bool:
@@ -55,9 +54,7 @@ class Warnings(logging.Handler):
         logging.getLogger().addHandler(self)
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

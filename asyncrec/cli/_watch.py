@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Json, StorageOptions, feature_option, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import parse_options
@@ -40,12 +39,7 @@ def command(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one report and exit.")] = False,
     by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FEATURE",
-            help="Count the first records of each new shard by the values of this feature.",
-            autocompletion=complete_feature,
-        ),
+        str | None, feature_option("Count the first records of each new shard by the values of this feature.")
     ] = None,
     max_age: Annotated[
         float | None,

@@ -9,9 +9,8 @@ from typing import Any
 from asyncrec._datasets.reading.reader import Found, find_split
 from asyncrec._datasets.sidecars import read_table
 from asyncrec.blocking._portal import current_portal
-from asyncrec.compat._datum_arrays import ArrayBatches
 from asyncrec.compat._datum_configs import DatasetConfigs
-from asyncrec.compat._datum_tensors import padded_shapes, parser, records
+from asyncrec.compat._datum_tensors import ArrayBatches, padded_shapes, parser, records
 from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._registry import open_storage

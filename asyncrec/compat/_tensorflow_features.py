@@ -3,19 +3,86 @@
 They call asyncrec's own helpers, which accept text, and arrays without a loop. Other values are passed to the messages,
 as in the tutorials' helpers. So `None` is an empty list, a tensor is its values, and an error is a `TypeError` where
 TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes infinity. The Feature
-is TensorFlow's own if TensorFlow has been imported; see `asyncrec.compat._tensorflow_messages`.
+is TensorFlow's own if TensorFlow has been imported.
+
+The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have a
+package name of their own, because one process cannot register the same name twice. So protobuf rejects either kind as a
+part of the other, and a script that gets some of its features from a library would fail:
+with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
+
+Therefore ``tf.train.Features`` here accepts parts of both kinds. It returns a message of TensorFlow's if TensorFlow has
+been imported, so that all of TensorFlow accepts it, and otherwise one of asyncrec's. `isinstance` accepts both kinds,
+and their bytes are the same.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, ParamSpec
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec
 
-from asyncrec.compat._tensorflow_messages import BytesList, Feature, FloatList, Int64List, of_the_process
+from google.protobuf.message import Message
+
 from asyncrec.errors import SchemaError
 from asyncrec.example import _features as own
+from asyncrec.example.proto import example_pb2
+
+
+def loaded(part: str) -> Any:
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    return getattr(sys.modules.get("tensorflow"), part, None)
+
+
+def of_the_process(message: Any) -> Any:
+    """Convert a message to TensorFlow's kind if TensorFlow has been imported, otherwise to asyncrec's."""
+    kind = getattr(loaded("train") or example_pb2, message.DESCRIPTOR.name)
+    return message if isinstance(message, kind) else kind.FromString(message.SerializeToString())
+
+
+def _part(value: Any) -> Any:
+    """Return the value of a field with its messages converted."""
+    if isinstance(value, Message):
+        return of_the_process(value)
+    if isinstance(value, Mapping):
+        return {key: _part(each) for key, each in value.items()}
+    return [_part(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class _Kind(type):
+    """The metaclass of the names below. They have no instances; a call returns a protobuf message."""
+
+    @property
+    def _made(cls) -> Any:
+        return getattr(loaded("train") or example_pb2, cls.__name__)
+
+    def __call__(cls, **fields: Any) -> Any:
+        if "value" in fields:  # a list of numbers or bytes
+            return cls._made(**fields)
+        return cls._made(**{name: _part(value) for name, value in fields.items()})
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls._made, name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (getattr(example_pb2, cls.__name__), cls._made))
+
+
+if TYPE_CHECKING:
+    from asyncrec.example.proto.example_pb2 import BytesList as BytesList
+    from asyncrec.example.proto.example_pb2 import Example as Example
+    from asyncrec.example.proto.example_pb2 import Feature as Feature
+    from asyncrec.example.proto.example_pb2 import FeatureList as FeatureList
+    from asyncrec.example.proto.example_pb2 import FeatureLists as FeatureLists
+    from asyncrec.example.proto.example_pb2 import Features as Features
+    from asyncrec.example.proto.example_pb2 import FloatList as FloatList
+    from asyncrec.example.proto.example_pb2 import Int64List as Int64List
+    from asyncrec.example.proto.example_pb2 import SequenceExample as SequenceExample
+else:
+    for _name in example_pb2.DESCRIPTOR.message_types_by_name:
+        globals()[_name] = _Kind(_name, (), {"__doc__": getattr(example_pb2, _name).__doc__, "__module__": __name__})
+
 
 P = ParamSpec("P")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, cast
 
 import anyio
@@ -129,9 +129,7 @@ class TFRecordWriter:
     def __enter__(self) -> TFRecordWriter:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         with told_as_tensorflow():
             self._writing.leave(exc)
 

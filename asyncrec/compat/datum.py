@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
-from asyncrec._datasets.from_generator.images import image_shapes
+from asyncrec._datasets.from_generator.examples import flatten, image_shapes, prepare, with_shapes
 from asyncrec._datasets.from_generator.publishing import SplitTarget
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.shuffling.shuffler import HashShuffler

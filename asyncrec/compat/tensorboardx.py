@@ -20,7 +20,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, suppress
-from types import TracebackType
 from typing import Any, Protocol
 
 from asyncrec import blocking
@@ -106,9 +105,7 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         abort = getattr(self._writer, "abort", None) or getattr(self._writer, "discard", None)
         if exc is not None and abort is not None:
             abort()

@@ -20,19 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from asyncrec.compat import _tensorflow_errors
 from asyncrec.compat._tensorflow_features import (
-    bytes_feature,
-    bytes_list_feature,
-    float_list_feature,
-    int64_feature,
-    int64_list_feature,
-)
-from asyncrec.compat._tensorflow_files import (
-    TFRecordCompressionType,
-    TFRecordOptions,
-    TFRecordWriter,
-    tf_record_iterator,
-)
-from asyncrec.compat._tensorflow_messages import (
     BytesList,
     Example,
     Feature,
@@ -42,7 +29,18 @@ from asyncrec.compat._tensorflow_messages import (
     FloatList,
     Int64List,
     SequenceExample,
+    bytes_feature,
+    bytes_list_feature,
+    float_list_feature,
+    int64_feature,
+    int64_list_feature,
     loaded,
+)
+from asyncrec.compat._tensorflow_files import (
+    TFRecordCompressionType,
+    TFRecordOptions,
+    TFRecordWriter,
+    tf_record_iterator,
 )
 from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.errors import ArgumentTypeError

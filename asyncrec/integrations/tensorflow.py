@@ -77,10 +77,7 @@ def shuffled(
     decoder: Schema = schema
 
     def batches() -> Iterator[dict[str, Any]]:
-        with (
-            snapshot.opened() as dataset,
-            dataset.shuffled(**shuffling) as stream,
-        ):
+        with snapshot.opened() as dataset, dataset.shuffled(**shuffling) as stream:
             for records in stream.batches(batch_size):
                 yield {
                     name: _value(decoder.features[name], value) for name, value in decoder.decode_batch(records).items()

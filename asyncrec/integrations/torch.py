@@ -40,8 +40,7 @@ from asyncrec._sampling.parameters import check_function, whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
-from asyncrec.integrations._snapshot import Snapshot, SnapshotRecords
-from asyncrec.integrations._stream_items import Items
+from asyncrec.integrations._snapshot import Items, Snapshot, SnapshotRecords
 from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from types import TracebackType
 from typing import TypeVar
 
 import anyio
@@ -51,9 +50,7 @@ class BridgedStorage(Storage):
         self.lists_by_pages = self._inner.lists_by_pages
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         try:
             await self._context.leave(cancel=exc is not None)
         finally:
@@ -117,9 +114,7 @@ class _BridgedSink(ByteSink):
         self.chunk_size = self._inner.chunk_size
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         await self._context.leave(cancel=exc is not None)
         self.published = self._inner.published
 
@@ -144,9 +139,7 @@ class _BridgedSource(ByteSource):
         self.info = self._inner.info
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         await self._context.leave(cancel=exc is not None)
 
     async def receive(self, max_bytes: int) -> bytes:

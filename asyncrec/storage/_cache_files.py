@@ -1,15 +1,22 @@
-"""The contents of a `DiskCache`: `CachedVersion`, a version of an object, and `Filling`, a file with some pieces."""
+"""The files of a `DiskCache`: `CachedVersion`, a version of an object; `Filling`, pieces; `CacheRoom`, the folder."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from asyncrec.storage._base import ObjectInfo
-from asyncrec.storage._local.disk import mapped_errors, read_at
+from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors, read_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
 
 # Large enough for a negligible cost per request (0.125 requests per MiB), small enough to arrive soon.
 PIECE_BYTES = 8 << 20
@@ -96,3 +103,94 @@ def checksum_of(fd: int, size: int, path: str) -> int:
             checksum = crc32c(block, checksum)
             position += len(block)
     return checksum
+
+
+# An unfinished file of this age was left by a process that was killed.
+_ABANDONED_SECONDS = 24 * 3600
+# Files that this process has verified, in folders that others can write to: folder, name and inode.
+_trusted: set[tuple[str, str, int]] = set()
+_MOST_TRUSTED = 1 << 16
+
+
+class CacheRoom:
+    """The folder of a `DiskCache`, whose files, except locks, are bounded in total size. All methods block.
+
+    Args:
+        folder: created if it does not exist; nothing else should be kept in it.
+        max_bytes: the bound for all files together; a file that is still being filled counts at its full size.
+    """
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.disk = Disk()
+
+    def trim(self) -> None:
+        """Evict files that exceed ``max_bytes``, left by a process with a higher bound.
+
+        Raises:
+            StorageError: the path is not a folder.
+        """
+        with mapped_errors("opening", self.folder):
+            try:
+                if not stat.S_ISDIR(os.stat(self.folder).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.folder)
+            except FileNotFoundError:
+                return
+            with self.evicting():
+                self.make_room(0)
+
+    def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
+        """Return whether a copy can be trusted. In a folder that others can write to, verify it once per process."""
+        file = (self.folder, version.name, status.st_ino)
+        if file in _trusted or not self._is_shared():
+            return True
+        own = status.st_uid == os.geteuid()
+        if not (own if version.crc32c is None else checksum_of(fd, version.size, file[1]) == version.crc32c):
+            return False
+        if len(_trusted) >= _MOST_TRUSTED:
+            _trusted.clear()
+        _trusted.add(file)
+        return True
+
+    def make_room(self, size: int) -> None:
+        """Evict files until ``size`` more bytes fit. Call it within `evicting`."""
+        files: list[tuple[float, int, str]] = []
+        for entry in os.scandir(self.folder):
+            with suppress(FileNotFoundError, PermissionError):  # gone, or left to the other user who owns it
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
+                    continue
+                if is_partial(entry.name) and status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                    os.unlink(entry.path)
+                else:
+                    files.append((status.st_mtime, status.st_size, entry.path))
+        there = sum(size for _, size, _ in files)
+        for _, gone, path in sorted(files):
+            if there + size <= self.max_bytes:
+                break
+            with suppress(FileNotFoundError, PermissionError):
+                os.unlink(path)
+            there -= gone
+
+    @contextmanager
+    def evicting(self) -> Iterator[None]:
+        """Prevent other processes from evicting, creating or renaming a file meanwhile."""
+        lock = FileLock(*self.opened(".lock-evict"), wait=True)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def opened(self, name: str) -> tuple[int, str]:
+        """Return the descriptor of an open file to lock, and its path."""
+        # A folder created here is this user's alone. Users that share a folder created it themselves, with the mode
+        # they chose.
+        with mapped_errors("creating", self.folder):
+            self.disk.make_folder(self.folder, 0o700)
+        path = os.path.join(self.folder, name)
+        return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path
+
+    def _is_shared(self) -> bool:
+        status = os.stat(self.folder)
+        return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)

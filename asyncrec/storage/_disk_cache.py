@@ -30,8 +30,7 @@ from os import PathLike
 
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer
-from asyncrec.storage._cache_files import CachedVersion, Filling, checksum_of
-from asyncrec.storage._cache_room import CacheRoom
+from asyncrec.storage._cache_files import CachedVersion, CacheRoom, Filling, checksum_of
 from asyncrec.storage._local.disk import mapped_errors, partial_name, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import is_not_own, open_own

@@ -17,7 +17,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 import anyio
@@ -61,9 +60,7 @@ class ForeignStorage(Storage):
     async def __aenter__(self) -> ForeignStorage:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         return None
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
@@ -122,9 +119,7 @@ class _ForeignSink(ByteSink):
             await call(flush)
         return self._flushed
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         publish = False
         try:
             publish = self._state.leave(exc)

@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
-from types import TracebackType
 
 import anyio
 
@@ -149,9 +148,7 @@ class _MemorySink(ByteSink):
             await anyio.lowlevel.checkpoint()
         return 0
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         data, self._data = self._data, bytearray()
         if self._state.leave(exc):
             await anyio.lowlevel.checkpoint()
@@ -194,9 +191,7 @@ class _MemorySource(ByteSource):
         self._position += len(block)
         return block
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._data = None
 
 

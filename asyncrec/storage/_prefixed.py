@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._url import check_key, join
+
+T = TypeVar("T")
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
@@ -109,82 +111,71 @@ class _PrefixedUploads(PrefixedStorage):
         await self._storage.remove_unfinished(replace(upload, key=self._prefix + upload.key))
 
 
-class _Sink(ByteSink):
-    """A sink of the whole storage, whose `published` has the key within the part."""
+class _Opened(Generic[T]):
+    """The sink or source of the whole storage, and its context."""
 
-    def __init__(self, opening: AbstractAsyncContextManager[ByteSink], cut: int) -> None:
+    def __init__(self, opening: AbstractAsyncContextManager[T], cut: int) -> None:
         self._opening = opening
-        self._entered: ByteSink | None = None
+        self._entered: T | None = None
         self._cut = cut
 
-    async def __aenter__(self) -> _Sink:
+    async def __aenter__(self) -> Self:
         self._entered = await self._opening.__aenter__()
         return self
 
     @property
-    def _sink(self) -> ByteSink:
+    def _inner(self) -> T:
         if self._entered is None:
             raise anyio.ClosedResourceError("its context was not entered")
         return self._entered
-
-    @property
-    def chunk_size(self) -> int:  # type: ignore[override]  # only read, and read again before each chunk
-        return self._sink.chunk_size
-
-    def hold_at_most(self, size: int) -> None:
-        self._sink.hold_at_most(size)
-
-    async def send(self, buffers: Sequence[Buffer]) -> None:
-        await self._sink.send(buffers)
-
-    async def flush(self, tail: Sequence[Buffer]) -> int:
-        return await self._sink.flush(tail)
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        try:
-            return await self._opening.__aexit__(exc_type, exc, traceback)
-        finally:
-            if (info := self._sink.published) is not None:
-                self.published = replace(info, key=info.key[self._cut :])
-
-
-class _Source(ByteSource):
-    """A source of the whole storage, whose `info` has the key within the part."""
-
-    def __init__(self, opening: AbstractAsyncContextManager[ByteSource], cut: int) -> None:
-        self._opening = opening
-        self._entered: ByteSource | None = None
-        self._cut = cut
-
-    async def __aenter__(self) -> _Source:
-        self._entered = await self._opening.__aenter__()
-        return self
-
-    @property
-    def _source(self) -> ByteSource:
-        if self._entered is None:
-            raise anyio.ClosedResourceError("its context was not entered")
-        return self._entered
-
-    @property
-    def info(self) -> ObjectInfo:  # type: ignore[override]  # only read, and read again each time
-        info = self._source.info
-        return replace(info, key=info.key[self._cut :])
-
-    @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
-        return self._source.buffered
-
-    @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
-        return self._source.flowing
-
-    async def receive(self, max_bytes: int) -> bytes:
-        return await self._source.receive(max_bytes)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         return await self._opening.__aexit__(exc_type, exc, traceback)
+
+
+class _Sink(_Opened[ByteSink], ByteSink):
+    """A sink of the whole storage, whose `published` has the key within the part."""
+
+    @property
+    def chunk_size(self) -> int:  # type: ignore[override]  # only read, and read again before each chunk
+        return self._inner.chunk_size
+
+    def hold_at_most(self, size: int) -> None:
+        self._inner.hold_at_most(size)
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await self._inner.send(buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        return await self._inner.flush(tail)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await super().__aexit__(exc_type, exc, traceback)
+        finally:
+            if (info := self._inner.published) is not None:
+                self.published = replace(info, key=info.key[self._cut :])
+
+
+class _Source(_Opened[ByteSource], ByteSource):
+    """A source of the whole storage, whose `info` has the key within the part."""
+
+    @property
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # only read, and read again each time
+        info = self._inner.info
+        return replace(info, key=info.key[self._cut :])
+
+    @property
+    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
+        return self._inner.buffered
+
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
+        return self._inner.flowing
+
+    async def receive(self, max_bytes: int) -> bytes:
+        return await self._inner.receive(max_bytes)

@@ -121,10 +121,7 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
 
 @asynccontextmanager
 async def located(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
     """Open the storage that holds ``path``; yield it and the key in it.
 
@@ -154,10 +151,7 @@ async def located(
 
 @asynccontextmanager
 async def located_folder(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
     """Open the storage that holds the folder ``path``; yield it and the prefix of the folder's keys.
 

@@ -156,11 +156,7 @@ class Backoff:
 
 
 async def retrying(
-    operation: Callable[[], Awaitable[T]],
-    *,
-    what: str,
-    policy: RetryPolicy = DEFAULT,
-    on_retry: OnRetry | None = None,
+    operation: Callable[[], Awaitable[T]], *, what: str, policy: RetryPolicy = DEFAULT, on_retry: OnRetry | None = None
 ) -> T:
     """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the policy gives up.
 

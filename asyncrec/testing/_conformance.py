@@ -37,15 +37,13 @@ from __future__ import annotations
 
 from asyncrec.testing._kit import replaces_case
 from asyncrec.testing._storage.exclusive import ExclusiveCases
-from asyncrec.testing._storage.flushing import FlushCases
-from asyncrec.testing._storage.journals import JournalCases
+from asyncrec.testing._storage.flushing import FlushCases, JournalCases
 from asyncrec.testing._storage.keys import KeyCases
-from asyncrec.testing._storage.objects import ObjectCases
+from asyncrec.testing._storage.objects import ObjectCases, WritingCases
 from asyncrec.testing._storage.reading import ReadingCases
 from asyncrec.testing._storage.strangers import StrangerCases
 from asyncrec.testing._storage.urls import UrlCases
 from asyncrec.testing._storage.waiting import CancellingCases, WaitingCases
-from asyncrec.testing._storage.writing import WritingCases
 
 __all__ = ["StorageConformance", "replaces_case"]
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import Literal
 
 import anyio
@@ -187,9 +186,7 @@ class _LaxSink(ByteSink):
             await anyio.lowlevel.checkpoint()
         return 0
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         data, self._data = bytes(self._data), bytearray()
         if self._state.leave(exc):
             await anyio.lowlevel.checkpoint()

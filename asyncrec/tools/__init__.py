@@ -10,7 +10,7 @@ A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is 
 `_selection` (the shards of a path), `_shard_reading`, `_checks` (one shard, checked), `_read_through`, `_conditions`,
 `_keyed_records` (records with their keys, written to a new target), `_converted_before`, `_identity` (equal records),
 `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_probes`,
-`_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`, `_report_json`.
+`_json_values`, `_formats`, `_parameters`, `_watch_report`, `_report_json`.
 
 Names are resolved on first use (PEP 562), so that one tool does not load the others.
 """

@@ -24,7 +24,7 @@ from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec._shards.writing.keys import NO_KEY, content_digest, shared_digests
-from asyncrec._shards.writing.known_keys import load_digests
+from asyncrec._shards.writing.known_contents import load_digests
 from asyncrec._shards.writing.seen_bodies import page_in
 from asyncrec.errors import ArgumentValueError
 from asyncrec.example._schema import Schema

@@ -137,12 +137,7 @@ class _Deleting:
     """
 
     def __init__(
-        self,
-        selection: Selection,
-        finder: Finder,
-        report: DeleteReport,
-        advance: Advance,
-        jobs: int | None,
+        self, selection: Selection, finder: Finder, report: DeleteReport, advance: Advance, jobs: int | None
     ) -> None:
         self._selection = selection
         self._finder = finder

@@ -77,13 +77,9 @@ class DeleteReport:
     begun: datetime
 
     def to_json(self) -> dict[str, Any]:
-        jobs = [
-            {"id": job.id, "kind": job.kind, "host": job.host, "pid": job.pid, "spool": job.spool}
-            for job in self.unfinished
-        ]
         return json_of(
             self,
             "path begun dry_run keys keys_found where records shards bytes deletions objects uncommitted "
             "unfinished out_of_reach",
-            unfinished=jobs,
+            unfinished=[json_of(job, "id kind host pid spool") for job in self.unfinished],
         )

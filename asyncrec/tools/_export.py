@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ExampleError
@@ -15,7 +14,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._parameters import Progress
-from asyncrec.tools._schema import inferred
+from asyncrec.tools._schema import infer_schema
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
@@ -33,7 +32,8 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
     """
     schema = selection.schema
     if to.needs_schema and schema is None:
-        schema = await _inferred(selection)
+        inferred, _ = await infer_schema(selection)
+        schema = (inferred or Schema({})).to_json()
     assert to.encoder is not None, "looked at"
     encoder = await in_thread(to.encoder, key, schema)
     count = 0
@@ -76,13 +76,3 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
         record = records[int(match[1].replace(",", ""))]
         told = f"record {record.number:,} (in {record.path})"
         raise type(error)(str(error).replace(match[0], told)) from None
-
-
-async def _inferred(selection: Selection) -> Mapping[str, Any]:
-    """Infer the schema of all records, which takes a pass over them."""
-    merged: Schema | None = None
-    async with AsyncExitStack() as stack:
-        async for found in RecordStream(selection, (), stack):
-            schema = await in_thread(inferred, found)
-            merged = schema if merged is None else merged.merge(schema)
-    return (merged or Schema({})).to_json()

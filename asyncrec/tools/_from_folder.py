@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._datasets.from_csv.partition import weights_of
+from asyncrec._datasets.from_csv.splitting import weights_of
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import DatasetError, ObjectNotFoundError

@@ -26,6 +26,7 @@ from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
@@ -44,12 +45,8 @@ class IndexReport:
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "made": self.made,
-            "kept": self.kept,
-            "refused": [{"path": path, "reason": reason} for path, reason in self.refused],
-        }
+        refused = [{"path": path, "reason": reason} for path, reason in self.refused]
+        return json_of(self, "path made kept refused", refused=refused)
 
 
 async def index(

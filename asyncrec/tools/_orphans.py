@@ -23,14 +23,7 @@ from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.listed import list_manifest
 from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import (
-    claim_key,
-    index_key,
-    keys_key,
-    maker_of,
-    manifest_prefix,
-    stem_of,
-)
+from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, manifest_prefix, stem_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged

@@ -15,7 +15,7 @@ from asyncrec.errors import DecodeError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.tools._head import FoundRecord, RecordStream
-from asyncrec.tools._selection import selected
+from asyncrec.tools._selection import Selection, selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +53,26 @@ async def schema(
     ) as selection:
         if selection.schema is not None and not infer:
             return SchemaReport(path=selection.path, schema=selection.schema, records=None)
-        merged: Schema | None = None
-        seen = 0
-        async with AsyncExitStack() as stack:
-            async for found in RecordStream(selection, (), stack):
-                records = found[: None if limit is None else limit - seen]
-                found_here = await in_thread(inferred, records)
-                merged = found_here if merged is None else merged.merge(found_here)
-                seen += len(records)
-                if limit is not None and seen >= limit:
-                    break
+        merged, seen = await infer_schema(selection, limit)
         return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)
 
 
-def inferred(records: Sequence[FoundRecord]) -> Schema:
+async def infer_schema(selection: Selection, limit: int | None = None) -> tuple[Schema | None, int]:
+    """Return the schema that reads all records, or the first ``limit`` of them, and their number; `None` if it is 0."""
+    merged: Schema | None = None
+    seen = 0
+    async with AsyncExitStack() as stack:
+        async for found in RecordStream(selection, (), stack):
+            records = found[: None if limit is None else limit - seen]
+            schema = await in_thread(_inferred, records)
+            merged = schema if merged is None else merged.merge(schema)
+            seen += len(records)
+            if limit is not None and seen >= limit:
+                break
+    return merged, seen
+
+
+def _inferred(records: Sequence[FoundRecord]) -> Schema:
     """Return the schema that reads all of these records. Blocks.
 
     Raises:

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from asyncrec._arguments import Size
 from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._datasets.from_csv.partition import deal
-from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
+from asyncrec._datasets.from_csv.splitting import SplitPlan, deal, open_splits
 from asyncrec._framing.compression import Compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DatasetError

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.headers import header_path
+from asyncrec._shards.journal.header import header_path
 from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.names import MANIFESTS, begin_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_data import Run
 
-from asyncrec.cli._table import COMMANDS, SECTIONS
+from asyncrec.cli._installed import COMMANDS, SECTIONS
 
 
 def test_help_lists_every_command(run: Run) -> None:

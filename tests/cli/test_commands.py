@@ -22,7 +22,7 @@ from mortal import dies
 import asyncrec
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import Segment, format_time
-from asyncrec.cli._table import COMMANDS
+from asyncrec.cli._installed import COMMANDS
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools._formats import Formats

@@ -12,7 +12,7 @@ from cli_data import Run
 from warm_python import WarmPython
 
 import asyncrec
-from asyncrec.cli._table import COMMANDS
+from asyncrec.cli._installed import COMMANDS
 
 # Against hanging, on a machine however busy.
 LIMIT = 300.0

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from cli_data import Run
 
-from asyncrec.cli._table import COMMANDS
+from asyncrec.cli._installed import COMMANDS
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/command-line.md"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

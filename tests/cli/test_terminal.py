@@ -17,7 +17,7 @@ from warm_python import WarmPython
 
 import asyncrec
 from asyncrec._shards.manifest.segment import Segment, format_time
-from asyncrec.cli._table import COMMANDS
+from asyncrec.cli._installed import COMMANDS
 
 # Against hanging, on a machine however busy.
 LIMIT = 100.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._datasets.from_generator.images import image_shape, image_shapes
+from asyncrec._datasets.from_generator.examples import image_shape, image_shapes
 
 
 def png(height: int, width: int, colour: int) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._datasets.from_csv.partition import deal, weights_of
+from asyncrec._datasets.from_csv.splitting import deal, weights_of
 
 
 @pytest.mark.parametrize(

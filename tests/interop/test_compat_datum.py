@@ -22,7 +22,7 @@ from datum.writer.tfrecord_writer import TFRecordWriter as TheirWriter
 from PIL import Image
 
 from asyncrec import blocking, decode_example
-from asyncrec._datasets.from_generator.images import image_shape
+from asyncrec._datasets.from_generator.examples import image_shape
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, load
 
 COUNT = 60

@@ -20,8 +20,7 @@ import pytest
 import asyncrec
 from asyncrec._framing.frames import FrameDecoder, encode_frames
 from asyncrec._records.position import Position
-from asyncrec._records.reading.decode_pipeline import Pipeline
-from asyncrec._records.reading.options import ReadOptions
+from asyncrec._records.reading.decode_pipeline import Pipeline, ReadOptions
 from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import (

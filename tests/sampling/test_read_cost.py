@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.random_access.read_cost import ReadCost
+from asyncrec._sampling.random_access.range_read import ReadCost
 
 
 def test_unmeasured_read_cost_allows_half_mebibyte_gap() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from asyncrec._shards.manifest.manifest import agreed
 from asyncrec._shards.manifest.names import index_key, keys_key
-from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 
 __all__ = ["Named", "expected", "histories", "seen_of"]

@@ -10,7 +10,7 @@ from typing import Any
 from asyncrec.storage import ObjectInfo, Storage
 from asyncrec.testing import FlakyStorage
 
-__all__ = ["MetStorage"]
+__all__ = ["MetAtStep", "MetStorage"]
 
 Meet = Callable[[str, str], Awaitable[None]]
 
@@ -46,3 +46,23 @@ class MetStorage(FlakyStorage):
         """Make all objects older."""
         async for info in self.beneath.list_objects():
             self._aged[info.key] = self._aged.get(info.key, timedelta()) + timedelta(hours=hours)
+
+
+class MetAtStep:
+    """Something is done once, before the request of this number.
+
+    Attributes:
+        storage: the store that is met.
+        done: whether it was done.
+    """
+
+    def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:
+        self.storage = MetStorage(storage, before=self._meet)
+        self.done = False
+        self._act = act
+        self._step = step
+
+    async def _meet(self, operation: str, key: str) -> None:
+        if len(self.storage.operations) + 1 >= self._step and not self.done:
+            self.done = True
+            await self._act(self.storage.beneath)

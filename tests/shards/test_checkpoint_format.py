@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.listed import CoveredLogs
 from asyncrec._shards.manifest.manifest import Manifest, manifest_of, merge_segments
 from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time

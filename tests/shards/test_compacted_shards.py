@@ -20,7 +20,7 @@ from asyncrec.errors import AsyncRecError, ConflictError, StorageError
 from asyncrec.storage import MemoryStorage, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
 
-from .met_storage import MetStorage
+from .met_storage import MetAtStep, MetStorage
 from .mortal import Process, elsewhere
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
@@ -114,28 +114,13 @@ async def delete(storage: Storage) -> None:
         await tools.delete("pages", keys=["7"], storage=storage)
 
 
-class Meeting:
-    """Something is done once, before the request of this number."""
-
-    def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:
-        self.storage = MetStorage(storage, before=self._meet)
-        self.done = False
-        self._act = act
-        self._step = step
-
-    async def _meet(self, operation: str, key: str) -> None:
-        if len(self.storage.operations) + 1 >= self._step and not self.done:
-            self.done = True
-            await self._act(self.storage.beneath)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [append, compact_too, merge, delete], ids=lambda act: act.__name__)
 async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage], Awaitable[None]]) -> None:
     for step in itertools.count(1, 11):
         storage = MemoryStorage()
         await write(storage, writer_id="a")
-        meeting = Meeting(storage, act, step)
+        meeting = MetAtStep(storage, act, step)
         with suppress(*([StorageError] if act in (compact_too, delete) else [])):  # as here: it has waited for long
             await compact(meeting.storage)
         if not meeting.done:

@@ -22,7 +22,7 @@ from asyncrec.errors import AsyncRecError, ConflictError, StorageError
 from asyncrec.storage import MemoryStorage, Storage
 from asyncrec.storage._local.storage import LocalStorage
 
-from .met_storage import MetStorage
+from .met_storage import MetAtStep, MetStorage
 from .mortal import Process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
@@ -105,26 +105,6 @@ async def delete_too(storage: Storage) -> None:
         await delete(storage)
 
 
-class Meeting:
-    """Something is done once, before the request of this number.
-
-    Attributes:
-        storage: the store that is met.
-        done: whether it was done.
-    """
-
-    def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:
-        self.storage = MetStorage(storage, before=self._meet)
-        self.done = False
-        self._act = act
-        self._step = step
-
-    async def _meet(self, operation: str, key: str) -> None:
-        if len(self.storage.operations) + 1 >= self._step and not self.done:
-            self.done = True
-            await self._act(self.storage.beneath)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [compact, append, delete_too], ids=lambda act: act.__name__)
 async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage], Awaitable[None]]) -> None:
@@ -133,7 +113,7 @@ async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage]
         storage = MemoryStorage()
         await write(storage)
         await compact(storage)
-        meeting = Meeting(storage, act, step)
+        meeting = MetAtStep(storage, act, step)
         with suppress(*([StorageError] if act is delete_too else [])):  # as here: it has waited for two minutes
             await delete(meeting.storage)
         if not meeting.done:
@@ -150,7 +130,7 @@ async def test_deletion_at_any_compaction_request_leaves_no_key() -> None:
     for step in itertools.count(1):
         storage = MemoryStorage()
         await write(storage)
-        meeting = Meeting(storage, delete_too, step)
+        meeting = MetAtStep(storage, delete_too, step)
         await compact(meeting.storage)
         if not meeting.done:
             assert step > 15

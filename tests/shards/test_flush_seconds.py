@@ -14,9 +14,8 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec._records.writing.flush_timer import FlushTimer
 from asyncrec._records.writing.inbox import FlushRequest
-from asyncrec._records.writing.levels import Levels
+from asyncrec._records.writing.levels import FlushTimer, Levels
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec.errors import StorageError
 from asyncrec.storage._local import unfinished

@@ -10,7 +10,7 @@ import pytest
 
 import asyncrec
 from asyncrec import FixedLen, Schema, VarLen, encode_example, tools
-from asyncrec._shards.manifest.schemas import agreed
+from asyncrec._shards.manifest.manifest import agreed
 from asyncrec.errors import ArgumentError, DecodeError, ExampleError, SchemaError
 
 pytestmark = pytest.mark.anyio

@@ -110,7 +110,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
             "asyncrec._records.reading.reader:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
-            "asyncrec._records.reading.frame_feeds:_INFLATE_STEP": rng.choice((500, 256 << 10)),
+            "asyncrec._records.reading.decode_pipeline:_INFLATE_STEP": rng.choice((500, 256 << 10)),
             "*:LARGE_RECORD": rng.choice((200, 1 << 20, 1 << 20)),
             "*:BATCH_RECORDS": rng.choice((4, 1024)),
             "*:BATCH_BYTES": rng.choice((500, 512 << 10)),

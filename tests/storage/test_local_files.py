@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ import asyncrec
 from asyncrec.errors import AsyncRecError, StorageError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, LocalFiles, ObjectInfo, PrefixedStorage, Storage
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.testing import StorageConformance, replaces_case
+from asyncrec.testing import replaces_case
+
+from .folder_cases import FolderConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -85,31 +87,12 @@ class ForgetsWhatOthersMake(OtherFiles):
                 yield info
 
 
-class TestOtherFiles(StorageConformance):
+class TestOtherFiles(FolderConformance):
     storage: type[OtherFiles] = OtherFiles
-
-    @pytest.fixture(autouse=True)
-    def folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path / "root"
 
     @asynccontextmanager
     async def open_storage(self) -> AsyncIterator[Storage]:
         yield self.storage(self.folder)
-
-    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
-        path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        path = self.folder / key
-        return path.read_bytes() if path.is_file() else None
-
-    async def raw_list(self, storage: Storage) -> Collection[str]:
-        return [name for name in self._found() if not name.endswith(".partial")]
-
-    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        return [name for name in self._found() if name.endswith(".partial")]
 
     @replaces_case("a name in a file system is a file or a folder")
     async def test_key_that_is_also_a_folder(self) -> None:
@@ -120,9 +103,6 @@ class TestOtherFiles(StorageConformance):
             ):
                 await storage.put("m/1", b"x")
             assert set(await self.raw_list(storage)) == {"m"}
-
-    def _found(self) -> list[str]:
-        return [str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import asyncrec
-from asyncrec.cli._table import COMMANDS
+from asyncrec.cli._installed import COMMANDS
 
 PACKAGE = Path(asyncrec.__file__).parent
 

@@ -55,7 +55,7 @@ async def test_count_separates_missing_multiple_and_odd_values(storage: Storage)
 
 
 async def test_feature_of_very_many_values_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrec.tools._counts_by.MOST_VALUES", 20)
+    monkeypatch.setattr("asyncrec.tools._count.MOST_VALUES", 20)
     await asyncrec.write_records("x.tfrecord", [example(number) for number in range(21)], storage=storage)
     with pytest.raises(ArgumentValueError, match="'text' has more than 20 different values"):
         await tools.count("x.tfrecord", by="text", storage=storage)

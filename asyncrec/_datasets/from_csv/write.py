@@ -23,8 +23,7 @@ from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
 from asyncrec._datasets.from_csv.example_maker import Made, Origin, make
-from asyncrec._datasets.from_csv.partition import NAMES, deal, weights_of
-from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
+from asyncrec._datasets.from_csv.splitting import NAMES, SplitPlan, deal, open_splits, weights_of
 from asyncrec._datasets.progress import Progress
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.manifest import Manifest

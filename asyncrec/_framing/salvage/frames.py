@@ -20,10 +20,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from asyncrec._framing.borders import data_holds, frame_borders
 from asyncrec._framing.crc import length_of, masked_crc32c
 from asyncrec._framing.damage import Damage, DamageReason
-from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
+from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, data_holds, frame_borders
 from asyncrec._framing.frames import MAX_RECORD_BYTES, FrameDecoder
 from asyncrec._framing.salvage.doubt import Doubt, Found
 from asyncrec._framing.search import FrameSearch

@@ -1,21 +1,210 @@
 """`Pipeline` decodes a source's bytes into whole records, and reports where errors occur.
 
-Each call reads only enough bytes to return at least one record. A cancelled call loses nothing.
+Each call reads only enough bytes to return at least one record. A cancelled call loses nothing: a block is kept until a
+feed has fed it to the `FrameDecoder`, and a thread's result until it has been taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from anyio.lowlevel import checkpoint
 
-from asyncrec._framing.frames import FrameDecoder
+from asyncrec._concurrency.tasks import ThreadedStep
+from asyncrec._framing.compression import Decompressor
+from asyncrec._framing.frames import MAX_RECORD_BYTES, FrameDecoder
 from asyncrec._records.position import Position
-from asyncrec._records.reading.frame_feeds import InflatingFeed, PlainFeed
-from asyncrec._records.reading.options import ReadOptions
-from asyncrec._records.record_size import framed_size
+from asyncrec._records.record_size import LARGE_RECORD, framed_size
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
+
+OnCorrupt = Literal["raise", "skip", "stop"]
+
+# Blocks of 256 to 512 KiB read fastest, and parsing one of small records blocks the loop for less than a millisecond.
+CHUNK_SIZE = 256 << 10
+# A remote store returns blocks of this size; cutting them would cost a copy.
+FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
+
+# The maximum that one call to a worker thread decompresses, so that a decompression bomb cannot fill the memory.
+INFLATE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options for one pass over one object.
+
+    Attributes:
+        on_corrupt: the reaction to damage.
+        verify: whether to check the checksum of every record's data.
+        max_record_bytes: a longer record is an error before anything is allocated for it.
+        chunk_size: the number of bytes of one read.
+        inflate_bytes: the approximate number of bytes in one list of records of a compressed object.
+        boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
+        warns: whether to log, once, that damage is skipped. False if the caller reports it.
+    """
+
+    on_corrupt: OnCorrupt = "raise"
+    verify: bool = True
+    max_record_bytes: int = MAX_RECORD_BYTES
+    chunk_size: int = CHUNK_SIZE
+    inflate_bytes: int = INFLATE_BYTES
+    boundaries: Sequence[int] = ()
+    warns: bool = True
+
+
+# If records are larger than this on average, twice the bytes are parsed in the time of a chunk of small records.
+_LARGER_RECORDS = 1 << 10
+
+# The step size of decompression: large enough for a negligible cost, small enough for the processor's cache.
+_INFLATE_STEP = 256 << 10
+# The step size within a large record, because the libraries join their output while holding the GIL.
+_LARGE_STEP = 2 << 20
+
+
+class PlainFeed:
+    """Feeds the bytes of an uncompressed object to a decoder.
+
+    Attributes:
+        error, members: as in `InflatingFeed`, but always empty.
+    """
+
+    error: FormatError | None = None
+    members: tuple[tuple[int, int], ...] = ()
+
+    def __init__(self, decoder: FrameDecoder, chunk_size: int) -> None:
+        self._decoder = decoder
+        self._chunk_size = chunk_size
+        self._block = b""  # received but not yet fed
+        self._left: list[bytes] = []  # records that a cancelled call did not return
+        self._feeding = ThreadedStep[list[bytes]]()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the result of a cancelled call has not yet been taken."""
+        return bool(self._left) or self._feeding.waits
+
+    def push(self, head: bytes) -> None:
+        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
+        if head:
+            self._decoder.feed(head)
+
+    async def next(self, source: ByteSource) -> list[bytes] | None:
+        """Return the next records, possibly an empty list; `None` at the object's end."""
+        if self._left:
+            records, self._left = self._left, []
+            return records
+        block = self._block
+        if not block:
+            wanted = self._decoder.wanted
+            block = await source.receive(wanted or self._chunk_size)
+            if not block:
+                self._decoder.finish()
+                return None
+            if wanted <= LARGE_RECORD and len(block) <= LARGE_RECORD:
+                records = self._decoder.feed(block)
+                if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > _LARGER_RECORDS * len(records):
+                    self._chunk_size = 2 * CHUNK_SIZE
+                return await self._with_buffered(source, records, len(block))
+            self._block = block
+        # Joining and checking a large record, or cutting a large block, belongs in a worker thread.
+        records = await self._feeding.take(self._decoder.feed, block)
+        self._block = b""
+        return records
+
+    def place(self, error: FormatError) -> None:
+        """Do nothing, because an uncompressed object has no members."""
+
+    async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
+        """Add the records of the bytes that the source has in memory.
+
+        A step through the layers above costs as much as a block.
+        """
+        decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
+        try:
+            while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:
+                block = await source.receive(FAR_CHUNK_SIZE)
+                taken += len(block)
+                records += decoder.feed(block)
+        except BaseException:
+            self._left = records
+            raise
+        return records
+
+
+class InflatingFeed:
+    """Feeds the decompressed bytes of an object to a decoder, in a worker thread.
+
+    Attributes:
+        error: why the data does not decompress, set once the records before the error have been returned.
+        members: (record that begins a member, compressed byte of that member), for every member that begins with one of
+            the records returned last, and one pair before them.
+    """
+
+    def __init__(
+        self, decoder: FrameDecoder, compression: Literal["GZIP", "ZLIB"], options: ReadOptions, position: Position
+    ) -> None:
+        """``position``: the position at which reading starts, the beginning of a member."""
+        self.error: FormatError | None = None
+        self._start = position.offset
+        self._records_before = position.record - position.skip
+        self.members = [(self._records_before, self._start)]
+        self._decoder = decoder
+        self._in_members = compression == "GZIP"
+        self._decompressor = Decompressor(compression)
+        self._options = options
+        self._inflating = ThreadedStep[tuple[list[bytes], bool]]()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the result of a cancelled call has not yet been taken."""
+        return self._inflating.waits
+
+    def push(self, head: bytes) -> None:
+        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
+        self._decompressor.feed(head)
+
+    async def next(self, source: ByteSource) -> list[bytes] | None:
+        """Return the next records, possibly an empty list; `None` at the object's end."""
+        records, wants_input = await self._inflating.take(self._inflate)
+        if records or not wants_input or self._decoder.error is not None:
+            return records
+        block = await source.receive(self._options.chunk_size)
+        if block:
+            self._decompressor.feed(block)
+            return []
+        self._decompressor.finish()
+        self._decoder.finish()
+        return None
+
+    def place(self, error: FormatError) -> None:
+        """Add to an error the byte of the object at which its member begins."""
+        if self._in_members:
+            member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
+            error.member_offset = self._start + member
+
+    def _inflate(self) -> tuple[list[bytes], bool]:
+        """Cut records from decompressed data, in a worker thread. Return them, and whether more input is needed."""
+        decompressor, decoder, inflate_bytes = self._decompressor, self._decoder, self._options.inflate_bytes
+        records: list[bytes] = []
+        produced = 0
+        step = min(_INFLATE_STEP, inflate_bytes)
+        del self.members[:-1]
+        while decoder.error is None and (produced < inflate_bytes or (decoder.wanted and not records)):
+            try:
+                output = decompressor.read(min(decoder.wanted, _LARGE_STEP) or step)
+            except FormatError as error:
+                self.error = error  # raised after the records before it
+                break
+            if not output:
+                return records, True
+            produced += len(output)
+            byte = self._start + decompressor.member_offset
+            if decompressor.member_start == decoder.offset and byte > self.members[-1][1]:
+                self.members.append((self._records_before + decoder.records, byte))
+            records += decoder.feed(output)
+        return records, False
 
 
 class Pipeline:

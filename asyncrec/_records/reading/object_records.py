@@ -16,8 +16,7 @@ from asyncrec._framing.salvage.doubt import Found
 from asyncrec._framing.salvage.members import recognise
 from asyncrec._path_log import PathLog
 from asyncrec._records.position import BEGINNING, Position
-from asyncrec._records.reading.decode_pipeline import Pipeline
-from asyncrec._records.reading.options import CHUNK_SIZE, FAR_CHUNK_SIZE, ReadOptions
+from asyncrec._records.reading.decode_pipeline import CHUNK_SIZE, FAR_CHUNK_SIZE, Pipeline, ReadOptions
 from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly

@@ -18,9 +18,9 @@ from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.dataset_names import not_found
 from asyncrec._records.position import Position, RecordBatch
+from asyncrec._records.reading.decode_pipeline import CHUNK_SIZE, INFLATE_BYTES, OnCorrupt, ReadOptions
 from asyncrec._records.reading.examples import Examples
 from asyncrec._records.reading.object_records import ObjectRecords, open_object
-from asyncrec._records.reading.options import CHUNK_SIZE, INFLATE_BYTES, OnCorrupt, ReadOptions
 from asyncrec._records.record_size import framed_size
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example._schema import Schema

@@ -17,7 +17,7 @@ from asyncrec._framing.salvage.doubt import Found
 from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.members import MemberSalvager
 from asyncrec._records.position import Position
-from asyncrec._records.reading.options import ReadOptions
+from asyncrec._records.reading.decode_pipeline import ReadOptions
 from asyncrec._records.record_size import framed_size
 from asyncrec.storage._base import ByteSource
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import anyio
 
-from asyncrec._records.writing.flush_timer import FlushTimer
 from asyncrec._records.writing.inbox import END_OBJECT, EndObject, FlushRequest
+from asyncrec._records.writing.levels import FlushTimer
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch

@@ -17,14 +17,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
-from asyncrec._sampling.parameters import (
-    check_function,
-    check_seed,
-    new_seed,
-    public_type,
-    whole_number,
-    worker_of,
-)
+from asyncrec._sampling.parameters import check_function, check_seed, new_seed, public_type, whole_number, worker_of
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state

@@ -3,11 +3,9 @@
 stream          `asyncrec.interleave` and `asyncrec.InterleaveStream`
 single_pass     one pass over the shards: interleaved, then shuffled in a buffer
 interleaver     reads the shards of a cycle and puts their records in order
-cycle_shards    opens the shards of a cycle, which share one budget of memory
+cycle_shards    opens the shards of a cycle, which share one budget of memory; how the batches of each arrive
 order           tf.data's order, deterministic or not: how many records to take from which input next; no I/O
 rounds          whole rounds of an interleave, laid out by slices
-shard_cursor    the position in one shard
-shard_feed      how batches of a shard arrive: on demand, or ahead by a pool
 shard_inputs    the shards of a stream, opened as they are needed
 provenance      the shard and position of each record
 shuffle_buffer  `asyncrec.ShuffleBuffer`

@@ -1,4 +1,4 @@
-"""`CycleShards` opens the shards of an interleave's cycle, within the limits that all of them share.
+"""`CycleShards` opens the shards of an interleave's cycle, each a `ShardCursor`, within the limits that they share.
 
 Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
 shards needs no more memory than a cycle of ten.
@@ -12,15 +12,216 @@ opened. So the number of shards being read stays the cycle length, while the rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._records.position import Position
+from asyncrec._records.position import Position, RecordBatch
 from asyncrec._sampling.interleave.order import InterleaveOrder
-from asyncrec._sampling.interleave.shard_cursor import ShardCursor
-from asyncrec._sampling.interleave.shard_feed import PooledFeed, ReadPool, ShardFeed
-from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec._sampling.interleave.provenance import SourcedBatch
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs, ShardReader
+
+
+class ShardFeed(Protocol):
+    """A source of the record batches of one shard, in order: a `ShardReader` on demand, a `PooledFeed` ahead of it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next_batches` would not wait."""
+
+    async def next_batches(self) -> Sequence[RecordBatch]:
+        """Return the next batches; none only at the end. An error is raised after the batches before it."""
+
+    async def aclose(self) -> None:
+        """Close the shard. May be called before the end."""
+
+
+class ReadPool:
+    """The limits that pooled feeds share: ``reads`` at once, and ``held`` bytes of waiting records for each shard.
+
+    A pool of n has at most n reads in flight, over all its shards. Each shard has an owner task, the only task that
+    reads it, until its share of bytes is in memory. The task waits for room in that share before it requests a turn
+    from the pool, so full shards never delay the shard that the order needs next. All waiting batches are handed over
+    together, because the bytes of a store arrive in many small blocks, and each block would otherwise cost a task
+    switch.
+
+    Attributes:
+        reading: how many feeds have not reached the end of their shard.
+        changed: set whenever a feed has new batches or has ended; a task replaces the event before waiting for it.
+        ended: called when a feed has reached its end, so that another shard can be opened.
+    """
+
+    def __init__(self, scope: TaskScope, *, reads: int, held: int) -> None:
+        self.scope = scope
+        self.turns = anyio.Semaphore(reads, fast_acquire=True)
+        self.held = held
+        self.reading = 0
+        self.changed = anyio.Event()
+        self.ended: Callable[[], None] = lambda: None
+
+
+class PooledFeed:
+    """A feed with its own task, which starts at once and ends at the end of the shard or with the pool's scope."""
+
+    def __init__(self, pool: ReadPool, reader: ShardReader) -> None:
+        self._pool = pool
+        self._reader = reader
+        self._batches: list[RecordBatch] = []
+        self._held = 0  # the size of these batches, in bytes
+        self._room = anyio.Event()
+        self._changed = anyio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        pool.reading += 1
+        pool.scope.start_soon(self._read)
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._batches) or self._ended
+
+    async def next_batches(self) -> Sequence[RecordBatch]:
+        while not self._batches:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return ()
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        batches, self._batches, self._held = self._batches, [], 0
+        self._room.set()
+        return batches
+
+    async def aclose(self) -> None:
+        """Do nothing, because the task closes its shard when its scope ends."""
+
+    async def _read(self) -> None:
+        pool, reader = self._pool, self._reader
+        size = 0  # the bytes of the last read, as an estimate for the next
+        try:
+            while True:
+                while self._batches and self._held + size > pool.held:
+                    self._room = anyio.Event()
+                    await self._room.wait()
+                async with pool.turns:
+                    batches = await reader.next_batches()
+                if not batches:
+                    break
+                self._batches += batches
+                size = sum(batch.size for batch in batches)
+                self._held += size
+                self._notify()
+        except Exception as error:
+            self._error = error
+        finally:
+            pool.reading -= 1
+            try:
+                await reader.aclose()
+            finally:
+                self._ended = True
+                self._notify()
+        pool.ended()  # not reached if the task was cancelled
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._pool.changed.set()
+
+
+# A batch that is fetched early is held beside the rest of the current batch. That rest must be at most this fraction of
+# the batch, so that memory stays bounded. A batch must also have many blocks, because otherwise every round would wait
+# for a read of each shard.
+_LEFT = 1 / 4
+_MANY_BLOCKS = 8
+
+
+class ShardCursor:
+    """The reading position in one shard. An error, or the end of the feed, takes effect after the records before it.
+
+    Attributes:
+        start: the position at which reading began.
+        current, index, size: the batch being read (`None` at first), the index of its next record, and its length.
+        next: the following batch, if it was fetched early.
+    """
+
+    __slots__ = ("_ended", "_error", "_feed", "_shard", "current", "index", "next", "size", "start")
+
+    def __init__(self, shard: int, feed: ShardFeed, start: Position) -> None:
+        self._shard = shard
+        self._feed = feed
+        self.start = start
+        self._ended = False
+        self._error: Exception | None = None
+        self.current: SourcedBatch | None = None
+        self.next: SourcedBatch | None = None
+        self.index = 0
+        self.size = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a record is in memory, or `fill` would not wait."""
+        return self.index < self.size or self.next is not None or self._ended or self._feed.ready
+
+    @property
+    def available(self) -> int:
+        """The number of records that can be taken without fetching another batch."""
+        return self.size - self.index + (0 if self.next is None else len(self.next.records))
+
+    async def fill(self) -> bool:
+        """Move to the next batch, once the current batch is used up. Return `False` at the end.
+
+        Raises:
+            Exception: the feed raised it, and the records before it are used up. Every later call raises it again.
+        """
+        if self.next is None:
+            await self._take()
+        if self._error is not None:
+            raise self._error
+        if self.next is None:
+            return False
+        self.current, self.next = self.next, None
+        self.index, self.size = 0, len(self.current.records)
+        return True
+
+    def wants(self, records: int, block_length: int) -> bool:
+        """Return whether to `fetch` now to have ``records`` records: a batch is missing, and `fetch` would not wait."""
+        left = self.size - self.index
+        return (
+            left < records
+            and self.next is None
+            and not self._ended
+            and left <= self.size * _LEFT
+            and self.size >= block_length * _MANY_BLOCKS
+            and self._feed.ready
+        )
+
+    async def fetch(self) -> None:
+        """Fetch the next batch early. An error is raised later, by `fill`."""
+        await self._take()
+
+    def advance(self, count: int) -> None:
+        """Advance past ``count`` records that were taken."""
+        self.index += count
+        if self.index >= self.size and self.next is not None:
+            self.current, self.next, self.index = self.next, None, self.index - self.size
+            self.size = len(self.current.records)
+
+    async def aclose(self) -> None:
+        await self._feed.aclose()
+
+    async def _take(self) -> None:
+        if self._ended:
+            return
+        try:
+            batches = await self._feed.next_batches()
+        except Exception as error:
+            self._error, self._ended = error, True
+            return
+        if batches:
+            self.next = SourcedBatch.of(self._shard, batches)
+        else:
+            self._ended = True
+
 
 # For the record batches of all shards together. 16 shards then get the 256 KiB blocks that are fastest to read, a 4 MiB
 # member at a time if they are compressed, and pieces of 1 MiB in a store.

@@ -9,11 +9,10 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import BEGINNING, Position
-from asyncrec._sampling.interleave.cycle_shards import CycleShards, InterleavePlan
+from asyncrec._sampling.interleave.cycle_shards import CycleShards, InterleavePlan, ShardCursor
 from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder, OrderState
 from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
 from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
-from asyncrec._sampling.interleave.shard_cursor import ShardCursor
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError

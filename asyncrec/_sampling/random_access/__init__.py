@@ -7,12 +7,10 @@ indexes          where the records of each shard begin
 lookup           records by number: from memory if possible, otherwise with few thread hops or reads
 local_shards     plain shards of a local folder, whose files stay open
 range_reader     reads the byte ranges of wanted records, and cuts the records from them
-read_cost        decides which ranges of a remote store are read together
 received         the bytes received from a shard, until they are cut or decompressed
 frame_extractor  records from bytes that were read; no I/O
 shard_files      the shards as stored, or as cached on disk
 key_index        the numbers of the records that have a key
-key_files        the keys of each shard, from its own file
 newest           the newest of the records with one key
 row_table        rows grouped in bounded memory
 record_numbers   the requested numbers, checked and without duplicates; the blocks for shuffling; no I/O

@@ -21,8 +21,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords
 from asyncrec._sampling.random_access.in_order import step_of
-from asyncrec._sampling.random_access.key_files import Keys, Numbers
-from asyncrec._sampling.random_access.key_index import KeyIndex
+from asyncrec._sampling.random_access.key_index import KeyIndex, Keys, Numbers
 from asyncrec._sampling.random_access.row_table import BUCKETS, Rows, RowTable, by_digest
 from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 from asyncrec.errors import DatasetError

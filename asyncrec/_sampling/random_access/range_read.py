@@ -1,4 +1,4 @@
-"""`RangeRead` is a set of records of one shard that are read together."""
+"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` determines which ones are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex
 
 # The maximum number of bytes of a small record, of which a store may be asked for many at once.
@@ -38,3 +39,75 @@ class RangeRead:
         """Whether this is one small record of an uncompressed shard."""
         small = len(self.within) == 1 and self.index.sizes.item(self.within.item(0)) <= _SMALL
         return small and self.index.members is None
+
+
+_path_log = PathLog("asyncrec.sampling")
+
+# Before a store is measured, assume 20 ms before the first byte, and 26 MB/s.
+_LATENCY = 0.020
+_BYTES_PER_SECOND = (512 << 10) / _LATENCY
+# A read of at most `_SHORT` bytes measures the time before the first byte; a read of at least `_LONG` bytes measures
+# the time for each byte.
+_SHORT = 32 << 10
+_LONG = 512 << 10
+# The weight of the last measurement against the earlier ones: a burst of slow answers fades after a few dozen reads.
+_WEIGHT = 1 / 8
+# Limits, whatever was measured: a smaller gap is never worth a request, and a larger gap never worth its memory.
+_LEAST_GAP = 32 << 10
+_MOST_GAP = 4 << 20
+
+
+# After `_SAID_AFTER` requests, the cost of reading is logged if a request returned fewer than `_CHEAP_BYTES` wanted
+# bytes on average, or if less than half of the received bytes were wanted.
+_SAID_AFTER = 500
+_CHEAP_BYTES = 256 << 10
+
+
+class ReadCost:
+    """The cost of recent reads from a remote store; many requests for little data are logged, once.
+
+    A read takes some time before its first byte, and some time for each byte. As many bytes as arrive in the time
+    before the first byte may as well be read and discarded, so two records with at most that many bytes between them
+    share a read. ``path`` is the path that is read, for the log.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._requests = self._records = self._came = self._wanted = 0
+        self._latency = _LATENCY
+        self._bytes_per_second = _BYTES_PER_SECOND
+
+    @property
+    def gap(self) -> int:
+        """The most bytes between two records for which one read is better than two."""
+        return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
+
+    def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:
+        """Note a read of ``size`` bytes that took ``seconds``, with ``wanted`` bytes of ``records`` wanted records.
+
+        If reads return little wanted data, their cost is logged once.
+        """
+        if size <= _SHORT:
+            self._latency += _WEIGHT * (seconds - self._latency)
+        elif size >= _LONG and seconds > self._latency:
+            self._bytes_per_second += _WEIGHT * (size / (seconds - self._latency) - self._bytes_per_second)
+        self._requests += 1
+        self._records += records
+        self._came += size
+        self._wanted += wanted
+        if self._requests != _SAID_AFTER:
+            return
+        if self._wanted < _SAID_AFTER * _CHEAP_BYTES or 2 * self._wanted < self._came:
+            _path_log.info(
+                self._path,
+                "%d requests were made for %d records, and %.1f MiB were read for %.1f MiB of records; to make "
+                "fewer requests, shuffle in blocks or pass cache=",
+                self._requests,
+                self._records,
+                self._came / (1 << 20),
+                self._wanted / (1 << 20),
+                requests=self._requests,
+                records=self._records,
+                bytes=self._came,
+                wanted=self._wanted,
+            )

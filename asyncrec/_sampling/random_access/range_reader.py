@@ -36,8 +36,7 @@ from asyncrec._sampling.random_access.frame_extractor import (
     join_ranges,
     split_ranges,
 )
-from asyncrec._sampling.random_access.range_read import RangeRead
-from asyncrec._sampling.random_access.read_cost import ReadCost
+from asyncrec._sampling.random_access.range_read import RangeRead, ReadCost
 from asyncrec._sampling.random_access.received import Blocks, Stored, receive_frames
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError

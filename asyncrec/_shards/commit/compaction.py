@@ -26,9 +26,8 @@ from asyncrec._shards.commit.covered_objects import delete_covered, delete_stale
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.key_runs import RunMaker
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
+from asyncrec._shards.manifest.listed import CoveredLogs, ListedManifest, list_manifest
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
@@ -38,12 +37,7 @@ from asyncrec._shards.manifest.loading import (
     read_checkpoint,
 )
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import (
-    checkpoint_key,
-    checkpoint_pointer_key,
-    latest_key,
-    new_writer_id,
-)
+from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, new_writer_id
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.errors import (

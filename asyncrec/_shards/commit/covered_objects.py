@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import run_number
-from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
+from asyncrec._shards.manifest.listed import CoveredLogs, ListedManifest, list_manifest
 from asyncrec._shards.manifest.loading import load_covered, load_runs, pointed_checkpoint, read_pointer
 from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, manifest_prefix
 from asyncrec.errors import ManifestError, ObjectNotFoundError

@@ -1,14 +1,27 @@
 """`JobHeader`: the description of a job that it writes before its first shard, so that another process can end it.
 
-In a local folder or a spool, the header is in a file that the job keeps locked (`_shards.journal.headers`). In any
-other store it is the job's mark, a small object. A header is one line of JSON and never contains credentials. It is
-input like any other, so a malformed line is not a header. It is a value: `JobNames` gives the names of a job's shards,
-`FoundJob` finds out whether the job is alive, and `end_job` ends it.
+In a local folder or a spool, the header is in a file that the job keeps locked. In any other store it is the job's
+mark, a small object. A header is one line of JSON and never contains credentials. It is input like any other, so a
+malformed line is not a header. It is a value: `JobNames` gives the names of a job's shards, `FoundJob` finds out
+whether the job is alive, and `end_job` ends it.
+
+A folder to which jobs write (a local data set's own folder, or a spool) holds, in addition to shards,
+
+    .pages.<maker>.partial                                  the header of a job that has not ended well
+    .pages.<maker>~status.partial                           perhaps its progress (`_shards.journal.status`)
+    .pages-<maker>-000003.tfrecord.<maker>.partial          the journal of a shard that it has open
+    _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
+
+The header's file has one line with the job's process, one with the `JobHeader`, and one with the machine on which it is
+locked. It gets a line ``acknowledged`` when a `flush` of a fixed writer is about to return. Once another process has
+taken the job (`_shards.journal.staging`), it gets a line ``taken`` after the place of that line. The functions on such
+files block, and are for worker threads.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -18,6 +31,8 @@ from typing import Any, Literal
 
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
+from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 Kind = Literal["rolling", "fixed", "whole"]
 
@@ -137,3 +152,27 @@ class JobHeader:
             and isinstance(self.metadata, Mapping)
             and (not self.since or datetime.fromisoformat(self.since).tzinfo is not None)
         )
+
+
+def header_path(folder: LocalStorage, name: str, writer: str) -> str:
+    """Return the path of a job's header."""
+    return os.path.join(folder.folder, f".{name}.{writer}.partial")
+
+
+def names_in(folder: LocalStorage, part: str = "") -> list[str]:
+    """List a folder, or the folder ``part`` in it. Return an empty list if it does not exist."""
+    path = os.path.join(folder.folder, part)
+    with mapped_errors("listing", path):
+        try:
+            return os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def parts_of(fd: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """Split a header's file into the process, the JSON, the machine, and what follows."""
+    content = read_at(fd, MOST_BYTES, 0)
+    process, _, rest = content.partition(b"\n")
+    line, _, rest = rest.partition(b"\n")
+    machine, _, rest = rest.partition(b"\n")
+    return process, line, machine, rest

@@ -15,8 +15,7 @@ import re
 import time
 from contextlib import suppress
 
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.headers import header_path, names_in, parts_of
+from asyncrec._shards.journal.header import JobHeader, header_path, names_in, parts_of
 from asyncrec._shards.journal.staging import LocalStaging, Staging, sync_folders
 from asyncrec._shards.journal.tokens import take_token
 from asyncrec._shards.manifest.names import manifest_prefix

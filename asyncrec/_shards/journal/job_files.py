@@ -12,8 +12,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.headers import header_path, names_in
+from asyncrec._shards.journal.header import JobHeader, header_path, names_in
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import index_key, keys_key, progress_key, with_maker

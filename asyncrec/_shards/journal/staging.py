@@ -23,8 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from asyncrec._path_log import PathLog
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.headers import header_path, parts_of
+from asyncrec._shards.journal.header import JobHeader, header_path, parts_of
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.journal.status import status_path

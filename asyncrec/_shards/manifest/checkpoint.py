@@ -35,17 +35,19 @@ from operator import le
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import np
-from asyncrec._shards.manifest.checkpoint_checks import (
+from asyncrec._shards.manifest.checkpoint_lines import (
+    MOST_ROWS,
+    LineReader,
     check_names_by_writer,
     check_paths,
     check_shards,
     check_sources,
+    encode_line,
     limits,
 )
-from asyncrec._shards.manifest.checkpoint_lines import MOST_ROWS, LineReader, encode_line
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.listed import CoveredLogs
 from asyncrec._shards.manifest.progress import progress_columns, progress_of
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn

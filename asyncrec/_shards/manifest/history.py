@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import is_warm, np
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.listed import CoveredLogs
 from asyncrec._shards.manifest.progress import Reached
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros

@@ -14,14 +14,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._numpy import np
 from asyncrec._path_log import PathLog
-from asyncrec._shards.manifest.key_run import (
-    ENTRY_BYTES,
-    RUN_BLOCK,
-    Entries,
-    KeyRun,
-    RunTail,
-    range_of_blocks,
-)
+from asyncrec._shards.manifest.key_run import ENTRY_BYTES, RUN_BLOCK, Entries, KeyRun, RunTail, range_of_blocks
 from asyncrec._shards.manifest.names import manifest_prefix
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec.errors import FormatError, ManifestError, ObjectNotFoundError

@@ -23,10 +23,9 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._numpy import is_warm
 from asyncrec._shards.manifest.checkpoint import MOST_HEAD, CheckpointDecoder
-from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import KeyRun
-from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
+from asyncrec._shards.manifest.listed import CoveredLogs, ListedManifest, list_manifest
 from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.names import (
     checkpoint_key,

@@ -31,13 +31,7 @@ from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
 from asyncrec._shards.ownership.journals import Journals
-from asyncrec._shards.ownership.unlisted import (
-    begins_like,
-    entry_of_unlisted,
-    is_there,
-    load_positions,
-    published_by,
-)
+from asyncrec._shards.ownership.unlisted import begins_like, entry_of_unlisted, is_there, load_positions, published_by
 from asyncrec._shards.ownership.verdict import Ending
 from asyncrec.errors import (
     ConflictError,

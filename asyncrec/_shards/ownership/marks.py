@@ -1,7 +1,7 @@
 """Marks and claims show which jobs work on a data set or died doing so, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that every object under its names has
-an owner that can be found. In a local folder the mark is the locked header (`_shards.journal.headers`). In a store it
+an owner that can be found. In a local folder the mark is the locked header (`_shards.journal.header`). In a store it
 is the first entry of the job's log, number 0, and a locked file on the job's machine shows whether the job is alive
 (`_shards.ownership.census`), unless the job is detached or no lock file could be made.
 

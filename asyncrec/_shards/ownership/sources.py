@@ -30,13 +30,7 @@ from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import LoadedManifest, load_listed
 from asyncrec._shards.manifest.names import begin_of, hash_of_source, manifest_prefix, source_turn_key, source_turn_of
-from asyncrec._shards.manifest.progress import (
-    MOST_POSITION,
-    MOST_SOURCE_BYTES,
-    MOST_SOURCES,
-    NO_POSITION,
-    is_source,
-)
+from asyncrec._shards.manifest.progress import MOST_POSITION, MOST_SOURCE_BYTES, MOST_SOURCES, NO_POSITION, is_source
 from asyncrec._shards.ownership.census import find_job
 from asyncrec._shards.ownership.end_job import end_job
 from asyncrec._shards.ownership.verdict import Verdict
@@ -123,12 +117,7 @@ def check_position(position: int) -> int:
 
 
 async def take_source(
-    folder: Storage,
-    header: JobHeader,
-    source: str,
-    *,
-    since: int | None = None,
-    known: LoadedManifest | None = None,
+    folder: Storage, header: JobHeader, source: str, *, since: int | None = None, known: LoadedManifest | None = None
 ) -> TakenSource:
     """Win the next turn of a source for a job that has begun, and read the stored position.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.headers import header_path
+from asyncrec._shards.journal.header import JobHeader, header_path
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.ownership.census import FoundJob
 from asyncrec._shards.ownership.end_job import end_job
@@ -25,11 +24,7 @@ class RecoveryRun:
     """
 
     def __init__(
-        self,
-        abandon: Collection[str] = (),
-        dead: Collection[str] = (),
-        *,
-        finishes: Literal["rolling", "all"] = "all",
+        self, abandon: Collection[str] = (), dead: Collection[str] = (), *, finishes: Literal["rolling", "all"] = "all"
     ) -> None:
         """``finishes`` as for `Verdict`.
 

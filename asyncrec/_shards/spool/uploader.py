@@ -11,7 +11,7 @@ from typing import Protocol
 
 import anyio
 
-from asyncrec._concurrency.clock import clock_of_loop
+from asyncrec._concurrency.deadline import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._path_log import PathLog

@@ -124,12 +124,7 @@ async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(
-            job.store,
-            job.header.name,
-            path=path,
-            least=MANY_SEGMENTS,
-            most_deleted=MOST_DELETED,
-            behind=behind,
+            job.store, job.header.name, path=path, least=MANY_SEGMENTS, most_deleted=MOST_DELETED, behind=behind
         )
     except Exception as error:
         _path_log.info(path, "no checkpoint was made: %s", error, writer=job.header.writer)

@@ -21,22 +21,20 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.manifest.manifest import refuse_incompatible
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
-from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.checkpoints import tending
-from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
-from asyncrec._shards.writing.known_contents import Seen, check_seen
-from asyncrec._shards.writing.known_keys import load_keys
+from asyncrec._shards.writing.known_contents import Seen, check_seen, load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
-from asyncrec._shards.writing.shard_limits import check_is_no_file, limits_of, one_of
+from asyncrec._shards.writing.shard_limits import check_is_no_file, limits_of, one_of, seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.succession import going_on
 from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted

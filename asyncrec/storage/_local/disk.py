@@ -18,22 +18,9 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import is_in_memory
+from asyncrec.storage._local.opening import local_error as local_error
+from asyncrec.storage._local.opening import mapped_errors as mapped_errors
 from asyncrec.storage._local.opening import open_folder
-from asyncrec.storage._local.system_errors import local_error, mapped_errors
-
-__all__ = [
-    "NOWAIT",
-    "Disk",
-    "Place",
-    "is_partial",
-    "local_error",
-    "mapped_errors",
-    "object_info",
-    "partial_name",
-    "read_at",
-    "tells_what_is_cached",
-    "write_at",
-]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.errors import StorageError
-from asyncrec.storage._local.system_errors import local_error
+from asyncrec.storage._local.opening import local_error
 
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 """The errors of file systems without locks."""

@@ -168,11 +168,7 @@ class OpenFiles:
         return None
 
     def open(
-        self,
-        key: Hashable,
-        place: Place,
-        accept: Callable[[OpenFile], bool],
-        opening: Callable[[], int] | None = None,
+        self, key: Hashable, place: Place, accept: Callable[[OpenFile], bool], opening: Callable[[], int] | None = None
     ) -> OpenFile | None:
         """Open a file, and keep it open under the key if it is accepted; otherwise return `None`. Blocks.
 

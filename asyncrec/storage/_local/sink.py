@@ -7,7 +7,6 @@ neither a descriptor nor a file. Only chunks for a filesystem in memory are copi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 import anyio
 import anyio.lowlevel
@@ -93,9 +92,7 @@ class LocalSink(ByteSink):
         with self._state.working(), mapped_errors("writing", self._target.shown):
             return await self._disk.in_thread(self._file.flush, tail)
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         try:
             if self._state.leave(exc):
                 with mapped_errors("publishing", self._target.shown):

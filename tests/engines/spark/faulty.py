@@ -9,7 +9,7 @@ from typing import Any
 
 from asyncrec.errors import StorageError
 from asyncrec.integrations.spark import AsyncrecDataSource
-from asyncrec.integrations.spark._options import writing_options
+from asyncrec.integrations.spark._source import writing_options
 from asyncrec.integrations.spark._writing import Writer
 
 __all__ = ["FaultySource"]

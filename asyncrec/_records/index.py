@@ -173,12 +173,12 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 def _numbers(text: bytes) -> Numbers:
     """Read the numbers in a text. Raises ValueError or OverflowError if one is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
-    # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
+    # Digits and separators: spaces, tabs and line ends.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
-    # Split into texts, each number would take twenty times what it weighs.
+    # Splitting the text into strings would take twenty times as much memory as the numbers.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
-    if (numbers == np.iinfo(np.int64).max).any():  # what is too large for it becomes the largest there is
+    if (numbers == np.iinfo(np.int64).max).any():  # NumPy clamps a larger number to this one
         raise OverflowError("the index contains a number of more than 64 bits")
     return numbers
 

@@ -27,10 +27,10 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Refuse a record of ``size`` bytes if that is more than ``most``; ``path`` is what is written.
+    """Refuse a record of ``size`` bytes if that is more than ``most``; ``path`` is for the error.
 
     Raises:
-        ValueError: it is longer.
+        ValueError: the record is longer.
     """
     if size > most:
         raise ArgumentValueError(
@@ -78,7 +78,7 @@ not.
 
 
 async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
-    """Return the record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
+    """Return the record as bytes. A mutable buffer is copied, in a worker thread if it is large.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.

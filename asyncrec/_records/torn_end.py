@@ -88,7 +88,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
         try:
             return _whole_members(fd, size)
         except FormatError as error:
-            # Zeros decompress to something, and then to nothing: what is before them is looked at by itself.
+            # Trailing zeros hide the end of the last member, so examine the bytes before them alone.
             whole = zeros_from(fd, size)
             if whole == size:
                 raise
@@ -102,10 +102,10 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Return whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
+    """Return whether the bytes that a `FrameDecoder` refuses at ``offset`` of an uncompressed file are a torn end."""
     if isinstance(error, TruncatedError):
         return True
-    end = offset + HEADER_BYTES  # of what was being written
+    end = offset + HEADER_BYTES  # of the frame that was being written
     if isinstance(error, RecordTooLargeError) or (isinstance(error, CorruptRecordError) and error.part == "data"):
         end = offset + FRAME_OVERHEAD + int.from_bytes(read_at(fd, 8, offset), "little")
         if end >= size:
@@ -142,7 +142,7 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
 
 
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
-    """Return the longest record that a file can hold, by what it takes on the disk.
+    """Return the length of the longest record that a file can hold, by the blocks that it occupies on the disk.
 
     A record that was written may have any length. One that is longer than this is made of holes, and would take memory
     for nothing.

@@ -1,4 +1,4 @@
-"""Write a data set of many shards without async: `ShardedWriter`, and what a data set consists of.
+"""Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
 `ShardedWriter.write` collects records on this side, as that of one file does, and still returns each one's ticket at
 once: tickets number the writes, and all writes come through here, so that the numbers are known beforehand.
@@ -312,9 +312,9 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
         own = {} if options.get("seen") is not None else options  # such a writer takes each page at once
-        # Called on this side, before a record is collected: it is the caller's code, and the ticket depends on it.
+        # Called on this side, before a record is collected, because it is the caller's code and decides the ticket.
         partition_by = own.pop("partition_by", None)
-        # Likewise what a schema refuses: it is encoded and looked at here.
+        # A schema refuses records on this side, too, where they are encoded.
         schema = schema_of(own.get("schema"))
         validate, key_feature = own.pop("validate", "sample"), own.pop("key_feature", None)
         encoder = encoder_of(

@@ -215,7 +215,7 @@ class _Joining:
         self._seen_removals = 0
 
     async def count(self) -> None:
-        """Count what a call would join, and change nothing."""
+        """Count the shards that a call would join, and change nothing."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
             found = await in_thread(self._dropped.of, piece.shards)

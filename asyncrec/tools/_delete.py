@@ -39,8 +39,9 @@ from asyncrec.tools._revisited import revisits_without
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, refuse_unnamed, removed_among, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# A piece of the work: what a kill loses, and the room that is needed beside the data set.
 _NONE = np.empty(0, np.int64)
+# The limits of a piece of work. A kill loses the work of one piece, which also needs that much room beside the data
+# set.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
 # If another process removes or replaces shards at the same time, the rest is planned again.
@@ -72,7 +73,7 @@ async def delete(
 
     Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
     fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
-    replaces the data set at the same time fails, or this call does it all again on what is there then.
+    replaces the data set at the same time fails, or this call starts again from the shards that it then finds.
 
     Each commit, of at most 256 shards or 1 GiB, is all or nothing, but the whole call is not. If it fails, is cancelled
     or is killed, some records are deleted and some are not. Call it again with the same arguments.

@@ -64,8 +64,8 @@ class _Pages:
     """Some pages.
 
     Attributes:
-        bodies: uint64: for each page, what stands for the body that it has or refers to.
-        chosen, revisits: bool: which of them are left out, and which are revisits.
+        bodies: uint64, one for each page: the digest of the body that the page has or refers to.
+        chosen, revisits: bool, one for each page: whether it is left out, and whether it is a revisit.
         names: their URLs and dates.
     """
 
@@ -82,7 +82,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """What stands for the bodies that are left out, for those that stay, and for those that revisits need."""
+    """The digests of the bodies that are left out, of those that stay, and of those that revisits need."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)

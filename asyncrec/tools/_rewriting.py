@@ -272,7 +272,9 @@ def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes
 
 
 async def end_dead(dataset: SelectedDataset) -> None:
-    """End the rewritings that have died, as far as this machine can tell, and delete what they published."""
+    """End the rewriting jobs that have died, as far as this machine can tell, and delete the objects that they
+    published.
+    """
     for job in await find_jobs(dataset.folder, dataset.name):
         if job.header.rewrites:
             await end_job(dataset.folder, job, Verdict())

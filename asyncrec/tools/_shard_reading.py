@@ -100,7 +100,7 @@ class ShardKeys:
             except ObjectNotFoundError as error:
                 if self._shard.dataset is not None:
                     raise
-                # A pattern reads what is left of a damaged data set.
+                # A pattern reads the remaining shards of a damaged data set.
                 self._source = None
                 _path_log.warning(self._shard.display_path, "the records are read without their keys: %s", error)
         return self

@@ -32,7 +32,7 @@ class ByteBudget:
 
     A size beyond the whole budget is admitted alone, when nothing else is held.
 
-    What is held is pending, collected in queues until there is a batch of it, or in flight to a store. Only bytes in
+    Bytes are either pending, collected in a queue until they fill a batch, or in flight to a store. Only bytes in
     flight are given back without help. So if callers wait and nothing is in flight, `when_starving` makes the queues
     send what they have.
 
@@ -67,7 +67,7 @@ class ByteBudget:
         self.paused = False
 
     def when_starving(self, send: Callable[[], None]) -> None:
-        """Call ``send`` whenever callers wait and nothing is in flight; each queue then sends what it has."""
+        """Call ``send`` whenever callers wait and nothing is in flight; each queue then sends its pending batch."""
         self._send.append(send)
 
     def no_longer_when_starving(self, send: Callable[[], None]) -> None:
@@ -78,8 +78,8 @@ class ByteBudget:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
 
         Raises:
-            ValueError: more than three quarters of the limit would be set aside, and records could not flow. What is
-                only noted by `account` does not count: it goes away by itself.
+            ValueError: more than three quarters of the limit would be set aside, and records could not flow. Bytes
+                that are only noted by `account` do not count, because they go away by themselves.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size

@@ -210,7 +210,7 @@ class ObjectOutput:
         return durable
 
     async def finish(self) -> None:
-        """Send what is left. No more can be written afterwards; the sinks publish when their contexts exit."""
+        """Send the remaining bytes. No more can be written afterwards; the sinks publish when their contexts exit."""
         if self._kept is not None:
             self._kept.finish()
         await self.sources.note(self.records)

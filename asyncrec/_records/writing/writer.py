@@ -41,7 +41,7 @@ Level = Literal["buffered", "spooled", "committed"]
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """What one `RecordWriter` has done so far. Bytes are those of frames, before compression; seconds add up."""
+    """The counts of one `RecordWriter` so far. ``bytes`` are those of frames, before compression; seconds add up."""
 
     records: int
     bytes: int
@@ -64,7 +64,7 @@ class RecordWriter:
     ) -> None:
         self.path = target.path
         self.max_record_bytes = max_record_bytes
-        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one
         self._encoder = encoder
         self._target = target
         self._queue = target.queue
@@ -74,7 +74,7 @@ class RecordWriter:
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store reports about the object, once the context has exited cleanly."""
+        """The store's information about the object, once the context has exited cleanly."""
         return self._target.published
 
     @property

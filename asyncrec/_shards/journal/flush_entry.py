@@ -8,9 +8,9 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
 
 After this line come, section by section, the digests of the keys (16 bytes for each record if there are keys; ``keys``
 is 2 if each has 16 more, of its content) and the frames of the records, all of it compressed if the shards are.
-``bytes`` and ``crc32c`` are of what follows the line.
-``since`` is the first entry that this one repeats: readers ignore the entries from there on. The records of one shard
-come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
+``bytes`` and ``crc32c`` describe all bytes after the line. ``since`` is the first entry that this one repeats: readers
+ignore the entries from there on. The records of one shard come in the order of the entries. A frame that does not fit
+into an entry goes on in the next one.
 
 ``positions`` are those of the records' sources, each with its turn, since the shard's section before; absent if the
 records have no source. It is null if the records of a position go on in the next section: such a section is read only

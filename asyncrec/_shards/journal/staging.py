@@ -245,7 +245,7 @@ class LocalStaging(Staging):
             self.acknowledged = True
 
     def holds_promises(self) -> bool:
-        # What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
+        # The records of a rolling writer's journals are nowhere else, and none of its flushes leaves a line.
         return self.acknowledged or (self.header.kind == "rolling" and bool(self.files.shards()))
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:

@@ -98,7 +98,7 @@ def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
 
 
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
-    """What a shard stands for when its records are sorted: all have the time of the ``first`` of them, or of the last.
+    """Return the origins of a shard with sorted records: all get the time of the ``first`` of them, or of the last.
 
     Of each key one record is to stay, the first that was committed, or else the last. If it is here, and the others are
     still elsewhere, it stays the one.

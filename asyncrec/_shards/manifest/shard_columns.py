@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
 
 The names of indexes and keys usually follow from the shard's name. Then a column has only the rule that they follow.
-Times are microseconds since 1970. Flags state what a row lacks.
+Times are microseconds since 1970. Flags state which values a row lacks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-# The lowest two bits of a row's flags are its compression. The others state what it lacks: a shard that no manifest
-# lists has no checksums, and was not committed.
+# The lowest two bits of a row's flags are its compression. The others state which values it lacks: a shard that no
+# manifest lists has no checksums, and was not committed.
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # The id of a writer that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")

@@ -47,7 +47,7 @@ async def settle_claims(
         if claim.writer and await _is_settled(folder, name, claim.writer, by=by, take_over=take_over, after=after):
             after.push_async_callback(folder.delete, claim_key(name, claim.number))
         else:
-            # It may publish what it had begun for as long as it lives: names that it used are never used again.
+            # The job may publish its shards for as long as it lives, so the names that it used are never used again.
             plain = plain and not claim.plain
     return number, plain, met
 

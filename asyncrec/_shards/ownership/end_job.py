@@ -177,7 +177,7 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Finish what the job promised, or return ``"promised"`` if this is not allowed; `None` if there is nothing."""
+        """Finish the promised records. Return ``"promised"`` if that is not allowed, `None` if there are none."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
             return "promised"  # its records are in the spool of its machine
@@ -196,7 +196,7 @@ class _Taken:
                     await finishing.rolling(close=not returns)
                     break
                 except ConflictError:
-                    # A late request of the job has committed more, so look again at what it had flushed.
+                    # A late request of the job has committed more, so look at its flush entries again.
                     went_on = (
                         header.silent_after and await load_closing(self._folder, header.name, header.writer) is None
                     )
@@ -315,7 +315,7 @@ async def end_own_job(
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # Read from the store what is committed: a commit whose answer was lost may still have taken effect.
+        # Ask the store, because a commit whose answer was lost may still have taken effect.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))

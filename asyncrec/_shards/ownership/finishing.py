@@ -80,7 +80,7 @@ class Finishing:
             last, segment = await load_last(self._target, header.name, header.writer)
             self._last = last
             self._flushed = None
-            if segment is not None and segment.closed:  # another was faster: `_commit` finds out what it has
+            if segment is not None and segment.closed:  # another process was faster; `_commit` compares the entries
                 last = None
             else:
                 self._flushed = await live_of(self._target, header.name, header.writer)

@@ -57,7 +57,7 @@ class Journals:
             reader.close()
 
     def report(self, reader: JournalReader) -> None:
-        """Record what was cut off, and keep a copy of the journal if it is damaged."""
+        """Record the bytes that were cut off, and keep a copy of the journal if it is damaged."""
         self._ending.cut_bytes += reader.cut
         if reader.damage is not None:
             kept = keep(reader.path)

@@ -125,7 +125,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> tuple[str, str]:
-    """Return the owner of a place, and its rule; ``""`` if what is there cannot be read."""
+    """Return the owner of a place, and its rule; ``""`` if the place cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer, rule = data["writer"], data.get("rule", "")

@@ -1,4 +1,4 @@
-"""What the caller of `end_job` allows, and the answer that `end_job` returns."""
+"""The steps that a caller of `end_job` allows, and the answer that `end_job` returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from asyncrec._shards.manifest.segment import ShardEntry
 
 Answer: TypeAlias = Literal["alive", "unknown", "promised", "ended", "finished", "given up"]
-"""What became of a job. A job with one of the first three answers has not ended, and stays as it is.
+"""The outcome of a job. A job with one of the first three answers has not ended, and stays as it is.
 
 ``"alive"``: the job or a process that is ending it holds its lock. ``"unknown"``: nothing here proves it dead, and no
 person declares it dead. ``"promised"``: it is dead, and holds records that this caller may neither finish nor discard.
@@ -27,9 +27,9 @@ class Verdict:
             as dead unless a lock proves it alive.
         living: the job is ended even if a lock proves it alive, unless it has files on a disk. Its next request for a
             segment or a flush entry is rejected. A writer that flushes to its store goes on in a new log.
-        finishes: what may be committed of the job: nothing, the shards of a rolling writer, or also a fixed set that is
-            promised or whole. A caller that may finish nothing wants the job's name, and gives up a fixed set that
-            promised nothing.
+        finishes: the part of the job that may be committed: nothing, the shards of a rolling writer, or also a fixed
+            set that is promised or whole. A caller that may finish nothing wants the job's name, and gives up a fixed
+            set that promised nothing.
     """
 
     dead: bool = False

@@ -129,7 +129,7 @@ class DigestTables:
 def _find_in(
     table: Rows, wanted: NDArray[np.uint64], left: NDArray[np.int64], found: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Note in ``found`` what a table has of the digests at the places ``left``; return those that it does not have."""
+    """Note in ``found`` the values of the digests at the places ``left``; return the places of unknown digests."""
     at = table.first.searchsorted(wanted[left, 0])
     places, absent = left, [left[:0]]
     while len(places):  # once, unless two digests have the same beginning

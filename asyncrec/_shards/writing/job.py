@@ -146,11 +146,11 @@ class Job:
         removed: Sequence[str] = (),
         rule: tuple[str, int] = ("", 0),
     ) -> int | None:
-        """End the job well: these entries become part of the data set, and what it replaces is removed. Once.
+        """End the job well, once: these entries enter the data set, and the shards that it replaces are removed.
 
         Returns its place in the log of removals, if it removes anything.
 
-        ``metadata`` is what is known only at the end; it is added to the header's. ``carried`` is as for
+        ``metadata`` is known only at the end, and is added to the header's. ``carried`` is as for
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
         ``rule`` is as for `take_place`, with the last removal that the snapshot knew of.
 
@@ -243,7 +243,7 @@ class Job:
                 or (unsure and self.spool is not None)
                 or (self.flush_log is not None and self.flush_log.ledger.is_needed),
                 doubtful=marked and unsure,
-                # Elsewhere than on a disk, a request that was given up may still create what it asked for.
+                # In a store, a request that was given up may still create its object.
                 lingers=marked and self._claim is not None and fates.asked and not committed,
                 placed=self.removed is not None,
                 shared=self.shares != "none",

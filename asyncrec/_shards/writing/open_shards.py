@@ -1,8 +1,8 @@
 """`OpenShards`: the machinery of a `ShardedWriter`, from its queues to the job that commits.
 
-Its parts are made in one order, so that each gets what it needs and no callback is set later: first the queues, which
-know only the budget; then the coordinator, which knows the job and the waiting callers; then the events of each queue,
-which know the coordinator; and last the tasks, each with a queue and its events.
+Its parts are made in one order, so that each is given its neighbours at once and no callback is set later: first the
+queues, which know only the budget; then the coordinator, which knows the job and the waiting callers; then the events
+of each queue, which know the coordinator; and last the tasks, each with a queue and its events.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class ShardedWriter:
         elif type(record) is not bytes:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
-        # Check first what may fail, because a rejected record must take no room, key or ticket.
+        # Run all checks that may fail first, because a rejected record must take no room, key or ticket.
         large = len(record) > self._longest
         if large:
             check_size(len(record), self.max_record_bytes, self.path)

@@ -89,7 +89,7 @@ def write_batches(
     each = iter([batches] if whole else batches)
     first = next(each, None)
     if first is not None:
-        chunks_of(first)  # raises TypeError for what is not a batch, before a data set is begun
+        chunks_of(first)  # raises TypeError for anything but a batch, before a data set is begun
     told = getattr(batches, "schema", None) if schema is None else schema
     if told is None and first is not None:
         told = first.schema

@@ -20,7 +20,7 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-_BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's cache
+_BATCH_BYTES = 4 << 20  # of records: decoded values stay in the processor's cache
 
 
 class BatchReader:

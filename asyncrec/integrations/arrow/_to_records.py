@@ -260,7 +260,7 @@ def _strings(column: Array, dtype: str) -> list[bytes]:
     if not any(known in kind for known in ("string", "binary")):
         raise SchemaError(f"its values have the type {kind}")
     if dtype == "str" and "binary" in kind:
-        column = column.cast(pa.large_string())  # refuses what is not UTF-8
+        column = column.cast(pa.large_string())  # refuses bytes that are not UTF-8
     values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
     return values
 

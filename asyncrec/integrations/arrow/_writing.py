@@ -17,7 +17,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held besides the batch itself
+_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: the bytes held besides the batch itself
 
 
 class BatchWriter:

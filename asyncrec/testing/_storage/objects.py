@@ -1,4 +1,6 @@
-"""Cases of objects: the bytes that sinks store, the state that an abandoned sink leaves, and what each method tells."""
+"""Cases of objects: the bytes that sinks store, the state that an abandoned sink leaves, and what each method
+returns.
+"""
 
 from __future__ import annotations
 

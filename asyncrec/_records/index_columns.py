@@ -1,10 +1,10 @@
 """`Column`: the offsets, sizes and members of an index's records, computed when they are asked for.
 
-In memory they would take 16 or 24 bytes a record, and the indexes of a few million records would fill what a reader
-can spare. But records follow each other, so an offset is the sum of the sizes before it. Kept are only the sizes, in as
-few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and the beginning of each *run* of
-records that follow each other: one run for a plain file, one for each member of a GZIP file. That is 2.25 or 4.25 bytes
-a record, and an offset takes adding up at most 31 sizes.
+In memory they would take 16 or 24 bytes a record, and the indexes of a few million records would fill the memory that a
+reader can spare. But records follow each other, so an offset is the sum of the sizes before it. Only the sizes are
+kept, in as few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and the beginning of each
+*run* of records that follow each other: one run for a plain file, one for each member of a GZIP file. That is 2.25 or
+4.25 bytes a record, and an offset takes adding up at most 31 sizes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Duplicates:
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """Take the first record's number for each shard with such records, by its key; and the remaining records."""
+        """Add the number of the first duplicate in each shard, by the shard's key, and the other duplicates."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule

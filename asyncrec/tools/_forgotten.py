@@ -145,10 +145,10 @@ class ByDigests:
 
 
 class ByKeys(ByDigests):
-    """Finds the records that have one of some keys."""
+    """A search for the records that have one of some keys."""
 
     def __init__(self, keys: Iterable[str | bytes]) -> None:
-        """Take the keys in. Blocks.
+        """Add the keys. Blocks.
 
         Raises:
             TypeError: it is one key, or one of them is neither text nor bytes.

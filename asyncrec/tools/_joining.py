@@ -36,7 +36,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Neighbours in the order of names that are rewritten together: one new shard for each group."""
+    """Shards with consecutive names that are rewritten together, with one new shard for each group."""
 
     kind: Kind
     groups: list[Run]

@@ -1,4 +1,4 @@
-"""`Opening` records how far the opening of a job has come. `TRANSITIONS` lists every step.
+"""`Opening` is the state of a job that is being opened. `TRANSITIONS` lists every step.
 
 An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete whatever was
 made. Suppose A requests its mark, gets no answer, and finds nothing to delete. It releases the lock that proves it

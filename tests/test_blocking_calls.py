@@ -71,7 +71,7 @@ def damage(folder: Path) -> None:
         file.write(b"\xa5" * 500)
 
 
-def test_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
+def test_blocking_calls_reach_the_hook(tmp_path: Path, blocking_calls: list[str]) -> None:
     from asyncrec._shards.journal.home import LocalHome
     from asyncrec.storage._local.storage import LocalStorage
 
@@ -138,7 +138,7 @@ async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
     assert blocking_calls == []
 
 
-async def test_tools_that_make_one_data_set_of_others(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_combining_tools_make_no_blocking_calls(tmp_path: Path, blocking_calls: list[str]) -> None:
     source = tmp_path / "source"
     async with asyncrec.open_sharded_writer(source, max_shard_records=40) as writer:
         for number in range(100):

@@ -171,7 +171,7 @@ def test_refused_type_raises_argument_error_and_type_error() -> None:
     assert not isinstance(caught.value, ValueError)
 
 
-def test_exceptions_and_refusals_are_found_where_they_stand() -> None:
+def test_raised_exceptions_are_found_in_source() -> None:
     """The two rules above see what they are for."""
     module = parsed(
         "class NewError(errors.StorageError): ...\nclass Deeper(NewError): ...\nclass _Private(Exception): ...\n"

@@ -23,7 +23,7 @@ def of_itself(module: Module, package: str) -> list[int]:
     return [node.lineno for node in froms(module) if not node.level and str(node.module).partition(".")[0] == package]
 
 
-def test_asyncrec_names_its_modules_in_full() -> None:
+def test_modules_of_asyncrec_are_named_in_full() -> None:
     """So that a search for a module's name finds all who use it."""
     library = [module for module in modules() if module.name.startswith("asyncrec/")]
     assert library

@@ -47,7 +47,7 @@ def of_plugins() -> list[Module]:
     return [module for module in modules() if module.name.startswith("plugins/")]
 
 
-def test_plugin_imports_only_what_is_exported() -> None:
+def test_plugin_imports_only_exported_names() -> None:
     assert [found for module in of_plugins() for found in private_imports(module)] == []
 
 

@@ -183,7 +183,7 @@ def test_http_backend_names_are_in_reference() -> None:
     assert set(names) == set(re.findall(r"^::: asyncrec\.storage\.http\.(\w+)$", REFERENCE, re.MULTILINE))
 
 
-def test_reference_names_nothing_that_is_not_there() -> None:
+def test_reference_names_only_existing_objects() -> None:
     """Submodules may be named beside the public names."""
     package = Path(asyncrec.__file__).parent
     modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}

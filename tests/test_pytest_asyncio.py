@@ -48,7 +48,7 @@ async def test_tasks_of_asyncio_share_a_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_timeout_of_asyncio_leaves_what_was_written(tmp_path: Path) -> None:
+async def test_asyncio_timeout_keeps_written_records(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(None) as timeout:
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:

@@ -244,7 +244,7 @@ linear      search     WARC/1\.[01]\r\n
 """
 
 
-def test_proof_itself_tells_them_apart() -> None:
+def test_growth_check_distinguishes_known_patterns() -> None:
     for expected, method, *patterns in map(str.split, KNOWN.strip().splitlines()):
         assert {pattern: growth(pattern, method) for pattern in patterns} == dict.fromkeys(patterns, expected)
 

@@ -145,7 +145,7 @@ async def test_cancellation_during_exit_wait_cancels_tasks() -> None:
     assert log == ["task ended"]
 
 
-async def test_under_shield_a_cancelled_body_has_its_tasks_finish() -> None:
+async def test_shielded_tasks_finish_after_cancelled_body() -> None:
     done: list[int] = []
 
     async def owner(stop: anyio.Event) -> None:
@@ -286,7 +286,7 @@ async def test_asyncio_cancellation_at_the_exit_cancels_the_tasks(anyio_backend:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncio_timeout_around_it_is_timeout(anyio_backend: str) -> None:
+async def test_surrounding_asyncio_timeout_raises_timeout_error(anyio_backend: str) -> None:
     log: list[str] = []
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):

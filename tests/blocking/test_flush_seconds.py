@@ -71,7 +71,7 @@ def test_writer_flushes_collected_records_after_flush_seconds(tmp_path: Path, fl
         writer.wait(2, "spooled")
 
 
-def test_tickets_and_duplicates_are_what_they_are_without_it(tmp_path: Path, flushes: Flushes) -> None:
+def test_flush_seconds_changes_no_tickets_or_duplicates(tmp_path: Path, flushes: Flushes) -> None:
     with blocking.open_sharded_writer(
         tmp_path / "pages", flush_seconds=0.001, on_duplicate="skip", max_shard_records=100
     ) as writer:

@@ -147,7 +147,7 @@ def test_every_public_attribute_has_a_counterpart(name: str) -> None:
     assert {each for each in attributes(theirs) if not hasattr(ours, each)} - OF_ASYNC[name] == set()
 
 
-def test_sampler_tells_its_classes(tmp_path: Path) -> None:
+def test_sampler_lists_its_classes(tmp_path: Path) -> None:
     with blocking.open_dataset(records(tmp_path / "set")) as dataset:
         with blocking.ClassBalancedSampler(dataset, 2, 1, class_feature="label") as sampler:
             assert sampler.classes == (0, 1)

@@ -285,7 +285,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes_use_it_and_end(tmp_path: Path, method: str) -> None:
+def test_worker_processes_use_portal_and_exit(tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(WORKERS.replace("METHOD", method))
     command = [sys.executable, "-W", "ignore::DeprecationWarning", str(program), str(tmp_path)]

@@ -31,7 +31,7 @@ def test_records_round_trip_singly_and_in_lists(tmp_path: Path, compression: str
         assert reader.stats().records == len(RECORDS)
 
 
-def test_buffer_is_callers_again_at_once(tmp_path: Path) -> None:
+def test_buffer_may_be_reused_immediately(tmp_path: Path) -> None:
     buffer = bytearray(b"first")
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(buffer)
@@ -49,7 +49,7 @@ def test_writer_rejects_text_at_once(tmp_path: Path) -> None:
     assert blocking.read_records(tmp_path / "x") == []
 
 
-def test_flush_hands_on_what_was_collected(tmp_path: Path) -> None:
+def test_flush_passes_on_collected_records(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x", mode="a") as writer:
         writer.write(b"1")
         assert writer.flush() == "spooled"

@@ -112,7 +112,7 @@ def test_sharded_writer_runs_inside_either_event_loop(tmp_path: Path, backend: s
         assert list(dataset) == [b"a", b"b"]
 
 
-def test_position_is_taken_behind_what_was_collected(tmp_path: Path) -> None:
+def test_position_is_taken_after_collected_records(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"collected")
         assert writer.write(b"0", source="q", position=0) == 2

@@ -245,7 +245,7 @@ def test_info_of_a_folder_and_a_file(run: Run, data: Path) -> None:
     assert "records" in out
 
 
-def test_info_tells_of_orphans(run: Run, data: Path) -> None:
+def test_info_reports_orphans(run: Run, data: Path) -> None:
     shutil.copy(next(data.glob("pages-*-000000.tfrecord")), data / "pages-lost-000000.tfrecord")
     assert "data/pages-lost-000000.tfrecord" in run("info", "data/pages").ok()
 
@@ -355,7 +355,7 @@ def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
 # Checking -------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_says_what_is_damaged_and_where(run: Run, data: Path, damaged: Path) -> None:
+def test_verify_reports_damage_and_position(run: Run, data: Path, damaged: Path) -> None:
     assert "every checksum in data/pages matches" in run("verify", "data/pages").ok()
     result = run("verify", "data")
     assert result.code == 1
@@ -401,7 +401,7 @@ def test_count_by_missing_feature_explains_why(run: Run, tmp_path: Path, monkeyp
     assert "there is no feature 'label', because the records are empty or are not Examples" in result.err
 
 
-def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
+def test_repair_saves_intact_records(run: Run, data: Path, damaged: Path) -> None:
     result = run("repair", damaged, "data/saved.tfrecord")
     assert result.code == 1
     assert "4 intact records" in result.out
@@ -417,7 +417,7 @@ def test_recover_finds_nothing_where_all_is_well(run: Run, data: Path) -> None:
     assert json.loads(run("recover", "data/pages", "--json").ok())["records"] == 0
 
 
-def test_recover_publishes_what_a_killed_writer_left(run: Run, data: Path) -> None:
+def test_recover_publishes_records_of_killed_writer(run: Run, data: Path) -> None:
     program = """
 import os, anyio, asyncrec
 async def main():
@@ -530,7 +530,7 @@ def test_index_in_every_layout(run: Run, data: Path) -> None:
     assert "compressed" in refused.out
 
 
-def test_uploads_lists_and_removes_what_is_old(run: Run, data: Path) -> None:
+def test_uploads_lists_and_removes_old_files(run: Run, data: Path) -> None:
     partial = data / ".pages.0123456789abcdef.partial"
     partial.write_bytes(b"half")
     assert "1 unfinished, 0 removed" in run("uploads", "data", "--remove").ok()
@@ -541,7 +541,7 @@ def test_uploads_lists_and_removes_what_is_old(run: Run, data: Path) -> None:
     assert not partial.exists()
 
 
-def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
+def test_uploads_keeps_files_of_jobs(run: Run, data: Path) -> None:
     killed()
     for path in data.rglob(".killed*"):
         os.utime(path, (0, 0))
@@ -570,7 +570,7 @@ def test_doctor_without_path_lists_installation_and_writes_no_files(run: Run, da
     assert sorted(data.parent.rglob("*")) == before
 
 
-def test_doctor_says_what_fails(run: Run, data: Path) -> None:
+def test_doctor_names_failed_checks(run: Run, data: Path) -> None:
     run("doctor", "data")
     with no_rights(data):
         result = run("doctor", "data")
@@ -641,7 +641,7 @@ def test_convert_to_json_lines_and_parquet_and_back(run: Run, data: Path) -> Non
     assert "0 records from 0 files, 1 were converted before" in run("convert", "out.jsonl", "back/out_jsonl").ok()
 
 
-def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_skips_and_reports_bad_parts(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('{"a": 1}\nno json\n{"a": {"b": 2}}\n\n{"a": 3}\n')
     result = run("convert", "bad.jsonl", "out/set")

@@ -71,7 +71,7 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
         ("rm", "docs/how-to/rotate-by-day.md"),
     ],
 )
-def test_guessed_command_names_one_that_is_meant(run: Run, guess: str, meant: str) -> None:
+def test_guessed_command_names_the_intended_one(run: Run, guess: str, meant: str) -> None:
     result = run(guess, "data/pages")
     assert result.code == 2
     assert f"there is no command '{guess}'; see {meant}" in result.err

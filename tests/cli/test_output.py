@@ -49,7 +49,7 @@ def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "nothing\n"
 
 
-def test_pairs_leave_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_omit_missing_entries(capsys: pytest.CaptureFixture[str]) -> None:
     pairs({"a": 1, "bcd": None, "ef": "x\ny"})
     assert capsys.readouterr().out == "a   1\nef  x\n    y\n"
 

@@ -35,7 +35,7 @@ async def _something_to_begin_with() -> None:
 
 
 @pytest.mark.slow
-def test_commands_of_page_do_what_it_says(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_on_page_behave_as_described(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     anyio.run(_something_to_begin_with)
     for code, argv in commands(PAGE.read_text("utf-8")):

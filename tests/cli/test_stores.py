@@ -92,7 +92,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
+def test_other_commands_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
     url = place.url
     assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
     assert "from the manifest" in run("schema", f"{url}/zipped").ok()
@@ -142,7 +142,7 @@ def test_missing_or_refused_path_exits_with_3(run: Run, place: Place, command: s
     assert refused.err.startswith("asyncrec: ")
 
 
-def test_doctor_tells_of_rights_that_are_missing(run: Run, place: Place) -> None:
+def test_doctor_reports_missing_permissions(run: Run, place: Place) -> None:
     place.refuse()
     result = run("doctor", place.url)
     assert result.code == 3

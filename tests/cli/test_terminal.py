@@ -120,7 +120,7 @@ def test_every_command_in_a_terminal(screens: dict[str, tuple[int, Terminal]], c
     assert code == (1 if command == "repair" else 0)
 
 
-def test_ctrl_c_ends_it_with_130_and_one_line(warm: WarmPython, tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_and_one_line(warm: WarmPython, tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 5000)
     terminal = Terminal(warm, tmp_path, "cat", "many.tfrecord")
     while b"record 20 " not in terminal.raw:

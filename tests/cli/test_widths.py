@@ -99,7 +99,7 @@ def test_output_lines_fit_terminal_width(warm: WarmPython, folder: Path, name: s
     assert [line for line in long if len(line.split()) > 3] == []
 
 
-def test_colours_are_for_terminals_that_want_them(warm: WarmPython, folder: Path) -> None:
+def test_colours_appear_only_on_terminals_that_support_them(warm: WarmPython, folder: Path) -> None:
     assert _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80))
     assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, NO_COLOR="1"))
     assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, TERM="dumb"))

@@ -63,7 +63,7 @@ def test_signatures_are_documents() -> None:
         assert list(inspect.signature(getattr(TFRecordWriter, name)).parameters) == ["self", *expected]
 
 
-def test_its_methods_write_its_files_step_by_step() -> None:
+def test_methods_write_the_files_step_by_step() -> None:
     writer = TFRecordWriter(numbers, encode_example, "set", "train", 50, count=50)
     writer.cache_records()
     assert writer.current_examples == 50
@@ -237,7 +237,7 @@ def test_generators_own_writer_options_are_its_own() -> None:
 # -- configurations ----------------------------------------------------------------------------------------------------
 
 
-def test_all_of_datums_configurations_are_there_with_its_defaults() -> None:
+def test_all_datum_configurations_exist_with_their_defaults() -> None:
     configs = DatasetConfigs()
     plain = {
         "full_dataset": False, "cache": False, "cache_filename": "", "shuffle_files": True, "num_parallel_calls": 1,
@@ -349,7 +349,7 @@ def test_missing_split_range_or_features_raise_at_once() -> None:
 # -- datum's faults ---------------------------------------------------------------------------------------------------
 
 
-def test_writing_a_split_again_has_the_new_counts_win() -> None:
+def test_rewritten_split_has_the_new_counts() -> None:
     """datum kept the old ones."""
     write(count=100)
     write(count=30)

@@ -28,12 +28,12 @@ beside = module()
 
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
-def test_page_is_made_of_list(system: str) -> None:
+def test_page_is_generated_from_list(system: str) -> None:
     """``python tests/interop/beside.py`` makes it anew."""
     assert (beside.PAGES / f"{system}.md").read_text("utf-8") == beside.page_of(system)
 
 
-def test_promises_have_numbers_of_lists() -> None:
+def test_listed_promises_are_numbered() -> None:
     """Likewise."""
     assert beside.PROMISES.read_text("utf-8") == beside.promises()
 
@@ -53,7 +53,7 @@ def test_page_names_exist_in_async_and_blocking(system: str) -> None:
         assert any(hasattr(each, name) for each in (asyncrec, asyncrec.datasets, asyncrec.example, asyncrec.storage))
 
 
-def test_tests_that_list_names_are_there() -> None:
+def test_tests_named_in_lists_exist() -> None:
     """Of TFRecorder, which has no package that could be run beside ours, tests hold what differs."""
     sources = Path(__file__).parent.glob("test_tfrecorder*.py")
     tests = {

@@ -246,7 +246,7 @@ def objects() -> list[str]:
 
 
 @pytest.mark.slow
-def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushes_send_a_bounded_multiple_of_written_bytes(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """tensorboardX kept the whole object, and each flush uploaded all of it again: 2 MB became 500 MB and more."""
     monkeypatch.setattr(remote_file, "_BURST", 1 << 20)
     monkeypatch.setattr(remote_file, "_EACH_SECOND", 0)
@@ -535,7 +535,7 @@ def test_registry_and_factories_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("factory", [S3RecordWriterFactory(), GCSRecordWriterFactory()])
-def test_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
+def test_factories_open_existing_files(factory: S3RecordWriterFactory, sent: list[int]) -> None:
     register_writer_factory("s3", mine := _Factory())
     register_writer_factory("s3", factory)
     assert REGISTERED_FACTORIES["s3"] is not mine

@@ -281,7 +281,7 @@ def test_path_may_be_bytes() -> None:
 
 @pytest.mark.parametrize("kind", ["ZLIB", "GZIP"])
 @pytest.mark.parametrize("bits", [8, 9, 25, 31])
-def test_windows_are_those_that_zlib_takes(kind: str, bits: int) -> None:
+def test_window_sizes_equal_those_of_zlib(kind: str, bits: int) -> None:
     if kind == "ZLIB" and bits > 15:  # it would be no ZLIB
         with pytest.raises(ValueError, match="window_bits"):
             tf.io.TFRecordWriter("x", tf.TFRecordOptions(kind, window_bits=bits))
@@ -295,7 +295,7 @@ def test_windows_are_those_that_zlib_takes(kind: str, bits: int) -> None:
     ("given", "string"),
     [(None, ""), ("", ""), (0, ""), (1, "ZLIB"), (2, "GZIP"), (True, "ZLIB"), (2.0, "GZIP"), ("ZLIB", "ZLIB")],
 )
-def test_options_keep_what_they_were_given(given: Any, string: str) -> None:
+def test_options_keep_their_values(given: Any, string: str) -> None:
     options = tf.TFRecordOptions(given)
     assert options.compression_type is given
     assert tf.TFRecordOptions.get_compression_type_string(given) == string
@@ -303,7 +303,7 @@ def test_options_keep_what_they_were_given(given: Any, string: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["gzip", "LZ4", b"GZIP", 3])
-def test_options_refuse_what_is_no_compression(given: Any) -> None:
+def test_options_refuse_unknown_compression(given: Any) -> None:
     with pytest.raises(ValueError, match="is not a valid compression"):
         tf.TFRecordOptions(given)
 
@@ -379,7 +379,7 @@ def test_error_is_instance_of_installed_tensorflow_class(monkeypatch: pytest.Mon
     assert isinstance(caught.value, ObjectNotFoundError)
 
 
-def test_errors_of_others_stay_what_they_are() -> None:
+def test_foreign_errors_are_unchanged() -> None:
     with pytest.raises(KeyError) as caught:
         with tf.io.TFRecordWriter("x"):
             raise KeyError
@@ -401,7 +401,7 @@ class Real:
         return 0.5
 
 
-def test_helpers_take_what_the_documents_take() -> None:
+def test_helpers_accept_documented_values() -> None:
     """What ours refuse is given to the messages, which are the documents'."""
     assert tf.float_list_feature(None) == tf.train.Feature(float_list=tf.train.FloatList())
     assert tf.bytes_list_feature(None) == tf.train.Feature(bytes_list=tf.train.BytesList())
@@ -427,12 +427,12 @@ def test_helpers_take_what_the_documents_take() -> None:
         (partial(tf.float_list_feature, narrow=False), np.array([0.1]), SchemaError),
     ],
 )
-def test_helpers_refuse_as_the_documents_refuse_and_infinity_too(helper: Any, value: Any, error: Any) -> None:
+def test_helpers_refuse_documented_values_and_infinity(helper: Any, value: Any, error: Any) -> None:
     with pytest.raises(error):
         helper(value)
 
 
-def test_text_and_bytes_become_each_other() -> None:
+def test_text_and_bytes_convert_to_each_other() -> None:
     assert (tf.compat.as_bytes("ü"), tf.compat.as_bytes(bytearray(b"x"))) == ("ü".encode(), b"x")
     assert tf.compat.as_text("ü".encode()) == tf.compat.v1.compat.as_str("ü") == "ü"
     for func in (tf.as_bytes, tf.as_text):

@@ -152,7 +152,7 @@ def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture
         np.testing.assert_array_equal(data, original / original.max())
 
 
-def test_documents_split_runs_with_what_it_leaves_out(rows: int) -> None:
+def test_documented_split_runs_with_its_omitted_parts(rows: int) -> None:
     init = INIT.replace("name, label)", "name, label=0)")
     counts = generate(toy(init + FIELDS + LOAD + SPLIT + CSV + LEFT_OUT))
     assert counts == {"train": 16, "eval": 4}

@@ -180,7 +180,7 @@ def test_async_methods_are_awaited() -> None:
         (20, 0.99, {"train": 19, "eval": 1}),
     ],
 )
-def test_splits_have_its_sizes_and_may_be_empty(rows: int, ratio: Any, counts: dict[str, int]) -> None:
+def test_splits_have_given_sizes_and_may_be_empty(rows: int, ratio: Any, counts: dict[str, int]) -> None:
     kind = kind_of()
     assert write_splits("save", kind, listed(rows), ratio) == counts
     assert {name: len(values(f"save/{name}", kind)) for name in counts} == counts
@@ -270,7 +270,7 @@ def test_all_examples_may_be_left_out(where: str) -> None:
         (Example.Field.TYPE_STRING, np.str_("x"), "x"),
     ],
 )
-def test_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
+def test_value_is_read_as_in_the_original(dtype: int, given: Any, read: Any) -> None:
     kind = kind_of(dtype)
     write_dict("save", {"a": [kind(given)]})
     assert values("save/a", kind) == [read]
@@ -362,7 +362,7 @@ def test_checker_raises_assertion_error() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_config_file_says_what_was_asked_for() -> None:
+def test_config_file_contains_the_arguments() -> None:
     kind = kind_of(from_csv_row=classmethod(lambda cls, row, **kwargs: cls(int(row[0]))))
     write_splits(
         "save", kind, listed(10), [0.5, 0.3, 0.2], sizes=[1, 2], src_dirpath="data", examples_note="100%", other=None

@@ -25,7 +25,7 @@ def run(script: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_script_changes_its_imports_and_says_same(
+def test_script_prints_the_same_with_changed_imports(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

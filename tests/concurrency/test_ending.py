@@ -92,7 +92,7 @@ def test_executor_that_was_shut_down_says_so() -> None:
 
 
 @pytest.mark.parametrize("links", ["__cause__", "__context__"])
-def test_error_that_comes_from_it_is_known(links: str) -> None:
+def test_error_caused_by_another_is_recognised(links: str) -> None:
     error = TransientStorageError("no connection")
     between = OSError("no address")
     setattr(error, links, between)

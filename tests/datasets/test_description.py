@@ -81,7 +81,7 @@ def test_feature_missing_in_some_examples_is_varlen(order: list[int]) -> None:
 
 class TestConflicts:
     @pytest.mark.parametrize(("one", "other"), [(1, 1.5), (1, "a"), (0.5, b"a"), ([1], ["a"])])
-    def test_conflicting_kinds_raise_with_example_numbers(self, one: object, other: object) -> None:
+    def test_conflicting_kinds_error_names_example_numbers(self, one: object, other: object) -> None:
         with pytest.raises(SchemaError, match=r"feature 'x' is \w+ in example 0 and \w+ in example 2"):
             described({"x": one}, {"x": one}, {"x": other})
 

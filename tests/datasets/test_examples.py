@@ -75,7 +75,7 @@ def test_rows_of_different_lengths_are_refused() -> None:
         prepare({"x": [[1, 2], [3]]})
 
 
-def test_arrays_and_flat_lists_are_taken_as_they_are() -> None:
+def test_arrays_and_flat_lists_are_stored_unchanged() -> None:
     array = np.zeros((2, 3))
     flat = [1, 2, 3]
     found = prepare({"array": array, "flat": flat, "empty": []})

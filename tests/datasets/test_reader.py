@@ -40,7 +40,7 @@ async def ids(storage: Storage, split: str, path: str = "") -> list[int]:
     return found
 
 
-async def test_parts_of_splits_are_what_slices_of_lists_are() -> None:
+async def test_parts_of_splits_behave_like_list_slices() -> None:
     storage = MemoryStorage()
     await written(storage, train=100, extra=25)
     train, extra = await ids(storage, "train"), await ids(storage, "extra")
@@ -65,7 +65,7 @@ async def test_index_locates_part_in_any_compression(compression: Any) -> None:
         assert await ids(storage, f"train[{start}:]") == train[start:]
 
 
-async def test_part_is_found_without_index_too() -> None:
+async def test_part_is_found_without_index() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -282,13 +282,13 @@ class TestOfDatum:
         await storage.put("shard_info.json", json.dumps(info).encode())
         await storage.put("datum_to_type_and_shape_mapping.json", json.dumps(table).encode())
 
-    async def test_its_splits_are_read_by_its_json_files(self) -> None:
+    async def test_splits_are_read_by_their_json_files(self) -> None:
         storage = MemoryStorage()
         await self.put(storage)
         assert await ids(storage, "train") == list(range(20))
         assert await ids(storage, "train[25%:-5]") == list(range(5, 15))
 
-    async def test_they_are_read_together_with_ours(self) -> None:
+    async def test_datum_splits_are_read_with_ours(self) -> None:
         storage = MemoryStorage()
         await self.put(storage)
 

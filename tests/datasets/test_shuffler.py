@@ -142,7 +142,7 @@ class TestMemory:
             shuffler.add(i, bytes([i]) * 1000)
         assert sorted(drained(shuffler)) == [bytes([i]) * 1000 for i in range(5)]
 
-    def test_bucket_files_go_when_the_shuffler_goes(self, tmp_path: Path) -> None:
+    def test_bucket_files_are_deleted_with_the_shuffler(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=10, temporary_folder=tmp_path)
         for i in range(5):
             shuffler.add(i, b"record")
@@ -187,7 +187,7 @@ class TestDuplicates:
 
     @pytest.mark.parametrize("memory_limit", [1 << 20, 5000])
     @pytest.mark.parametrize("on_duplicate", ["first", "last"])
-    def test_first_or_last_to_come_is_kept(self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate) -> None:
+    def test_first_or_last_record_is_kept(self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate) -> None:
         rng = random.Random(memory_limit)
         shuffler = HashShuffler("s", memory_limit=memory_limit, temporary_folder=tmp_path, on_duplicate=on_duplicate)
         expected: dict[str, bytes] = {}
@@ -224,7 +224,7 @@ class TestDisk:
             drained(shuffler)
         assert "the disk is probably faulty" in caught.value.__notes__[0]
 
-    def test_full_disk_says_which_and_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_full_disk_error_names_disk_and_remedy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*args: object, **kwargs: object) -> object:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -351,7 +351,7 @@ async def test_write_folds_rejects_invalid_folds() -> None:
 # -- TFRecorder's faults ----------------------------------------------------------------------------------------------
 
 
-async def test_fault_the_maximal_size_is_kept() -> None:
+async def test_fault_maximal_size_is_kept() -> None:
     class Large(Toy):
         def load(self, **kwargs: Any) -> None:
             self.data = np.zeros(25_000, np.float32)
@@ -372,7 +372,7 @@ async def test_fault_ratios_with_a_rounding_error_are_taken() -> None:
     assert (await write(storage, ratios=[0.7, 0.2, 0.1])).records == {"train": 7, "eval": 2, "test": 1}
 
 
-async def test_fault_memory_does_not_grow_with_what_was_written() -> None:
+async def test_fault_keeps_no_written_arrays_alive() -> None:
     """Of the loaded arrays, no more are alive at once than examples are in work; in the end none is."""
     alive, most = 0, 0
     lock = threading.Lock()
@@ -638,7 +638,7 @@ class _FullDisk:
         return getattr(os, name)
 
 
-async def test_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_missing_csv_is_named(tmp_path: Path) -> None:
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"none\.csv"):
         await write_splits_from_csv(f"{tmp_path}/out/", Toy, tmp_path / "none.csv")
     (tmp_path / "list.csv").write_bytes(csv_of(10))
@@ -665,7 +665,7 @@ async def test_cancelled_nothing_is_left() -> None:
 # -- reading back -----------------------------------------------------------------------------------------------------
 
 
-async def test_paths_come_from_the_manifest_where_there_is_one(tmp_path: Path) -> None:
+async def test_paths_are_read_from_an_existing_manifest(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(csv_of())
     await write_splits_from_csv(tmp_path / "out", Toy, tmp_path / "list.csv")
     train = tmp_path / "out" / "train"

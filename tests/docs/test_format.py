@@ -19,7 +19,7 @@ def test_page_has_each_pattern_of_name() -> None:
     assert [pattern for pattern in patterns if f"`{pattern}`" not in PAGE] == []
 
 
-def test_page_has_each_member_of_what_is_stored() -> None:
+def test_page_lists_each_stored_member() -> None:
     folder = ROOT / "tests" / "vectors" / "datasets" / "1"
     stored = [path.read_bytes() for path in folder.glob("_manifest/*/*.json*")]
     unzipped = [gzip.decompress(each) if each.startswith(b"\x1f\x8b") else each for each in stored]

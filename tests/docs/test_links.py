@@ -26,13 +26,13 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_is_named_is_there(page: Path) -> None:
+def test_every_named_file_exists(page: Path) -> None:
     """Such as the tests that hold a promise."""
     named = NAMED.findall(page.read_text("utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_every_make_target_that_is_named_is_there() -> None:
+def test_every_named_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {target for page in PAGES for target in TARGET.findall(page.read_text("utf-8"))}
     assert "demo" in named

@@ -56,7 +56,7 @@ def test_names_that_cannot_be_imported_are_read_from_source(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_kit_shows_what_its_bases_bring(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kit_shows_inherited_cases(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not imported:
         monkeypatch.delattr("asyncrec.testing.__getattr__")
     kit = llms.documented("asyncrec.testing.StorageConformance", inherited=True)

@@ -90,7 +90,7 @@ def test_records_are_read_once_by_shards_and_ranges(tmp_path: Path) -> None:
     assert len(read_asyncrec(path).take(7)) == 7
 
 
-def test_types_go_there_and_back(tmp_path: Path) -> None:
+def test_types_round_trip(tmp_path: Path) -> None:
     table = pa.table(
         {
             "when": pa.array([0, 10**9], pa.timestamp("us")),

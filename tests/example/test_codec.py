@@ -99,7 +99,7 @@ def test_lengths_of_every_width_match_protobuf(size: int) -> None:
     assert encode_example({"a": array}) == message.SerializeToString(deterministic=True)
 
 
-def test_array_goes_in_as_its_bytes() -> None:
+def test_array_is_stored_as_its_bytes() -> None:
     array = np.arange(256, dtype=np.float32)
     assert array.tobytes() in encode_example({"emb": array})
 
@@ -242,7 +242,7 @@ def test_interrupt_during_encoding_propagates() -> None:
     assert times == 1
 
 
-def test_encoding_leaves_no_reference_behind() -> None:
+def test_encoding_leaks_no_reference() -> None:
     values: list[object] = [
         1 << 40, 2.5, "text" * 9, b"bytes" * 9, [b"in a list" * 2], (1.5,), np.arange(5.0), np.int64(3),
     ]  # fmt: skip

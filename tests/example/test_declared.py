@@ -300,7 +300,7 @@ def test_class_with_unstorable_fields_is_rejected_at_definition() -> None:
         tfrecordable(dtype=99)
 
 
-def test_class_tells_its_schema() -> None:
+def test_class_has_a_schema() -> None:
     schema = ToyExample.schema()
     assert schema == Schema({"label": FixedLen((), "int32"), "data": Tensor("float32", raw=True)})
     example = ToyExample("a", 1)
@@ -392,7 +392,7 @@ class Waiting(ToyExample):
         self.data = np.zeros(1, np.float32)
 
 
-def test_checker_finds_what_does_not_come_back() -> None:
+def test_checker_finds_values_that_do_not_round_trip() -> None:
     with pytest.raises(SchemaError, match=r"Changing\.x: \d+ was written, but \d+ was read"):
         check_round_trip(Changing())
     with pytest.raises(SchemaError, match="to_csv_row returned"):

@@ -158,7 +158,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.data())
-def test_whatever_an_entry_takes_comes_back(data: st.DataObject) -> None:
+def test_accepted_values_of_an_entry_round_trip(data: st.DataObject) -> None:
     features: dict[str, Any] = {}
     values: dict[str, Any] = {}
     for number in range(data.draw(st.integers(1, 5))):

@@ -46,7 +46,7 @@ def test_infer_reads_sequence_examples() -> None:
     assert schema.decode_batch(records)["some"].row_splits.tolist() == [0, 1, 1]
 
 
-def test_infer_refuses_what_contradicts_itself() -> None:
+def test_infer_refuses_contradictory_records() -> None:
     with pytest.raises(SchemaError, match="feature 'a': its values are int64 in record 0 and float in record 2"):
         Schema.infer([encode_example({"a": value}) for value in (1, [], 1.5)])
     with pytest.raises(SchemaError, match="cannot be inferred from no records"):

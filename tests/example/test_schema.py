@@ -105,7 +105,7 @@ def test_allow_extra_skips_unknown_features() -> None:
     assert labels.decode_batch([page(i) for i in range(50)])["label"].tolist() == list(range(50))
 
 
-def test_default_stands_in_where_feature_is_absent() -> None:
+def test_default_replaces_absent_feature() -> None:
     schema = Schema({"a": FixedLen((), "int32", default=-1), "b": FixedLen((2,), "str", default="none")})
     records = [encode_example({"a": 5} if i % 2 else {"b": ["x", "y"]}) for i in range(60)]
     batch = schema.decode_batch(records)
@@ -256,7 +256,7 @@ def test_damaged_sequence_example_error_names_record_and_feature() -> None:
         schema.decode_batch([good, good[:-1]])
 
 
-def test_schema_goes_through_json_and_stays_itself() -> None:
+def test_schema_round_trips_through_json() -> None:
     schema = Schema(
         {
             "a": FixedLen((), "int64"),

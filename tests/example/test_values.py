@@ -162,7 +162,7 @@ def test_narrow_false_accepts_values_exact_in_float32() -> None:
     assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has no other float
 
 
-def test_tensor_is_array_that_it_gives() -> None:
+def test_tensor_equals_its_array() -> None:
     class Tensor:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:  # type: ignore[type-arg]  # of floats
             return np.array([0.1, 2.0])

@@ -90,7 +90,7 @@ def test_next_run_follows_links_of_stored_pages(s3: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
+def test_sigterm_commits_fetched_pages(s3: dict[str, str]) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
         environment = s3 | settings(server, "s3://crawl/stopped/pages", delay=0.01)
         with subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True) as process:

@@ -32,7 +32,7 @@ async def test_every_image_is_in_one_split_unchanged(tmp_path: Path, capsys: pyt
     assert found.items() <= drawn.items()
 
 
-async def test_class_reads_what_it_writes(tmp_path: Path) -> None:
+async def test_class_reads_its_own_files(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(write_png(draw("disc", random.Random(1))))
     asyncrec.example.check_round_trip(Image, ["a.png", "disc"], images=tmp_path)
 

@@ -37,7 +37,7 @@ async def compare(path: Path, keys: Sequence[str] = ()) -> None:
 
 @pytest.mark.parametrize("version", sorted(each.name for each in DATASETS.iterdir()))
 @pytest.mark.parametrize("name", ["fixed", "rolling", "seen"])
-async def test_golden_data_sets_hold_what_is_expected(version: str, name: str) -> None:
+async def test_golden_data_sets_have_expected_contents(version: str, name: str) -> None:
     expected = json.loads((DATASETS / version / "expected.json").read_text())[name]
     (snapshot,) = await read("snapshot", DATASETS / version / name)
     assert [snapshot[each] for each in ("id", "schema", "metadata")] == [

@@ -150,19 +150,19 @@ async def refuse(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", OF_SEGMENT.values(), ids=OF_SEGMENT)
-async def test_segment_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_segment_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "pages")
 
 
 @pytest.mark.parametrize("damage", OF_CHECKPOINT.values(), ids=OF_CHECKPOINT)
-async def test_checkpoint_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_checkpoint_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "checked")
 
 
 @pytest.mark.parametrize("damage", OF_SHARD.values(), ids=OF_SHARD)
-async def test_shard_that_must_be_refused_is(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_shard_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
     assert len(await read("number", damaged / "pages", 0)) == 1
     damage(damaged)
     for command in (["records", damaged / "pages"], ["number", damaged / "pages", 0]):
@@ -171,7 +171,7 @@ async def test_shard_that_must_be_refused_is(damaged: Path, damage: Callable[[Pa
 
 
 @pytest.mark.parametrize("damage", OF_KEYS.values(), ids=OF_KEYS)
-async def test_keys_that_must_be_refused_are(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_keys_are_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     assert (await run("key", damaged / "pages", "1"))[1].startswith("refused")
     assert records_in(await read("number", damaged / "pages", 1))
@@ -179,7 +179,7 @@ async def test_keys_that_must_be_refused_are(damaged: Path, damage: Callable[[Pa
 
 @pytest.mark.parametrize("kind", ["none", "gzip", "zlib"])
 @pytest.mark.parametrize("damage", ["end", "begin", "more", "hole"])
-async def test_file_that_must_be_refused_is(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
+async def test_invalid_file_is_refused(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
     whole = (vectors / f"records-{kind}.tfrecord").read_bytes()
     damaged = {"end": whole[:-1], "begin": whole[:1000], "more": whole + b"more", "hole": whole[:500] + whole[600:]}
     compression = "" if kind == "none" else kind.upper()

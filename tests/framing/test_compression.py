@@ -438,7 +438,7 @@ def test_error_names_faulty_member_even_without_output(size: int) -> None:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
+def test_flipped_bit_never_yields_wrong_data(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)
     harmless = 0
     for bit in range(8 * len(stream)):
@@ -489,7 +489,7 @@ def test_uncompressed_stream_is_reported_as_corrupt(type: str, stream: bytes) ->
 
 @pytest.mark.slow(but=["ZLIB"])
 @pytest.mark.parametrize("type", TYPES)
-def test_bomb_is_let_out_by_spoonful(type: str) -> None:
+def test_decompression_bomb_is_decompressed_in_small_pieces(type: str) -> None:
     size = 64 << 20
     stream = compress([[bytes(1 << 20)]] * (size >> 20), type=type, member_bytes=size)
     assert len(stream) < size // 200
@@ -577,7 +577,7 @@ def test_every_way_to_name_a_compression(value: object, type: str) -> None:
     assert parse_compression(value) == CompressionOptions(type=type)  # type: ignore[arg-type]  # a parameter is a str
 
 
-def test_options_are_taken_as_they_are_and_pickle() -> None:
+def test_options_are_stored_unchanged_and_pickle() -> None:
     options = CompressionOptions(type="GZIP", level=9, member_bytes=1000)
     assert parse_compression(options) is options
     assert pickle.loads(pickle.dumps(options)) == options

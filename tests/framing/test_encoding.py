@@ -100,7 +100,7 @@ def test_text_record_is_refused(encode: Encode, count: int) -> None:
         encode([b"good"] * count + ["text"])  # type: ignore[list-item]  # the mistake
 
 
-def test_framing_leaves_no_reference_behind(encode: Encode) -> None:
+def test_framing_leaks_no_reference(encode: Encode) -> None:
     records = [b"%d" % n * 20 for n in range(40)] + [bytes(LARGE), b"last one"]
     before = [sys.getrefcount(record) for record in records]
     for _ in range(10):

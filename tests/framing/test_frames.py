@@ -79,7 +79,7 @@ def test_records_of_all_sizes_come_back_from_any_split(records: list[bytes], siz
 
 @given(small_records | sized_records, st.integers(1, 300_000))
 @settings(deadline=None)
-def test_records_come_back_when_what_is_wanted_is_fed(records: list[bytes], block: int) -> None:
+def test_requested_bytes_yield_records_when_fed(records: list[bytes], block: int) -> None:
     stream = b"".join(encode_frames(records))
     decoder = FrameDecoder()
     found: list[bytes] = []
@@ -113,7 +113,7 @@ def test_record_is_returned_by_the_feed_completing_the_frame() -> None:
     decoder.finish()
 
 
-def test_records_are_bytes_whichever_way_they_came() -> None:
+def test_records_are_bytes_however_they_were_read() -> None:
     records = [b"a", bytes(5000), bytes(LARGE)] * 2
     stream = b"".join(encode_frames(records))
     for size in (1000, 4096, 150_000, len(stream)):
@@ -276,7 +276,7 @@ def test_damage_is_raised_again_by_every_later_call() -> None:
         assert caught.value is decoder.error
 
 
-def test_truncation_is_raised_again_too() -> None:
+def test_truncation_is_raised_again() -> None:
     decoder = FrameDecoder()
     decoder.feed(b"\x01")
     for call in (decoder.finish, decoder.finish, lambda: decoder.feed(b"x")):

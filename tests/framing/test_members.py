@@ -61,7 +61,7 @@ def test_members_that_are_whole_come_out_as_they_are(block: int) -> None:
 
 @pytest.mark.parametrize("block", [50, 1 << 18])
 @pytest.mark.parametrize("number", range(6))
-def test_damaged_member_takes_no_other_along(number: int, block: int) -> None:
+def test_damaged_member_loses_no_other_member(number: int, block: int) -> None:
     data = changed(DATA, BEGINS[number] + len(MEMBERS[number]) // 2)
     found, damage, _ = salvaged(data, block)
     before, after = records_of(*range(number)), records_of(*range(number + 1, 6))

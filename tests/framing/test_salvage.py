@@ -52,7 +52,7 @@ def salvaged(data: bytes, step: int = 1 << 20, **options: object) -> tuple[list[
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
-def test_stream_without_damage_comes_out_as_it_is(step: int) -> None:
+def test_undamaged_stream_is_returned_unchanged(step: int) -> None:
     records = RECORDS[:3] if step == 1 else RECORDS
     assert salvaged(framed(records), step) == (records, [])
     assert salvaged(b"") == ([], [])
@@ -133,11 +133,11 @@ NESTED = [b"before", b"front" + framed(INNER) + b"rest", b"after"]
 
 
 class TestARecordThatHoldsFrames:
-    def test_is_lost_whole_while_its_header_is_whole(self) -> None:
+    def test_nested_record_with_damaged_data_is_lost_whole(self) -> None:
         data = changed(framed(NESTED), 22 + 12)
         assert salvaged(data) == ([b"before", b"after"], [Damage(22, len(NESTED[1]) + 16, "data", 1)])
 
-    def test_is_given_out_while_half_its_header_is_whole(self) -> None:
+    def test_nested_record_survives_damaged_length(self) -> None:
         assert salvaged(changed(framed(NESTED), 22)) == (NESTED, [Damage(22, 12, "length", 1)])
 
     def test_inner_frames_replace_record_with_lost_header_as_ambiguous(self) -> None:

@@ -71,7 +71,7 @@ def test_header_with_zero_checksum_is_found_among_zeros() -> None:
     st.integers(1, 5000),
     st.integers(0, 10**9),
 )
-def test_frame_is_found_behind_anything_whatever_split(front: bytes, record: bytes, step: int, base: int) -> None:
+def test_frame_is_found_after_any_bytes_and_split(front: bytes, record: bytes, step: int, base: int) -> None:
     step = max(step, len(record) // 50)
     assert find(front + frame(record) + b"behind", step, base=base) == base + len(front)
 

@@ -81,7 +81,7 @@ def test_source_repr_changes_after_replacement_of_same_size(
     assert shown[0] == shown[1] != shown[2]
 
 
-def test_threads_that_begin_at_once_open_it_once(source: RecordDataSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_threads_open_data_set_once(source: RecordDataSource, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     open_dataset = blocking.open_dataset
 
@@ -125,7 +125,7 @@ def test_child_of_fork_opens_its_own(numbers: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
 
 
-def test_closed_it_opens_again(source: RecordDataSource) -> None:
+def test_closed_source_reopens(source: RecordDataSource) -> None:
     assert source[1] == b"1"
     source.close()
     source.close()

@@ -121,7 +121,7 @@ def test_writer_may_end_during_summation_of_totals() -> None:
     assert (writers.totals().writers, writers.totals().records) == (0, 2)
 
 
-async def test_opentelemetry_collects_them(tmp_path: Path) -> None:
+async def test_opentelemetry_collects_metrics(tmp_path: Path) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     instrument(provider)
@@ -140,7 +140,7 @@ async def test_opentelemetry_collects_them(tmp_path: Path) -> None:
     provider.shutdown()
 
 
-async def test_prometheus_scrapes_them(tmp_path: Path) -> None:
+async def test_prometheus_scrapes_metrics(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     registry.register(Collector())
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:

@@ -63,7 +63,7 @@ def check(batch: dict[str, Any], row: int) -> int:
     return number
 
 
-def test_datum_reads_what_we_wrote(tmp_path: Path) -> None:
+def test_datum_reads_our_files(tmp_path: Path) -> None:
     write_ours(tmp_path)
     configs = TheirConfigs()
     configs.batch_size_train = 1  # it stacks without padding
@@ -73,7 +73,7 @@ def test_datum_reads_what_we_wrote(tmp_path: Path) -> None:
     assert len(list(half)) == COUNT // 2
 
 
-def test_we_read_what_datum_wrote(tmp_path: Path) -> None:
+def test_datum_files_are_read(tmp_path: Path) -> None:
     write_theirs(tmp_path)
     dataset = load(str(tmp_path), DatasetConfigs(drop_remainder=False)).train_fn()
     assert sorted(check(batch, row) for batch in dataset for row in range(len(batch["n"]))) == list(range(COUNT))
@@ -263,7 +263,7 @@ def test_batches_by_length_and_a_whole_set_at_once(pictures: str) -> None:
     assert {(4, 2), (2, 4)} <= {*sizes}
 
 
-def test_either_takes_the_others_configurations(pictures: str) -> None:
+def test_both_accept_each_others_configurations(pictures: str) -> None:
     configs = theirs.DatasetConfigs()
     configs.use_datum_padding = True
     ours = DatasetConfigs(use_datum_padding=True)
@@ -271,7 +271,7 @@ def test_either_takes_the_others_configurations(pictures: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA"])
-def test_images_of_other_modes_are_decoded_alike(tmp_path: Path, mode: str) -> None:
+def test_images_of_other_modes_decode_equally(tmp_path: Path, mode: str) -> None:
     Image.linear_gradient("L").convert(mode).save(tmp_path / "image.png")
 
     def images(split: str) -> Iterator[tuple[int, dict[str, Any]]]:

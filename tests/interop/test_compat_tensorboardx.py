@@ -52,7 +52,7 @@ def test_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("records", [[b""], [b"hello world"] * 50], ids=["empty", "fifty"])
-def test_tensorboards_record_reader_reads_them(tmp_path: Path, records: list[bytes]) -> None:
+def test_tensorboard_record_reader_reads_the_files(tmp_path: Path, records: list[bytes]) -> None:
     writer = RecordWriter(str(tmp_path / "x"))
     for record in records:
         writer.write(record)

@@ -29,7 +29,7 @@ def at(module: Any, place: str) -> Any:
 
 
 @pytest.mark.parametrize("place", NAMES)
-def test_its_names_stand_where_tensorflows_do(place: str) -> None:
+def test_names_are_in_the_same_places_as_tensorflows(place: str) -> None:
     for name in NAMES[place]:
         assert hasattr(at(real, place), name)
         assert hasattr(at(tf, place), name)
@@ -89,7 +89,7 @@ def test_features_of_either_go_into_messages_of_the_other() -> None:
         assert values == {"theirs": [1], "ours": [2]} | ({"before": [3]} if example is examples[1] else {})
 
 
-def test_other_names_are_tensorflows() -> None:
+def test_other_names_resolve_to_tensorflow() -> None:
     for place in ("data", "constant", "io.gfile", "io.serialize_tensor", "compat.v1.train.Saver", "train.Checkpoint",
                   "errors.OutOfRangeError", "__version__"):  # fmt: skip
         assert attrgetter(place)(tf) is attrgetter(place)(real)

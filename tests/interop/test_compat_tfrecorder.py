@@ -159,7 +159,7 @@ def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_its_scripts_say_over_tensors_what_they_said(
+def test_scripts_print_the_same_over_tensors(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in ``tests/compat/test_tfrecorder_scripts.py``, with the tensors of a ``tf.data.Dataset``."""
@@ -187,7 +187,7 @@ def values(dataset: Any) -> list[Any]:
     return [[np.asarray(value).tolist() for value in example] for example in dataset.as_numpy_iterator()]
 
 
-def test_its_iterator_goes_on_from_a_checkpoint(saved: str, tmp_path: Path) -> None:
+def test_iterator_continues_from_a_checkpoint(saved: str, tmp_path: Path) -> None:
     dataset = tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(saved), ToyExample)
     iterator = iter(dataset)
     for _ in range(15):

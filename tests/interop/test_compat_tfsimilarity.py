@@ -100,7 +100,7 @@ def test_sampler_reads_stores_and_extra_arguments_without_tf_data(shards: str, m
 # -- a model ----------------------------------------------------------------------------------------------------------
 
 
-def test_keras_model_trains_on_it_for_epoch(shards: str) -> None:
+def test_keras_model_trains_for_an_epoch(shards: str) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(CLASSES)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
@@ -217,7 +217,7 @@ def numbers(dataset: Any) -> list[int]:
     return [number for batch in dataset for number in batch.numpy().tolist()]
 
 
-def test_its_own_test_passes(tmp_path: Path) -> None:
+def test_own_test_passes(tmp_path: Path) -> None:
     """TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
     for sid in range(100):
         examples = [asyncrec.encode_example({"sid": sid, "value": sid * 1000 + value}) for value in range(1000)]
@@ -323,7 +323,7 @@ def test_tensorflows_seed_is_the_orders(tmp_path: Path, set_seed: Any, memory: b
     ],
 )
 @pytest.mark.parametrize("seed", [None, 1])
-def test_unusual_numbers_mean_what_they_did(
+def test_unusual_numbers_keep_their_meaning(
     tmp_path: Path, options: dict[str, Any], batches: list[int], seed: int | None
 ) -> None:
     """Whoever reads."""

@@ -103,7 +103,7 @@ def test_messages_of_both_live_in_one_process() -> None:
 
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("writer", ["ours", "tensorflow"])
-def test_batch_is_what_parse_example_makes_of_it(count: int, writer: str) -> None:
+def test_batch_equals_result_of_parse_example(count: int, writer: str) -> None:
     rng = np.random.default_rng(2)
     records = [
         encode_example(

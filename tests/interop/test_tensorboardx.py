@@ -28,7 +28,7 @@ def read(path: Path) -> list[bytes]:
     return anyio.run(main)
 
 
-def test_asyncrec_reads_what_its_record_writer_wrote(tmp_path: Path) -> None:
+def test_records_of_record_writer_are_read_back(tmp_path: Path) -> None:
     writer = RecordWriter(str(tmp_path / "theirs"))
     for record in records():
         writer.write(record)

@@ -95,14 +95,14 @@ def members(path: Path) -> int:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_tensorflow_reads_what_asyncrec_wrote(tmp_path: Path, records: list[bytes], compression: str) -> None:
+def test_tensorflow_reads_asyncrec_files(tmp_path: Path, records: list[bytes], compression: str) -> None:
     asyncrec_wrote(tmp_path / "ours", records, compression=compression)
     assert tensorflow_reads(tmp_path / "ours", compression) == records
     assert tensorflow_iterates(tmp_path / "ours", compression) == records
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_asyncrec_reads_what_tensorflow_wrote(tmp_path: Path, records: list[bytes], compression: str) -> None:
+def test_tensorflow_files_are_read(tmp_path: Path, records: list[bytes], compression: str) -> None:
     """With the compression named, and found by itself."""
     tensorflow_wrote(tmp_path / "theirs", records, compression)
     assert asyncrec_reads(tmp_path / "theirs", compression=compression) == records
@@ -148,7 +148,7 @@ def test_flushing_while_writing_changes_nothing_for_the_reader(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_asyncrec_reads_what_tensorflow_flushed_while_writing(tmp_path: Path, compression: str) -> None:
+def test_tensorflow_file_is_readable_while_being_written(tmp_path: Path, compression: str) -> None:
     records = [b"%d" % i * i for i in range(300)]
     with tf.io.TFRecordWriter(str(tmp_path / "theirs"), compression) as writer:
         for number, record in enumerate(records):
@@ -168,7 +168,7 @@ def test_tensorflow_reads_file_after_asyncrec_appends(tmp_path: Path, compressio
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("level", [0, 1, 3, 6, 9])
-def test_every_level_is_read_by_the_other(tmp_path: Path, compression: str, level: int) -> None:
+def test_every_compression_level_is_read_by_the_other(tmp_path: Path, compression: str, level: int) -> None:
     records = text()[:500]
     options = tf.io.TFRecordOptions(compression, compression_level=level)
     tensorflow_wrote(tmp_path / "theirs", records, options)

@@ -64,7 +64,7 @@ def test_tfrecord_reads_files_written_by_asyncrec(tmp_path: Path, compression: s
     assert [bytes(view) for view in found] == records()  # one buffer, used again for each
 
 
-def test_asyncrec_reads_what_it_wrote(tmp_path: Path) -> None:
+def test_records_written_by_asyncrec_are_read_back(tmp_path: Path) -> None:
     writer = tfrecord.TFRecordWriter(str(tmp_path / "theirs"))
     for number in range(300):
         writer.write(

@@ -83,7 +83,7 @@ def loader(source: RecordDataSource, workers: int) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_grains_older_loader_goes_on_exactly_too(source: RecordDataSource, numbers: str, workers: int) -> None:
+def test_older_grain_loader_resumes_exactly(source: RecordDataSource, numbers: str, workers: int) -> None:
     expected = [int(each) for each in loader(source, workers)]
     assert sorted(expected) == list(range(COUNT))
     first = iter(loader(source, workers))

@@ -97,7 +97,7 @@ def test_file_whose_content_was_not_synced_is_torn() -> None:
     assert list(after_a_power_cut(store)) == [{entry: Torn(entry)}]
 
 
-def test_page_has_each_rule_with_its_configuration() -> None:
+def test_page_lists_each_rule_with_its_configuration() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
     named = {row.split("`")[1]: row.split("`")[-2] for row in rows}
     assert {rule: named.get(rule) for rule in RULES} == {rule: each.shown_by for rule, each in RULES.items()}

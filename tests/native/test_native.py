@@ -31,7 +31,7 @@ assert sorted(schema.decode_batch(found)["a"].tolist()) == list(range(40))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_c_gives_what_python_gives(name: str) -> None:
+def test_c_and_python_results_are_equal(name: str) -> None:
     if native.FUNCTIONS:  # where no compiler was at hand, Python is all there is
         fuzz(name, 300, seed=0)
 

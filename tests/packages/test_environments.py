@@ -51,7 +51,7 @@ def test_demo_reuses_test_environment_but_tests_extend_demo_environment(checkout
     assert "pip install" in run_by(checkout, "test")
 
 
-def test_every_plugin_is_among_what_is_ours() -> None:
+def test_every_plugin_is_listed_as_ours() -> None:
     plugins = {f"-e {path.parent.relative_to(ROOT)}" for path in ROOT.glob("plugins/*/pyproject.toml")}
     assert plugins <= set((ROOT / "requirements/ours.txt").read_text("utf-8").splitlines())
 

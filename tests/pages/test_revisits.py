@@ -128,7 +128,7 @@ async def test_conditions_are_those_of_the_newest_version(tmp_path: Path) -> Non
         ({"max_bytes": 3}, {"If-None-Match": '"1"', "If-Modified-Since": "Sun, 22 Nov 2026 10:00:00 GMT"}),
     ],
 )
-async def test_conditions_are_asked_for_what_can_be_trusted(
+async def test_conditions_use_only_trusted_validators(
     tmp_path: Path, parts: dict[str, Any], expected: dict[str, str]
 ) -> None:
     await write(tmp_path / "pages", [first(**parts)])
@@ -158,7 +158,7 @@ async def test_conditions_are_empty_for_missing_body(tmp_path: Path) -> None:
         assert (known, known.page) == ({}, None)
 
 
-async def test_resolved_page_is_what_was_crawled(tmp_path: Path) -> None:
+async def test_resolved_page_equals_the_crawled_page(tmp_path: Path) -> None:
     one = first()
     whole = first(date="2026-11-23T00:00:00Z", headers={"ETag": '"new"', "Content-Type": "text/html"}, reason="Fine")
     same = pages.page(**{**_parts(whole), "before": one})

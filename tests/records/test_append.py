@@ -96,7 +96,7 @@ async def test_flushed_records_survive_any_torn_write_with_zeros(tmp_path: Path,
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_file_of_only_zeros_begins_anew(tmp_path: Path, compression: str) -> None:
+async def test_file_of_zeros_is_started_again(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "events"
     path.write_bytes(bytes(5000))
     await append(path, b"next", compression=compression)

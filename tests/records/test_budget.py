@@ -214,7 +214,7 @@ async def test_accounted_bytes_take_room_and_return_to_waiters() -> None:
     assert (budget.used, budget.reserved, budget.bound) == (70, 0, 100)
 
 
-async def test_exactly_as_much_as_there_is_room_for_fits() -> None:
+async def test_input_of_exactly_the_free_size_fits() -> None:
     budget = ByteBudget(100)
     budget.reserve(40)
     await budget.take(60)
@@ -265,7 +265,7 @@ async def test_caller_that_yielded_need_not_yield_again() -> None:
 class TestALimitThatMayGrow:
     """What a sharded writer has unless it is told a limit."""
 
-    def test_limit_grows_to_four_times_the_chunks_and_stays(self) -> None:
+    def test_limit_grows_to_at_most_four_times_the_chunks(self) -> None:
         budget = ByteBudget(64, objects=3, most=256)
         budget.reserve(16)
         assert budget.limit == 64
@@ -275,7 +275,7 @@ class TestALimitThatMayGrow:
         budget.account(-40)
         assert (budget.limit, budget.bound) == (160, 160)
 
-    def test_does_not_grow_with_what_is_not_a_chunk(self) -> None:
+    def test_budget_does_not_grow_without_a_chunk(self) -> None:
         budget = ByteBudget(64, most=256)
         budget.account(40)
         assert budget.limit == 64

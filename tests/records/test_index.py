@@ -65,7 +65,7 @@ def test_empty_index_is_empty_file() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=100), st.lists(st.integers(1, 400), max_size=5))
-def test_column_gives_what_array_would(lengths: list[int], steps: list[int]) -> None:
+def test_column_behaves_like_an_array(lengths: list[int], steps: list[int]) -> None:
     sizes = np.array(lengths, np.int64) * 1000 + 16
     starts = np.cumsum(sizes) - sizes
     begins = [0, *np.cumsum(steps, dtype=np.int64).tolist()]

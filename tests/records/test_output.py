@@ -117,7 +117,7 @@ async def test_keys_reach_sink_before_their_records() -> None:
     ("durable", "expected"), [("object keys", True), ("object", False), ("keys", False), ("", False)]
 )
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_flush_promises_what_object_and_keys_both_have(durable: str, expected: bool, compression: str) -> None:
+async def test_flush_covers_records_with_data_and_keys(durable: str, expected: bool, compression: str) -> None:
     place = Place(compression=compression, durable=durable)
     await place.output.write([batch(b"a", keys=[b"k" * KEY_BYTES])])
     assert not place.output.flushed
@@ -158,7 +158,7 @@ async def test_member_index_locates_each_record_from_its_member() -> None:
         assert gzip.decompress(place.object.data[member:])[offset : offset + size] == framed(record)
 
 
-async def test_index_of_zlib_counts_in_what_comes_out() -> None:
+async def test_zlib_index_counts_decompressed_bytes() -> None:
     place = Place(compression="ZLIB")
     await place.output.write([batch(b"a"), batch(b"bb")])
     await place.output.write([batch(b"ccc")])

@@ -56,7 +56,7 @@ async def test_missing_object_error_names_local_data_set_reader(tmp_path: Path) 
             pass
 
 
-def test_so_it_is_without_async(tmp_path: Path) -> None:
+def test_dataset_of_unfinished_writer_is_missing_when_blocking(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"a page")
     with pytest.raises(ObjectNotFoundError, match=INSTEAD):
@@ -66,7 +66,7 @@ def test_so_it_is_without_async(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pages", "2026/crawl/pages"])
-async def test_so_it_is_in_a_store(name: str) -> None:
+async def test_dataset_of_unfinished_writer_is_missing_in_store(name: str) -> None:
     storage = ListedStorage()
     await begin(storage, name)
     storage.asked.clear()
@@ -84,7 +84,7 @@ async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["pages-old", "page", "pages2", "sub/pages"])
-async def test_data_set_of_another_name_is_not_meant(other: str) -> None:
+async def test_data_set_with_other_name_is_ignored(other: str) -> None:
     storage = MemoryStorage()
     await begin(storage, other)
     with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):

@@ -73,7 +73,7 @@ async def test_limit_is_number_or_text(tmp_path: Path, size: Any) -> None:
             pass
 
 
-async def test_dataset_writer_refuses_what_is_above_its_limit(tmp_path: Path) -> None:
+async def test_dataset_writer_refuses_oversized_records(tmp_path: Path) -> None:
     def generate(split: str) -> Any:
         yield "a", {"n": b"x" * 100}
 

@@ -63,7 +63,7 @@ async def test_intact_file_reads_alike_under_any_on_corrupt(compression: str, on
 
 
 @pytest.mark.parametrize("chunk_size", [1, 1000, 1 << 18])
-async def test_skip_reads_on_behind_damage_and_tells_of_it(chunk_size: int) -> None:
+async def test_skip_reads_past_damage_and_reports_loss(chunk_size: int) -> None:
     records, borders = (RECORDS[:5], BORDERS[:6]) if chunk_size == 1 else (RECORDS, BORDERS)
     storage = await stored(flipped(framed(records), borders[2] + 12))
     found, damage, stats = await read(storage, on_corrupt="skip", chunk_size=chunk_size)
@@ -342,7 +342,7 @@ async def test_damage_behind_whole_records_does_not_reread_file_start() -> None:
 @pytest.mark.parametrize(
     ("place", "reason"), [(BORDERS[7] + 3, "length"), (BORDERS[7] + 12, "data"), (None, "truncated")]
 )
-async def test_stop_says_why_it_ended_the_file(place: int | None, reason: str) -> None:
+async def test_stop_reports_reason_for_ending_file(place: int | None, reason: str) -> None:
     data = framed(RECORDS)
     data = data[: BORDERS[8] - 1] if place is None else flipped(data, place)
     found, damage, _ = await read(await stored(data), on_corrupt="stop")

@@ -18,7 +18,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, BATCH_BYTES - 1, BAT
 
 
 @given(SIZES, st.booleans(), st.integers(1, 3))
-def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], mutable: bool, times: int) -> None:
+def test_batches_are_bounded_and_contain_all_records(sizes: list[int], mutable: bool, times: int) -> None:
     records = [bytearray(size) if mutable and i % 3 == 0 else bytes(size) for i, size in enumerate(sizes)]
     found: list[bytes] = []
     for item in batched(records, times=times):

@@ -61,7 +61,7 @@ async def test_single_and_batched_writes_give_same_bytes() -> None:
         assert await storage.get(key) == framed(records), key
 
 
-async def test_callers_buffer_is_its_own_again_once_written() -> None:
+async def test_buffer_may_be_reused_after_write() -> None:
     storage = MemoryStorage()
     buffer = bytearray(b"first")
     large = bytearray(2 << 20)
@@ -129,7 +129,7 @@ async def test_flushed_records_survive_body_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_flushing_between_records_changes_nothing_of_what_is_read(tmp_path: Path, compression: str) -> None:
+async def test_flushing_between_records_does_not_change_reading(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "x"
     async with asyncrec.open_writer(path, compression=compression) as writer:
         for size in (0, 10, 300_000, 1, 2 << 20, 5):
@@ -139,7 +139,7 @@ async def test_flushing_between_records_changes_nothing_of_what_is_read(tmp_path
     assert [len(record) for record in await asyncrec.read_records(path)] == [0, 10, 300_000, 1, 2 << 20, 5]
 
 
-async def test_flush_says_what_it_cannot_reach() -> None:
+async def test_flush_names_unreachable_level() -> None:
     async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
         assert await writer.flush() == "buffered"
         with pytest.raises(

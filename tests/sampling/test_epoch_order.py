@@ -61,7 +61,7 @@ def test_window_holds_next_records_of_tf_data_interleave(sizes: list[int]) -> No
         assert sorted(order.at(first, first + len(part)).tolist()) == sorted(part)
 
 
-def test_window_of_blocks_is_made_of_whole_runs() -> None:
+def test_window_of_blocks_consists_of_whole_runs() -> None:
     order = order_of("block", [40, 40], window=20)
     for first in range(0, 80, 20):
         window = sorted(order.at(first, first + 20).tolist())

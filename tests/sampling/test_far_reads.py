@@ -35,7 +35,7 @@ class TellsSumsByHead(Wire):
             yield source
 
 
-async def test_checksum_is_asked_for_while_index_comes() -> None:
+async def test_checksum_is_requested_while_index_is_read() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1000, writer_id="w") as writer:
         await writer.write_many([b"%04d" % number * 25 for number in range(4000)])

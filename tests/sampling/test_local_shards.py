@@ -195,7 +195,7 @@ async def test_shard_changed_while_open_raises_same_error_as_reopened(tmp_path: 
 
 
 @pytest.mark.parametrize("how", SPOILS)
-def test_and_so_it_is_without_async(tmp_path: Path, how: str) -> None:
+def test_blocking_read_of_spoiled_shard_raises(tmp_path: Path, how: str) -> None:
     anyio.run(written, tmp_path)
     spoil, error = SPOILS[how]
     with blocking.open_dataset(tmp_path / "pages") as dataset:

@@ -114,7 +114,7 @@ async def test_versions_read_in_steps_are_compared_across_steps(
         assert [number_of(record) for record in await dataset.history("a")] == site.dated("a")
 
 
-async def test_tasks_that_need_it_at_once_find_it_once() -> None:
+async def test_concurrent_tasks_find_newest_records_once() -> None:
     storage = Far()
     site = await crawled(storage, compact=True)
     found: list[set[int]] = []

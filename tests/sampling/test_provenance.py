@@ -63,6 +63,6 @@ def test_sources_go_into_a_state_and_come_back() -> None:
 
 
 @pytest.mark.parametrize("packed", [[3, 0, 0, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]])
-def test_state_that_names_what_cannot_be_is_refused(packed: list[int]) -> None:
+def test_state_with_impossible_values_is_refused(packed: list[int]) -> None:
     with pytest.raises(ValueError, match="whole numbers within the limits of this stream"):
         parse_sources(StateValues({"of": [packed]}), "of", 3)

@@ -33,7 +33,7 @@ def made(size: int, there: list[int]) -> RecordSet:
 
 
 @given(sets())
-def test_set_has_what_was_put_into_it(drawn: tuple[int, list[int]]) -> None:
+def test_set_contains_added_numbers(drawn: tuple[int, list[int]]) -> None:
     size, there = drawn
     found = made(size, there)
     assert (len(found), found.size) == (len(there), size)

@@ -91,7 +91,7 @@ async def test_shards_of_one_size_that_changed_places_are_refused(
             await way(dataset)
 
 
-async def test_they_are_refused_without_async_too(tmp_path: Path) -> None:
+async def test_swapped_shards_are_refused_by_blocking_interface(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     swap(first, second)
     with blocking.open_dataset(tmp_path / "x") as dataset:
@@ -101,7 +101,7 @@ async def test_they_are_refused_without_async_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-async def test_they_are_refused_where_they_are_compressed(compression: Any, tmp_path: Path) -> None:
+async def test_swapped_compressed_shards_are_refused(compression: Any, tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "x", max_shard_records=1, compression=compression) as writer:
         for letter in b"ab":
             await writer.write(bytes([letter]) * 5, key=chr(letter))
@@ -128,7 +128,7 @@ async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> No
             assert len(stream.damage) == 1
 
 
-async def test_state_does_not_go_on_over_them(tmp_path: Path) -> None:
+async def test_state_is_refused_over_swapped_shards(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
         for _ in range(100):
@@ -141,7 +141,7 @@ async def test_state_does_not_go_on_over_them(tmp_path: Path) -> None:
             await anext(stream)
 
 
-async def test_store_that_keeps_checksums_tells_by_them() -> None:
+async def test_store_with_checksums_detects_the_difference() -> None:
     storage = MemoryStorage()
     first, second, _ = await written(storage, storage=storage)
     await storage.put(first, await storage.get(second))

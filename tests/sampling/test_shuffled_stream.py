@@ -157,7 +157,7 @@ async def test_epochs_differ_and_each_is_whole(mode: Any) -> None:
         assert found[4:8] == await taken(dataset, 30, mode=mode, epoch=6)
 
 
-async def test_for_ever_goes_on_and_no_epochs_give_nothing() -> None:
+async def test_endless_epochs_continue_and_zero_epochs_yield_nothing() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(20)) as dataset:
         async with dataset.shuffled(num_repeat=-1) as stream:
             assert len(await batches(stream, 20, 50)) == 50

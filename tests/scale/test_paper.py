@@ -100,7 +100,7 @@ def _found(store: CountingBucket, *, closings: bool) -> Found:
     )
 
 
-async def test_writers_ask_for_what_was_computed() -> None:
+async def test_writers_make_computed_number_of_requests() -> None:
     """Shards that end by the time, of several parts; opened on nothing, on closing segments and on a checkpoint."""
     crawl = Crawl(writers=10, rate=0.1, shard_seconds=61, part_bytes=32 << 10)
     steps = await check(crawl, seconds=321)
@@ -108,7 +108,7 @@ async def test_writers_ask_for_what_was_computed() -> None:
     assert all(step.asked["UploadPart"] for step in steps if step.what != "compaction")
 
 
-async def test_writers_of_full_shards_ask_for_what_was_computed() -> None:
+async def test_writers_of_full_shards_make_computed_requests() -> None:
     """Shards that end by their size, of one request each."""
     crawl = Crawl(writers=3, rate=2, record_bytes=1000, shard_bytes=10_000)
     steps = await check(crawl, seconds=100)
@@ -129,7 +129,7 @@ def test_thousand_default_writers_cost_at_most_8_dollars_daily() -> None:
     assert Prices().of(the_day(Crawl()).total) <= 8
 
 
-def test_tables_are_what_is_computed() -> None:
+def test_tables_equal_computed_values() -> None:
     crawl, prices = Crawl(), Prices()
     assert summary(crawl, prices) in SHOWN
     assert costs(crawl, prices) in SHOWN
@@ -138,5 +138,5 @@ def test_tables_are_what_is_computed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
-def test_row_of_choices_is_what_is_computed(what: str) -> None:
+def test_row_of_choices_equals_the_computed_row(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in SHOWN

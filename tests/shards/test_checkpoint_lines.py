@@ -142,7 +142,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("what", BOMBS)
-def test_line_takes_no_more_than_it_weighs(what: str) -> None:
+def test_line_takes_memory_in_proportion_to_its_size(what: str) -> None:
     content = members_of([lines_of(encoded(made(1)))[0]]) + member(BOMBS[what], 9)
     tracemalloc.start()
     try:

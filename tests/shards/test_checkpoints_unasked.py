@@ -137,7 +137,7 @@ async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: 
     assert await checkpoints(store) == []
 
 
-async def test_behind_a_new_checkpoint_other_writers_only_list(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_writers_only_list_after_new_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = count(1)
     monkeypatch.setattr("secrets.randbelow", lambda most: next(moments) % most)
     store = Store()

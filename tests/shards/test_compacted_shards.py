@@ -70,7 +70,7 @@ async def check_nothing_left(storage: Storage) -> None:
 
 @pytest.mark.slow(but=["store"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
-async def test_killed_anywhere_it_goes_on(tmp_path: Path, kind: str) -> None:
+async def test_kill_anywhere_can_be_continued(tmp_path: Path, kind: str) -> None:
     """The call is killed at each of its requests or disk changes; the next call does only the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
@@ -116,7 +116,7 @@ async def delete(storage: Storage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [append, compact_too, merge, delete], ids=lambda act: act.__name__)
-async def test_others_may_act_before_any_of_its_requests(act: Callable[[Storage], Awaitable[None]]) -> None:
+async def test_others_may_act_before_any_compaction_request(act: Callable[[Storage], Awaitable[None]]) -> None:
     for step in itertools.count(1, 11):
         storage = MemoryStorage()
         await write(storage, writer_id="a")
@@ -216,7 +216,7 @@ async def test_removal_listed_late_is_still_seen() -> None:
     assert await found(storage) == kept
 
 
-async def test_cancelled_it_leaves_whole_commits_and_goes_on() -> None:
+async def test_cancellation_leaves_whole_commits_and_can_continue() -> None:
     storage = MemoryStorage()
     await write(storage)
     published = 0

@@ -85,7 +85,7 @@ def test_checkpoint_that_names_impossible_run_is_refused(changed: dict[str, Any]
         KeyRun.from_json(run.to_json() | changed, "x")
 
 
-def test_tail_that_counts_otherwise_is_refused() -> None:
+def test_tail_with_wrong_count_is_refused() -> None:
     rows = np.zeros(3, np.int64)
     tail = RunTail(TextColumn.of("abc"), rows.astype(np.uint32), rows, np.zeros(1, np.uint64), np.zeros(1, np.uint32))
 

@@ -95,7 +95,7 @@ async def test_unsettled_error_is_chained_to_its_cause() -> None:
     assert caught.value.__cause__ is LOST
 
 
-async def test_same_call_again_finds_out() -> None:
+async def test_repeated_call_determines_the_outcome() -> None:
     storage = Scripted(LOST, REFUSED, done=True)
     assert await outcome(storage) == "unsettled"
     storage.put_is = storage.get_is = None

@@ -76,7 +76,7 @@ def and_removes_no_unfinished_shard(k: int) -> Fails:
 
 
 @pytest.mark.slow
-async def test_whatever_failed_what_is_recovered_has_its_keys(tmp_path: Path) -> None:
+async def test_recovered_records_have_keys_after_any_failure(tmp_path: Path) -> None:
     """A record without its key would be crawled again, and be there twice."""
 
     async def write(folder: Path, system: Any = os) -> None:

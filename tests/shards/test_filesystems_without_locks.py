@@ -37,7 +37,7 @@ def left(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_opening_says_what_to_do_and_leaves_nothing(without_locks: Path) -> None:
+async def test_failed_opening_names_remedy_and_leaves_nothing(without_locks: Path) -> None:
     for _ in range(2):
         with pytest.raises(StorageError, match=r"locking .*does not support locks.*use a folder on a disk") as caught:
             async with asyncrec.open_sharded_writer(without_locks / "pages"):
@@ -81,7 +81,7 @@ async def test_cache_without_locks_fails_at_once(without_locks: Path) -> None:
             await dataset.get_many([0])
 
 
-async def test_appending_to_a_file_there_says_why_not(without_locks: Path) -> None:
+async def test_appending_to_existing_file_explains_the_refusal(without_locks: Path) -> None:
     with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_writer(without_locks / "a.tfrecord", mode="a"):
             pass

@@ -206,7 +206,7 @@ async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) ->
     assert await stored(storage) == RECORDS
 
 
-async def test_flush_is_not_answered_by_what_others_commit() -> None:
+async def test_flush_is_not_satisfied_by_others_commits() -> None:
     """Of two shards, one is committed while the other's records wait for an entry."""
     storage = MemoryStorage()
     slow = anyio.Event()

@@ -93,7 +93,7 @@ class TestDurable:
             assert flushes.count == 1
             assert await killed_now(tmp_path / "d") == [b"alone"]
 
-    async def test_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
+    async def test_record_passed_in_one_piece_is_accepted(self, tmp_path: Path) -> None:
         large = bytes((1 << 20) + 1)
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write(large)

@@ -39,7 +39,7 @@ async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatc
     assert (await asyncrec.recover(tmp_path / "pages")).records == 1
 
 
-async def test_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
+async def test_interrupted_promise_can_be_repeated(tmp_path: Path) -> None:
     class Full:
         """Of the first promise it takes a part."""
 

@@ -114,7 +114,7 @@ async def test_run_of_removed_shards_is_not_believed() -> None:
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
 
 
-async def test_earlier_snapshot_finds_what_it_had() -> None:
+async def test_earlier_snapshot_finds_its_own_records() -> None:
     storage = Far()
     await write(storage, ["old"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)

@@ -81,7 +81,7 @@ def longest(held: list[float]) -> float:
 
 
 @pytest.mark.slow
-async def test_reading_it_and_appending_to_it(dataset: Path, held: list[float]) -> None:
+async def test_reading_and_appending_to_one_file(dataset: Path, held: list[float]) -> None:
     async with asyncrec.open_sharded_writer(dataset) as writer:  # imports
         await writer.write(b"x")
     held.clear()

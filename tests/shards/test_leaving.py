@@ -234,7 +234,7 @@ async def test_spool_lock_holds_only_current_process_id(tmp_path: Path) -> None:
         assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
 
 
-async def test_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
+async def test_idle_uploader_waits(tmp_path: Path) -> None:
     """The clock jumps only when nothing runs."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
@@ -429,7 +429,7 @@ async def test_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
     assert await keys(storage, "_manifest/pages/_claim-") == ["_manifest/pages/_claim-000004.json"]
 
 
-async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:
+async def test_failed_writer_leaves_nothing_locally_or_remotely(tmp_path: Path) -> None:
     """The same writer, failed at its body, leaves no objects on either."""
     for storage in (LocalStorage(tmp_path), MemoryStorage()):
         with pytest.raises(RuntimeError):

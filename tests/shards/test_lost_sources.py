@@ -208,7 +208,7 @@ async def test_lost_source_is_retaken_only_after_release() -> None:
 
 
 @pytest.mark.parametrize("source", ["", "a\nb"])
-async def test_take_refuses_what_is_no_source(source: str) -> None:
+async def test_take_refuses_invalid_source(source: str) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
         with pytest.raises(ValueError, match="1 to 512 bytes"):
             await writer.take(source)

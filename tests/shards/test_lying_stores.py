@@ -85,7 +85,7 @@ async def test_writer_checks_stored_object_against_sent_bytes(what: str, lie: st
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
-async def test_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, lie: str) -> None:
+async def test_spool_keeps_shards_that_store_misreports(tmp_path: Path, what: str, lie: str) -> None:
     storage = Lying(WHAT[what], LIES[lie])
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path)

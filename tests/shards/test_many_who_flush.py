@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("fails_at", [0, 1, 3])
 @pytest.mark.parametrize("limit", [1 << 17, 1 << 18, 1 << 30])
-async def test_all_who_flush_are_let_go(limit: int, fails_at: int) -> None:
+async def test_all_waiting_flushes_return(limit: int, fails_at: int) -> None:
     go = anyio.Event()
     sent = 0
 

@@ -171,7 +171,7 @@ class TestAllOrNothing:
         assert await stored(tmp_path / "pages") == [b"mine"]
         assert (await asyncrec.recover(tmp_path / "pages")).records == (100 if flushes else 0)
 
-    async def test_its_discard_is_what_it_says(self, tmp_path: Path) -> None:
+    async def test_discard_behaves_as_documented(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one")
         assert (await asyncrec.recover(tmp_path / "pages", abandon=["one"])).abandoned == ("one",)
         assert headers(tmp_path) == []

@@ -110,7 +110,7 @@ class TestFixedSets:
             found = await stored(path)
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
-    async def test_wait_promises_what_cancelled_flush_brought(self, tmp_path: Path) -> None:
+    async def test_wait_counts_records_of_cancelled_flush(self, tmp_path: Path) -> None:
         """The caller of the flush got no answer; the one that waits finds all records on the disk."""
         scope = anyio.CancelScope()
         syncs = 0
@@ -229,7 +229,7 @@ class TestLocks:
         assert (await asyncrec.recover(path)).records == 5
         assert await stored(path) == RECORDS
 
-    async def test_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_user_may_declare_a_writer_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
         await killed(path)

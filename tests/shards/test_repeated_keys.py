@@ -32,7 +32,7 @@ async def test_first_key_that_comes_twice_is_logged_once(
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == len(keys)
 
 
-async def test_key_in_feature_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_key_in_feature_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     schema = Schema({"id": FixedLen((), "str"), "n": FixedLen((), "int64")})
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, key_feature="id") as writer:
         await writer.write_many([schema.encode({"id": "a", "n": n}) for n in range(3)])

@@ -39,7 +39,7 @@ async def crawl(storage: Storage, flushed: list[str], **options: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"compression": "GZIP", "open_shards": 2}], ids=["plain", "gzip"])
 @pytest.mark.parametrize("kind", ["disk", "store", "spool"])
-async def test_killed_anywhere_each_revisit_has_its_body(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+async def test_kill_anywhere_leaves_each_revisit_its_body(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     for after in count(8, 7):
         folder = tmp_path / str(after)
         storage: Storage = LocalStorage(folder / "crawl") if kind == "disk" else MemoryStorage()

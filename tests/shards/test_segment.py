@@ -219,6 +219,6 @@ def test_releases_out_of_their_limits_are_refused(releases: object) -> None:
         parse_segment(segment_json(releases=releases), name="x")
 
 
-def test_progress_may_have_what_the_limits_allow() -> None:
+def test_progress_within_limits_is_accepted() -> None:
     progress = {"ö" * 256: [1, 0], **{str(source): [2**63 - 1, 2**63 - 1] for source in range(99_999)}}
     assert len(parse_segment(segment_json(progress=progress), name="x").progress) == 100_000

@@ -121,7 +121,7 @@ class TestSilence:
         assert known == [True] * len(RECORDS)
         assert await stored(store) == RECORDS
 
-    async def test_any_other_takes_it_up_behind_its_opening(
+    async def test_another_writer_recovers_it_after_opening(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = Store()

@@ -79,7 +79,7 @@ async def test_spool_below_folder_is_named_and_not_sent(tmp_path: Path) -> None:
     assert await asyncrec.recover(tmp_path) == asyncrec.Recovery()
 
 
-async def test_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
+async def test_path_that_is_not_a_spool_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "not made yet"):
         with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):
@@ -88,7 +88,7 @@ async def test_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
         await asyncrec.recover("s3://bucket/pages", to="pages")
 
 
-async def test_relative_address_is_one_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_relative_address_resolves_as_intended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = await dead_spool(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert (await asyncrec.recover(spool, to="far/pages")).records == 1

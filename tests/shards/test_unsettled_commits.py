@@ -170,7 +170,7 @@ async def test_shards_that_are_ready_meanwhile_share_the_next_segment() -> None:
     assert keys == [f"_manifest/pages/w-{number:06d}.jsonl" for number in (1, 2)]
 
 
-async def test_behind_the_end_of_a_log_nothing_is_said() -> None:
+async def test_idle_report_after_end_of_log_is_dropped() -> None:
     """An idle writer says how far its flush log has come; it may end just then."""
     storage = Slow()
     writer = ManifestWriter(storage, "pages", "w")

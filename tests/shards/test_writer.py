@@ -103,7 +103,7 @@ class TestRolling:
         assert all(shard.records <= 3000 for shard in shards)
         assert await stored(storage) == records
 
-    async def test_seconds_count_when_nothing_is_written_too(self) -> None:
+    async def test_seconds_count_while_nothing_is_written(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_seconds=60) as writer:
             ticket = await writer.write(b"alone")
@@ -158,7 +158,7 @@ class TestRolling:
                 await writer.wait(ticket, "committed")
         assert "call commit(), or set max_shard_seconds" in caplog.text
 
-    async def test_exception_commits_what_was_taken(self) -> None:
+    async def test_exception_commits_accepted_records(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(KeyError, match="crawler"):
             async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:

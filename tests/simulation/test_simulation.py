@@ -203,7 +203,7 @@ class _World:
         return [complaint.partition(":")[0] for complaint in self.book.complaints]
 
 
-def test_oracle_is_content_with_what_was_promised() -> None:
+def test_oracle_accepts_kept_promises() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 1, 2) == []
@@ -215,13 +215,13 @@ def test_oracle_notices_loss() -> None:
     assert told.judged(0, 2) == ["what was acknowledged stays"]
 
 
-def test_oracle_notices_record_that_is_there_twice() -> None:
+def test_oracle_notices_duplicate_record() -> None:
     told = _World()
     told.taken(3)
     assert "each record is there once" in told.judged(0, 1, 1, 2)
 
 
-def test_oracle_notices_what_was_refused() -> None:
+def test_oracle_notices_refused_records() -> None:
     told = _World()
     told.taken(3).records[1].state = "refused"
     assert told.judged(0, 1, 2) == ["nothing that was refused is there"]

@@ -177,7 +177,7 @@ async def test_bridged_context_stays_in_one_task() -> None:
     assert len({task for _, task in probe.steps}) == 1
 
 
-async def test_error_comes_over_as_it_is() -> None:
+async def test_error_crosses_the_bridge_unchanged() -> None:
     async with bridged(Probe()) as storage:
         with pytest.raises(ObjectNotFoundError, match="missing"):
             await storage.head("missing")

@@ -52,7 +52,7 @@ async def test_record_waits_for_its_piece_only(store: CountedStorage, tmp_path: 
     assert pieces(tmp_path) == []
 
 
-async def test_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
+async def test_cached_piece_serves_later_readers(store: CountedStorage, tmp_path: Path) -> None:
     for number in (0, 8, 19):
         async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
             assert await dataset.get(number) == RECORDS[number]

@@ -72,7 +72,7 @@ def run(data: list[bytes], calls: int, *sizes: int) -> Sink:
     st.integers(1, 5),
     st.lists(st.integers(1, 20_000), min_size=1, max_size=4),
 )
-def test_chunks_are_exact_whatever_comes_in(data: list[bytes], calls: int, sizes: list[int]) -> None:
+def test_chunks_have_exact_sizes_for_any_input(data: list[bytes], calls: int, sizes: list[int]) -> None:
     """Each chunk has the size asked for before it, the last what is left, and together they are what went in."""
     sizes = [max(size, sum(map(len, data)) // 200 + 1) for size in sizes]  # no more than some hundred chunks
     sink = run(data, calls, *sizes)

@@ -207,7 +207,7 @@ async def test_file_without_flush_method_reports_no_durable_bytes() -> None:
         assert await file.flush() == 0
 
 
-async def test_file_that_takes_less_gets_rest_again() -> None:
+async def test_partial_write_is_continued() -> None:
     class Short(File):
         def write(self, data: bytes) -> int:  # type: ignore[override]  # as raw files do
             self.log.append(data[:2])

@@ -160,7 +160,7 @@ async def test_failing_calls_leave_older_object_or_no_trace(
         ("writev", errno.EFBIG, StorageError, "smaller shards"),
     ],
 )
-async def test_error_of_writing_says_what_to_do(
+async def test_write_error_names_a_remedy(
     tmp_path: Path, function: str, code: int, kind: type[StorageError], says: str
 ) -> None:
     storage = LocalStorage(tmp_path / "new", system=System(on(function, code)))

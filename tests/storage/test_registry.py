@@ -171,7 +171,7 @@ async def test_error_messages_hide_credentials(found: Found) -> None:
     assert "CANARY" not in str(caught.value)
 
 
-async def test_broken_plugin_is_named_and_breaks_no_other(found: Found, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_plugin_is_named_and_others_work(found: Found, caplog: pytest.LogCaptureFixture) -> None:
     broken = ImportError("no botocore")
     found.add_broken("s3", broken)
     found.add("cloud", "cl")

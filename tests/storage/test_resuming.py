@@ -192,7 +192,7 @@ async def test_progress_renews_patience(read_ahead: int, sleeps: list[float]) ->
     assert max(sleeps) <= 0.2
 
 
-async def test_any_other_error_comes_at_once(read_ahead: int, sleeps: list[float]) -> None:
+async def test_any_other_error_is_raised_immediately(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(receive_fault=lambda n: StoragePermissionError("no more") if n == 2 else None)
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 7_000)) as source:
@@ -223,7 +223,7 @@ async def test_left_early_or_used_afterwards_it_is_closed(read_ahead: int) -> No
         await source.receive(1)
 
 
-async def test_cancelled_at_any_await_it_leaves_nothing_open(read_ahead: int, sleeps: list[float]) -> None:
+async def test_cancellation_at_any_await_leaves_nothing_open(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
 
@@ -334,7 +334,7 @@ async def test_error_of_closing_hides_nothing(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_version_is_believed_once_it_gave_bytes(
+async def test_version_is_trusted_after_first_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""

@@ -61,7 +61,7 @@ async def test_retrying_returns_result_after_transient_faults(clock: Clock) -> N
     assert clock.slept == [0.2, 0.4, 0.8]
 
 
-async def test_any_other_error_passes_at_once(clock: Clock) -> None:
+async def test_any_other_error_propagates_immediately(clock: Clock) -> None:
     operation = Failing(1, StoragePermissionError("no"))
     with pytest.raises(StoragePermissionError):
         await retrying(operation, what="head x")
@@ -84,7 +84,7 @@ async def test_retry_delays_respect_cap_and_total(clock: Clock) -> None:
     assert sum(clock.slept) <= DEFAULT.total
 
 
-async def test_time_of_attempts_counts(clock: Clock) -> None:
+async def test_duration_of_attempts_counts(clock: Clock) -> None:
     operation = Failing(99, cost=50.0, clock=clock)
     with pytest.raises(TransientStorageError):
         await retrying(operation, what="x")

@@ -31,11 +31,11 @@ class Request:
         return self.ended
 
 
-async def test_its_result_is_given() -> None:
+async def test_result_is_returned() -> None:
     assert await sheltered(Request(1).send(), limit=5) == "done"
 
 
-async def test_its_error_is_raised_as_it_is() -> None:
+async def test_error_is_raised_unchanged() -> None:
     error = OSError("no route")
     with pytest.raises(OSError, match="no route") as raised:
         await sheltered(Request(1, error).send(), limit=5)
@@ -53,7 +53,7 @@ async def test_sheltered_result_is_returned_before_cancellation_takes_effect() -
     assert result == "done"
 
 
-async def test_cancelled_before_it_begins_it_is_still_made() -> None:
+async def test_request_is_sent_despite_earlier_cancellation() -> None:
     request = Request(1)
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -71,7 +71,7 @@ async def test_cancellation_takes_precedence_over_failure_of_sheltered_call() ->
     assert request.ended == "failed"
 
 
-async def test_past_the_limit_it_is_cancelled() -> None:
+async def test_operation_is_cancelled_after_its_limit() -> None:
     request = Request(30)
     begin = anyio.current_time()
     with anyio.move_on_after(1) as scope:

@@ -58,7 +58,7 @@ async def test_timeout_outlasting_sheltered_call_is_raised_afterwards() -> None:
     await nothing_is_left_behind()
 
 
-async def test_timeout_is_raised_for_what_fails_meanwhile() -> None:
+async def test_timeout_is_raised_despite_concurrent_failure() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await sheltered(operation(OSError("no route")), limit=5)
@@ -220,7 +220,7 @@ async def test_expired_scope_leaves_task_to_its_own_cancellation() -> None:
     assert steps == ["done"]
 
 
-async def test_scope_that_ends_with_it_caught_nothing() -> None:
+async def test_scope_ending_with_the_operation_caught_nothing() -> None:
     with anyio.move_on_after(1) as scope:
         result = await sheltered(operation(), limit=5)
     assert result == "done"

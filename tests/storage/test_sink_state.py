@@ -133,7 +133,7 @@ def test_call_that_fails_raises_its_own_error() -> None:
     assert state.now == "failed"
 
 
-def test_opening_that_fails_closes_it_for_good() -> None:
+def test_failed_opening_closes_permanently() -> None:
     state = SinkState("x")
     with pytest.raises(ValueError, match="the store is down"), state.entering():
         raise ERROR

@@ -120,7 +120,7 @@ class TestStores:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("on_error", ["discard", "commit"])
-    async def test_write_as_each_of_its_requests_arrives(self, place: Place, on_error: str) -> None:
+    async def test_write_is_cancelled_as_each_request_arrives(self, place: Place, on_error: str) -> None:
         """Where the tasks that own the shards wait, not the writer's own. With ``on_error="commit"`` all that was taken
         is committed all the same."""
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]

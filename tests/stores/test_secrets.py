@@ -292,7 +292,7 @@ class TestGcs:
         assert bool(gcs_server.tokens) == (kind != "broken" and fault in ("well", "cut"))
 
     @pytest.mark.parametrize("name", ["GOOGLE_APPLICATION_CREDENTIALS", "service_file"])
-    async def test_content_of_file_where_its_path_belongs(
+    async def test_file_content_passed_as_path_is_refused(
         self, place: Place, shown: Shown, credentials: Any, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As some platforms set it: it is refused, and not quoted."""

@@ -73,7 +73,7 @@ async def test_shielded_code_continues_under_cancellation_at_checkpoints() -> No
     assert len(finished) == count + 1
 
 
-async def test_its_tasks_are_cancelled_with_it() -> None:
+async def test_tasks_are_cancelled_with_their_scope() -> None:
     cancelled = []
 
     async def child() -> None:

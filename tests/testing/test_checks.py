@@ -83,7 +83,7 @@ async def test_data_after_end_of_source_is_caught() -> None:
         await checks.receive_all(Undecided())
 
 
-def test_they_need_no_pytest() -> None:
+def test_cases_need_no_pytest() -> None:
     """Neither they nor the tools beside them import it."""
     code = """
 import sys

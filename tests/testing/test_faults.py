@@ -181,7 +181,7 @@ async def failures(seed: int, rate: float) -> list[int]:
     return storage.failed
 
 
-async def test_chance_goes_by_the_seed() -> None:
+async def test_random_choices_follow_the_seed() -> None:
     assert await failures(1, 0.2) == await failures(1, 0.2)
     assert await failures(1, 0.2) != await failures(2, 0.2)
     assert 20 <= len(await failures(1, 0.2)) <= 60

@@ -116,7 +116,7 @@ async def test_positional_backend_option_is_caught(installed: Installed) -> None
 
 
 @pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
-async def test_plugin_that_imports_what_is_heavy_is_caught(
+async def test_plugin_with_heavy_imports_is_caught(
     installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, heavy: bool
 ) -> None:
     (tmp_path / "toy_plugin.py").write_text(f"import {imports}\n")

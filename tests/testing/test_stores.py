@@ -116,7 +116,7 @@ async def test_late_answer_reports_immediate_effect_despite_cancellation() -> No
     assert await store.get("k") == b"x"
 
 
-async def test_short_reads_give_half_of_what_was_asked_for() -> None:
+async def test_short_reads_return_half_of_the_request() -> None:
     store = LaxStorage(short=True)
     await store.put("k", b"0123456789")
     async with store.open_source("k", start=1) as source:

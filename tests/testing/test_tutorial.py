@@ -16,7 +16,7 @@ EXCERPTS = re.findall(
 
 
 @pytest.mark.parametrize(("path", "code"), EXCERPTS)
-def test_excerpt_stands_in_plugin_word_for_word(path: str, code: str) -> None:
+def test_excerpt_matches_plugin_source_exactly(path: str, code: str) -> None:
     source = (ROOT / path).read_text("utf-8")
     assert code in source or textwrap.indent(code, "    ") in source
 

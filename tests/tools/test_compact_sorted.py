@@ -188,7 +188,7 @@ async def test_follower_is_given_each_record_once(storage: Storage, later: Later
 
 
 @pytest.mark.virtual_clock
-async def test_follower_that_comes_too_late_is_told(storage: Storage, later: Later) -> None:
+async def test_late_follower_gets_an_error(storage: Storage, later: Later) -> None:
     await write(storage, "a", [("1", record(1)), ("2", record(2)), ("3", record(3))])
     async with tools.open_tail("pages", records=1, follow=True, storage=storage) as tail:
         await anext(tail)

@@ -70,7 +70,7 @@ async def test_keys_of_many_short_lines_are_hashed_in_thread(storage: Storage, m
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-async def test_json_lines_there_and_back(storage: Storage, name: str) -> None:
+async def test_json_lines_round_trip(storage: Storage, name: str) -> None:
     await write_pages(storage)
     assert (await convert(storage, "pages", name)).records == 30
     content = await storage.get(name)
@@ -104,7 +104,7 @@ async def test_bad_line_reason_is_shortened(storage: Storage) -> None:
     assert len(bad.reason) < 1000
 
 
-async def test_json_lines_tell_the_line_that_is_bad(storage: Storage) -> None:
+async def test_json_lines_error_names_the_bad_line(storage: Storage) -> None:
     await storage.put("x.jsonl", b'{"a": 1}\n\nno\n[1]\n{"a": 2}')
     report = await convert(storage, "x.jsonl", "set")
     assert report.records == 2

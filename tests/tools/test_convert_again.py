@@ -119,7 +119,7 @@ async def test_file_noted_by_size_alone_counts_as_done(storage: Storage) -> None
 
 
 @pytest.mark.parametrize("target", ["out.jsonl", "out.csv", "out.tfrecord"])
-async def test_file_that_is_there_is_not_written_over(storage: Storage, target: str) -> None:
+async def test_existing_file_is_not_overwritten(storage: Storage, target: str) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n')
     await convert(storage, "a.jsonl", "set")
     source = "a.jsonl" if target == "out.tfrecord" else "set"

@@ -44,7 +44,7 @@ def report_keys(paths: list[str], storage: Storage) -> list[str]:
     return [path.removeprefix(storage.root).lstrip("/") for path in paths]
 
 
-async def test_under_another_name_its_shards_have_that_name(storage: Storage) -> None:
+async def test_renamed_data_set_renames_its_shards(storage: Storage) -> None:
     await write_pages(storage)
     await tools.copy("pages", "sheets", storage=storage, target_storage=storage)
     assert all(shard.path.startswith("sheets-") for shard in (await manifest(storage, "sheets")).shards)
@@ -106,7 +106,7 @@ async def test_repeated_copy_adds_new_and_missing_shards(storage: Storage) -> No
     assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
 
 
-async def test_shard_missing_in_source_too_is_named(storage: Storage) -> None:
+async def test_shard_missing_in_source_is_named(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     for folder in "ab":

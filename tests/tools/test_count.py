@@ -27,7 +27,7 @@ async def test_counts_are_of_manifests_indexes_and_lengths(storage: Storage) -> 
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-async def test_records_are_counted_by_what_a_feature_holds(storage: Storage, jobs: int) -> None:
+async def test_records_are_counted_by_feature_value(storage: Storage, jobs: int) -> None:
     await write_pages(storage, records=31)
     report = await tools.count("pages", by="label", jobs=jobs, storage=storage)
     assert report.by == {0: 11, 1: 10, 2: 10}

@@ -75,7 +75,7 @@ async def test_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> N
     ]
 
 
-async def test_body_that_another_version_has_may_go(tmp_path: Path) -> None:
+async def test_body_of_another_version_may_be_deleted(tmp_path: Path) -> None:
     one, two = (pages.page("http://a/", b"1", status=200, date=f"2026-11-0{day}T00:00:00Z") for day in (1, 2))
     three = pages.page("http://a/", status=304, date="2026-11-03T00:00:00Z", before=one)
     await write(tmp_path / "pages", [one, two, three])

@@ -61,7 +61,7 @@ async def test_format_of_plugin_is_read_and_written(storage: Storage, formats: F
     assert await storage.get("back.bytes") == b"abc!" * 5 + b"."
 
 
-async def test_its_files_are_found_in_a_folder(storage: Storage, formats: Formats) -> None:
+async def test_files_are_found_in_a_folder(storage: Storage, formats: Formats) -> None:
     for name in ("in/a.bytes", "in/b.BYTES"):
         await storage.put(name, b"xy")
     assert (await tools.convert("in", "set", storage=storage, target_storage=storage)).records == 4

@@ -23,7 +23,7 @@ async def all_of(storage: Storage, path: str, *conditions: str) -> list[tools.Fo
         return [found async for records in stream for found in records]
 
 
-async def test_they_come_in_order_with_their_places(storage: Storage) -> None:
+async def test_records_come_in_order_with_their_positions(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     found = await all_of(storage, "pages")
     assert [each.number for each in found] == [*range(30)]

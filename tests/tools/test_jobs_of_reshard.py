@@ -166,7 +166,7 @@ async def test_long_record_is_read_without_excess_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-async def test_cancelled_it_leaves_nothing(storage: Storage, jobs: int) -> None:
+async def test_cancelled_reshard_leaves_nothing(storage: Storage, jobs: int) -> None:
     await write_pages(storage, "from/pages", records=60)
     with anyio.CancelScope() as scope:
         await tools.reshard(

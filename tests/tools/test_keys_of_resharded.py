@@ -65,7 +65,7 @@ async def test_records_found_by_pattern_keep_their_keys(storage: Storage, tool: 
 
 
 @pytest.mark.parametrize("lost", ["_manifest/pages/", "_keys/pages-"])
-async def test_pattern_reads_what_is_left(storage: Storage, lost: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pattern_reads_remaining_shards(storage: Storage, lost: str, caplog: pytest.LogCaptureFixture) -> None:
     await write_pages(storage, "pages")
     for key in [info.key async for info in storage.list_objects(lost)]:
         if "manifest" in lost:

@@ -82,7 +82,7 @@ async def test_tool_output_with_longer_records_is_readable(large: Path, tmp_path
 
 
 @pytest.mark.slow
-async def test_frames_that_are_moved_as_they_are_are_noted(large: Path, tmp_path: Path) -> None:
+async def test_frames_moved_unchanged_are_counted(large: Path, tmp_path: Path) -> None:
     await tools.reshard(large, tmp_path / "plain", compression="")
     await tools.reshard(tmp_path / "plain", tmp_path / "again")
     shards = (await asyncrec.read_manifest(tmp_path / "again")).shards

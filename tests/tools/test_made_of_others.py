@@ -30,7 +30,7 @@ def into(storage: Storage) -> dict[str, Any]:
     return {"storage": storage, "target_storage": storage}
 
 
-async def test_filter_keeps_what_meets_the_conditions_with_its_keys(storage: Storage) -> None:
+async def test_filter_keeps_matching_records_with_their_keys(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     report = await tools.filter("pages", "some", where=where("label=1", "emb>=10"), **into(storage))
     assert (report.read, report.records, len(report.shards)) == (30, 7, 1)
@@ -138,9 +138,7 @@ async def test_merge_progress_covers_all_sources_together(storage: Storage) -> N
 
 
 @pytest.mark.parametrize("limit", [64 << 20, 100])
-async def test_dedupe_keeps_one_of_those_that_are_the_same(
-    storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_dedupe_keeps_one_of_equal_records(storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._identity._MEMORY", limit)
     await write_pages(storage, "a", records=12)
     await write_pages(storage, "b", records=20)
@@ -156,7 +154,7 @@ async def test_dedupe_keeps_one_of_those_that_are_the_same(
     assert await records_of(storage, "last") == [example(n) for n in (17, 18, 19)]
 
 
-async def test_dedupe_says_what_records_cannot_be_known_by(storage: Storage) -> None:
+async def test_dedupe_names_unusable_identity(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [example(1), asyncrec.encode_example({"b": 1})] * 2, storage=storage)
     report = await tools.dedupe("x.tfrecord", "once.tfrecord", by="feature:b", **into(storage))
     assert report.records == 3, "a record without the feature is like no other"

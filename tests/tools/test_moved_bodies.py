@@ -117,7 +117,7 @@ async def test_pattern_finds_moved_body(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("key", ["a/1", "b/1", "c/1"])
-async def test_with_content_all_go_that_share_it(storage: Storage, key: str) -> None:
+async def test_all_pages_sharing_deleted_content_are_deleted(storage: Storage, key: str) -> None:
     for host in "abc":
         await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(3)])
     counted = await tools.delete("pages", keys=[f"http://{key}"], content=True, dry_run=True, storage=storage)

@@ -111,7 +111,7 @@ async def test_repair_overwrites_only_on_request(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "there"]
 
 
-async def test_cancelled_anywhere_it_leaves_no_target() -> None:
+async def test_cancellation_anywhere_leaves_no_target() -> None:
     source = MemoryStorage()
     await source.put("x", framed(RECORDS[:50])[:-1])
     finished: list[bool] = []

@@ -96,7 +96,7 @@ async def test_shuffle_without_seed_has_seed_0(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-async def test_groups_stand_side_by_side(storage: Storage, tmp_path: Path, shuffle: bool) -> None:
+async def test_groups_are_contiguous(storage: Storage, tmp_path: Path, shuffle: bool) -> None:
     await write_pages(storage, records=90)
     await tools.reshard(
         "pages", "grouped", group_by="label", shuffle=shuffle, memory_limit=3000, temporary_folder=tmp_path,

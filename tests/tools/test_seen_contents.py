@@ -71,7 +71,7 @@ async def test_new_data_set_knows_the_bodies(change: str) -> None:
     assert await knows(storage, "new") == BODIES
 
 
-async def test_compaction_keeps_what_is_known(storage: Storage) -> None:
+async def test_compaction_keeps_known_contents(storage: Storage) -> None:
     await write(storage, "pages", "a", seen="digest")
     await tools.compact("pages", storage=storage)
     assert len((await asyncrec.read_manifest("pages", storage=storage)).shards) == 1

@@ -22,9 +22,7 @@ def records(labels: list[object]) -> list[bytes]:
 
 
 @given(LABELS, st.booleans(), st.integers(0, 3), st.sampled_from([0, 1, 1000]))
-def test_groups_stand_side_by_side_and_keep_their_order(
-    labels: list[object], shuffle: bool, seed: int, total: int
-) -> None:
+def test_groups_are_contiguous_and_keep_their_order(labels: list[object], shuffle: bool, seed: int, total: int) -> None:
     """``total`` may be wrong: it spreads the places, and nothing else."""
     order = Order(shuffle=shuffle, seed=seed, group_by="label", total=total)
     places = [order.place(number, order.group(record)) for number, record in enumerate(records(labels))]

@@ -17,7 +17,7 @@ from asyncrec.testing import FlakyStorage
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
-async def test_verify_tells_another_whole_shard_of_equal_size(storage: Storage) -> None:
+async def test_verify_detects_another_shard_of_equal_size(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
         await writer.write_many([b"1", b"2", b"3", b"4"])
     first, second = (await asyncrec.read_manifest("pages", storage=storage)).shards
@@ -37,7 +37,7 @@ class Mistaken(MemoryStorage):
             yield source
 
 
-async def test_verify_tells_what_its_store_says_otherwise() -> None:
+async def test_verify_reports_contradicting_store_metadata() -> None:
     storage = Mistaken()
     await asyncrec.write_records("one.tfrecord", [b"1"], storage=storage)
     report = await tools.verify("one.tfrecord", storage=storage)
@@ -45,7 +45,7 @@ async def test_verify_tells_what_its_store_says_otherwise() -> None:
     assert [problem.kind for problem in report.shards[0].problems] == ["changed"]
 
 
-async def test_verify_of_what_is_listed_asks_for_no_owners() -> None:
+async def test_verify_of_listed_shards_requests_no_owners() -> None:
     """That takes requests for each job, and the manifest once more."""
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:

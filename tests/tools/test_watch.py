@@ -268,7 +268,7 @@ async def test_watch_of_store_folder_ignores_local_spool(
             assert [seen.id for seen in (await told(watch, 1)).writers] == [writer.writer_id]
 
 
-async def test_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
+async def test_local_writer_without_status_is_silent(tmp_path: Path) -> None:
     numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)

@@ -162,7 +162,7 @@ def test_modes_say_what_becomes_of_what_is_there(spark: Any, tmp_path: Path) -> 
     check_clean(tmp_path / "d")
 
 
-def test_types_go_there_and_back(spark: Any, tmp_path: Path) -> None:
+def test_types_round_trip(spark: Any, tmp_path: Path) -> None:
     made = "select 1Y as b, 2S as s, 3 as i, 4L as l, cast(0.5 as float) as f, true as y, 'ä' as t, X'00ff' as x"
     more = "array(1, 2) as n, timestamp_ntz'2026-11-22 12:00:00.000005' as w, date'2026-11-22' as d, 0.5D as e"
     frame = spark.sql(f"{made}, {more}, timestamp'2026-11-22 12:00:00' as z")

@@ -52,7 +52,7 @@ def test_oversized_buffer_is_not_reused() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 2 * MIB])
-async def test_part_is_what_was_copied_into_it(size: int) -> None:
+async def test_part_equals_the_copied_bytes(size: int) -> None:
     rest = memoryview(bytes(range(256)) * (size // 256 + 1))[: size - 3]
     part = PartBuffers(size).take(size)
     checksum = await fill_part(part, [b"one", b"", bytearray(rest[:1]), rest[1:]], crc32c(b"before"))

@@ -194,7 +194,7 @@ async def test_first_answer_that_fails_keeps_no_slot() -> None:
     assert (slots.left, source.answers[0].closed) == (1, 1)
 
 
-async def test_source_looks_where_its_answer_says_too_little() -> None:
+async def test_source_queries_store_after_incomplete_answer() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.said = False

@@ -138,7 +138,7 @@ async def test_truncated_body_yields_received_bytes_then_error(serving: Serving,
         assert await rest(read) == content(1000)
 
 
-async def test_body_that_is_left_closes_its_connection(serving: Serving) -> None:
+async def test_abandoned_body_closes_its_connection(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{8 << 20}")
         body = StraightBody.of(response, 8 << 20)
@@ -168,7 +168,7 @@ async def test_cancelled_read_loses_nothing(serving: Serving) -> None:
         assert b"".join(blocks) == content(3 << 20)
 
 
-async def test_reader_that_rests_lets_sender_wait(serving: Serving) -> None:
+async def test_paused_reader_makes_sender_wait(serving: Serving) -> None:
     size = 64 << 20
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{size}")

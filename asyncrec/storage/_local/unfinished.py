@@ -153,17 +153,12 @@ class UnfinishedFile:
         self.create()
         position = self._size
         for buffer in tail:
-            if position + nbytes(buffer) <= self._pushed:
-                position += nbytes(buffer)
-                continue
-            view = memoryview(buffer).cast("B")
-            rest: Sequence[Buffer] = [view[max(0, min(self._pushed - position, len(view))) :]]
-            position += len(view) - len(rest[0])
-            while len(rest) and len(rest[0]):
-                # After writev's position, at which the next chunk begins and writes the same bytes again.
-                written = self._disk.system.pwrite(self._fd, rest[0], position)
-                position += written
-                rest = _after(rest, written)
+            if (end := position + nbytes(buffer)) > self._pushed:
+                rest: Sequence[Buffer] = [memoryview(buffer).cast("B")[max(0, self._pushed - position) :]]
+                while len(rest) and len(rest[0]):
+                    # After writev's position, at which the next chunk begins and writes the same bytes again.
+                    rest = _after(rest, self._disk.system.pwrite(self._fd, rest[0], end - len(rest[0])))
+            position = end
         self._pushed = max(self._pushed, position)
 
     def publish(self) -> ObjectInfo:

@@ -1,6 +1,6 @@
 """`tending`: a rolling writer maintains its data set while it is open, so that no data set needs a cron job.
 
-It shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
+The writer shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
 
 Each commit is an object of its own, and opening a data set costs a request for each commit that no checkpoint covers.
 So some process has to merge them. The naive way is to let a reader do it if it finds many, but a reader may have no

@@ -93,7 +93,7 @@ def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
 # The features that a page needs to be a revisit, or to be found by one.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
-# The number of bodies of this writer that are held in memory, with their URLs: some 15 MB.
+# The number of bodies of this writer that are held in memory with their URLs, about 15 MB in total.
 _MOST_NEW = 1 << 15
 # The number of bodies of shards in no run that are sorted at once.
 _AT_ONCE = 1 << 17

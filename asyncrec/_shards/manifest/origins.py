@@ -99,10 +99,10 @@ def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
 
 
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
-    """What a shard stands for when its records are sorted: all have the time of the ``first`` of them, or of the last.
+    """Return the origins of a shard whose records are sorted, all with the time of the ``first`` or the last of them.
 
-    Of each key one record is to stay, the first that was committed, or else the last. If it is here, and the others are
-    still elsewhere, it stays the one.
+    Of each key, either the first or the last committed record is to stay. With this common time, such a record in this
+    shard still precedes or follows the records of its key in other shards.
     """
     origins = list(origins)
     times = sorted(each.since for each in origins)

@@ -40,11 +40,11 @@ DELAY_SECONDS = 60.0
 # opening: long work runs in worker threads, and segments that other processes have put into the folder are parsed
 # without trust.
 MANY_SEGMENTS = 100
-# An average. A thousand commits, one a minute, take most of a day.
+# The average number of shards between checks. A thousand commits, one a minute, take most of a day.
 SHARDS_FOR_A_LOOK = 1000
 # With the default of two minutes, an idle writer commits its flushed records after a quarter of an hour.
 BEATS = 20
-# Some seconds of requests. The next checkpoint deletes the rest.
+# Deleting this many takes a few seconds of requests. The next checkpoint deletes the rest.
 MOST_DELETED = 1000
 
 

@@ -50,7 +50,7 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes in memory."""
+        """The number of bytes that the index takes in memory."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> by
 
 
 def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Do what `encode_index` does, if there is no compiler."""
+    """The fallback for `encode_index` without a compiler."""
     if not lengths:
         return b""
     sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -143,7 +143,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def parse_index_in_python(text: bytes) -> RecordIndex:
-    """Do what `parse_index` does, for any text."""
+    """The fallback for `parse_index`, for any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
@@ -176,9 +176,9 @@ def _numbers(text: bytes) -> Numbers:
     # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
-    # Split into texts, each number would take twenty times what it weighs.
+    # If the text were split, each number would take twenty times its size in memory.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
-    if (numbers == np.iinfo(np.int64).max).any():  # what is too large for it becomes the largest there is
+    if (numbers == np.iinfo(np.int64).max).any():  # NumPy turns a larger number into this maximum
         raise OverflowError("the index contains a number of more than 64 bits")
     return numbers
 

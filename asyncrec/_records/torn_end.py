@@ -184,4 +184,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # zeros behind it would stand between members
+    return decompressor.members_end, b""  # zeros after it would stand between members

@@ -54,12 +54,12 @@ class Levels:
 
     @property
     def oldest_uncommitted(self) -> float | None:
-        """When the oldest record that is not committed was taken, or `None`. It may be asked on any thread."""
+        """The time at which the oldest uncommitted record was accepted, or `None`. Can be called in any thread."""
         return _oldest(self._uncommitted)
 
     @property
     def oldest_unspooled(self) -> float | None:
-        """When the oldest record that is not spooled was taken, or `None`. It may be asked on any thread."""
+        """The time at which the oldest unspooled record was accepted, or `None`. Can be called in any thread."""
         return _oldest(self._unspooled)
 
 

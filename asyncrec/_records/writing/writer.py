@@ -64,7 +64,7 @@ class RecordWriter:
     ) -> None:
         self.path = target.path
         self.max_record_bytes = max_record_bytes
-        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one
         self._encoder = encoder
         self._target = target
         self._queue = target.queue

@@ -1,4 +1,4 @@
-"""The index says where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
+"""The index of a file lists where each record begins, as text that NVIDIA DALI and the ``tfrecord`` package read.
 
 One line per record, ``"{offset} {size}\\n"``; ``size`` is that of the whole frame, the payload plus 16 bytes. For GZIP
 there is a third column, the compressed offset of the member in which the record begins, and ``offset`` counts within

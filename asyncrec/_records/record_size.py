@@ -27,7 +27,7 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Refuse a record of ``size`` bytes if that is more than ``most``; ``path`` is what is written.
+    """Reject a record of ``size`` bytes if that is more than ``most``. ``path`` is the object being written.
 
     Raises:
         ValueError: it is longer.

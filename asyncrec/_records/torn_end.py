@@ -102,7 +102,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Return whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
+    """Return whether the error of a `FrameDecoder` at ``offset`` of an uncompressed file is a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of what was being written

@@ -1,4 +1,4 @@
-"""`Levels` keep how safe the writes of one queue are; by them, a `FlushTimer` says when to flush unasked."""
+"""`Levels` record how safe the writes of one queue are. A `FlushTimer` uses them to decide when to flush unasked."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A program that ends with a writer still open has data to upload. From then on, Python 3.12.0 and 3.12.1 start no
 threads, later versions start none once only daemon threads are left, and `concurrent.futures` accepts no work once the
-main thread has ended. At that time, only the code that ends the event loop waits for it, so the loop may be blocked.
+main thread has ended. At that time, only the code that ends the event loop is waiting, so the work may block the loop.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, with its bits reversed
 _PLACES = 5  # the number of length bytes for which `crcs_between` has tables
 
-# The C function itself: a Python wrapper would add half its cost for a small record.
+# This is the C function itself. For a small record, a Python wrapper would add half the cost of the call.
 if native is None:
     from crc32c import crc32c as crc32c
 else:

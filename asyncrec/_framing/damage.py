@@ -17,7 +17,7 @@ READ_ON = (
 )
 REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
-# The number of ranges listed at most, some 100 KiB. A file with more must be restored from another copy anyway.
+# The largest number of ranges listed, about 100 KiB. A file with more must be restored from another copy anyway.
 _LISTED = 1000
 
 

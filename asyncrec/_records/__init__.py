@@ -2,11 +2,11 @@
 
 A package or module imports only from those above it in this list.
 
-position      where a record stands, so that reading can be taken up there
-index         where each record begins, as text
-dataset_names where a data set of a name is found
-record_size   when a record is large
-torn_end      what a writer that died left behind its last whole record
+position      the place of a record, from which reading can continue
+index         the text index with the beginning of each record
+dataset_names the names of the objects of a data set
+record_size   the sizes of records, and the limit for large ones
+torn_end      the incomplete end of a file whose writer died
 writing       `asyncrec.open_writer`, and the object writers that sharded writers use, too
 reading       `asyncrec.open_reader`
 """

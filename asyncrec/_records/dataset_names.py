@@ -10,7 +10,7 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
-# Below it, a folder for each data set.
+# This folder contains a folder for each data set.
 MANIFESTS = "_manifest/"
 
 
@@ -30,7 +30,7 @@ _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Make the error for a file that was not found, if a data set has its name: it names the call that reads that.
+    """Return the error for a missing file whose name is that of a data set. It names the call that reads data sets.
 
     `None` if no data set has it, or the store does not say.
     """

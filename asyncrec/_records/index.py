@@ -1,4 +1,4 @@
-"""The index says where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
+"""The index of a file lists where each record begins, as text that NVIDIA DALI and the ``tfrecord`` package read.
 
 One line per record, ``"{offset} {size}\\n"``; ``size`` is that of the whole frame, the payload plus 16 bytes. For GZIP
 there is a third column, the compressed offset of the member in which the record begins, and ``offset`` counts within
@@ -50,7 +50,7 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes in memory."""
+        """The number of bytes that the index takes in memory."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> by
 
 
 def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Do what `encode_index` does, if there is no compiler."""
+    """The fallback for `encode_index` without a compiler."""
     if not lengths:
         return b""
     sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -143,7 +143,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def parse_index_in_python(text: bytes) -> RecordIndex:
-    """Do what `parse_index` does, for any text."""
+    """The fallback for `parse_index`, for any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
@@ -176,9 +176,9 @@ def _numbers(text: bytes) -> Numbers:
     # Digits and separators: spaces, tabs and line ends.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
-    # Splitting the text into strings would take twenty times as much memory as the numbers.
+    # If the text were split, each number would take twenty times its size in memory.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
-    if (numbers == np.iinfo(np.int64).max).any():  # NumPy clamps a larger number to this one
+    if (numbers == np.iinfo(np.int64).max).any():  # NumPy turns a larger number into this maximum
         raise OverflowError("the index contains a number of more than 64 bits")
     return numbers
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Sizes = NDArray[np.signedinteger[Any]]
 
-# Between two sums that are kept: a sum takes a quarter of a byte a record.
+# The number of records between two stored sums. The sums take a quarter of a byte per record.
 _BLOCK = 32
 
 
@@ -174,7 +174,7 @@ class Sums:
         return np.frombuffer(sums, np.int64)
 
     def before_each_in_python(self, within: Numbers) -> Numbers:
-        """Do what `before_each` does, if there is no compiler."""
+        """The fallback for `before_each` without a compiler."""
         if ((within < 0) | (within >= len(self.sizes))).any():
             raise IndexError("the index has no record with this number")
         places = (within - within % _BLOCK)[:, None] + np.arange(_BLOCK)

@@ -1,4 +1,4 @@
-"""`Position` and `RecordBatch` say where a record stands in its file, so that reading can be taken up there.
+"""`Position` and `RecordBatch` describe the place of a record in its file, so that reading can continue there.
 
 For a plain file, a position is the byte of the record's frame. Inside a compressed stream there is no such byte. There
 it is the compressed byte of the last GZIP member that begins with a record, and the number of records between that one

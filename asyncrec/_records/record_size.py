@@ -17,7 +17,7 @@ from asyncrec.storage._base import Buffer
 # A checksum or a copy of more bytes takes too long for the event loop, and runs in a worker thread.
 LARGE_RECORD = 1 << 20
 
-# Above this decoding is a worker thread's work: this many bytes of integers take one or two milliseconds.
+# Larger examples are decoded in a worker thread. This many bytes of integers take one or two milliseconds.
 LARGE_EXAMPLE = 64 << 10
 
 
@@ -27,7 +27,7 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Refuse a record of ``size`` bytes if that is more than ``most``; ``path`` is for the error.
+    """Reject a record of ``size`` bytes if that is more than ``most``. ``path`` is the object being written.
 
     Raises:
         ValueError: the record is longer.
@@ -46,12 +46,12 @@ def pack_lengths(lengths: Iterable[int]) -> bytes:
 
 
 def lengths_of_in_python(records: list[bytes]) -> bytes:
-    """`lengths_of` if there is no compiler."""
+    """The fallback for `lengths_of` without a compiler."""
     return pack_lengths(map(len, records))
 
 
 def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: int) -> tuple[int, int]:
-    """`fitting` if there is no compiler."""
+    """The fallback for `fitting` without a compiler."""
     part = records[begin:] if begin else records
     if set(map(type, part)) != {bytes}:
         part = list(takewhile(lambda record: type(record) is bytes, part))

@@ -102,7 +102,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Return whether the bytes that a `FrameDecoder` refuses at ``offset`` of an uncompressed file are a torn end."""
+    """Return whether the error of a `FrameDecoder` at ``offset`` of an uncompressed file is a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of the frame that was being written
@@ -184,4 +184,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # zeros behind it would stand between members
+    return decompressor.members_end, b""  # zeros after it would stand between members

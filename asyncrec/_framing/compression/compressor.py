@@ -35,7 +35,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return the rest of the output that decompresses to all frames so far. It costs ratio; the member goes on."""
+        """Return the rest of the output that decompresses to all frames so far. Costs ratio; the member stays open."""
 
     @abstractmethod
     def finish(self) -> bytes:

@@ -10,8 +10,8 @@ from asyncrec._framing.compression.engines import DEFLATE_ERRORS, decompressobj
 from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-# At each call, both libraries copy the input they could not yet use; with slices, that cost stays linear. A fault loses
-# the output of its slice, so slices are no larger than speed requires.
+# At each call, both libraries copy the input that they could not yet use. With slices, that cost stays linear. A fault
+# loses the output of its slice, so slices are no larger than speed requires.
 _SLICE = 32 * 1024
 
 
@@ -27,7 +27,7 @@ class SlicedInput:
         self.consumed = 0
         self._fault = fault
         self._block = b""
-        self._at = 0  # in the block
+        self._at = 0  # the position in the block
         self._blocks: deque[bytes] = deque()
 
     def feed(self, data: bytes) -> None:
@@ -73,8 +73,8 @@ class GzipHeader:
         self._crc = 0
         self._field = b""  # the bytes so far of a field whose value is needed
         self._flags = 0
-        self._parts = ["fixed"]  # yet to come
-        self._missing = _FIXED_BYTES  # bytes missing of the first part, if its length is known
+        self._parts = ["fixed"]  # the parts yet to come
+        self._missing = _FIXED_BYTES  # the bytes of the first part still missing, if its length is known
 
     def feed(self, data: bytes) -> int:
         """Process the next bytes; return the number of them that belong to the header.
@@ -157,8 +157,9 @@ class Decompressor:
         self.member_start = 0
         self.members_end = 0
         self._type = type
-        self._stream: Any = None  # of the member being read; None between members, and until the header has been read
-        self._header: GzipHeader | None = None  # of the member that begins, while it is being read
+        # The stream of the member being read; None between members, and until the header has been read.
+        self._stream: Any = None
+        self._header: GzipHeader | None = None  # the header being read, if any
         self._members = 0  # the number of members read to their end
         self._began = (0, 0)  # compressed and decompressed byte at which the current member begins
         self._input = SlicedInput(fault)

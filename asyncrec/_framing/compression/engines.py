@@ -1,6 +1,6 @@
 """The libraries that compress and decompress: isal if it is installed, otherwise zlib.
 
-isal (igzip) has a level 2 that reaches zlib's usual ratio at some eight times its speed, and its output can be read by
+isal (igzip) has a level 2 that reaches zlib's usual ratio at about eight times its speed, and its output can be read by
 any inflater. zlib does the work that isal cannot: levels 0 and 4 to 9, memory levels and strategies, and everything if
 isal cannot be imported.
 """
@@ -19,7 +19,7 @@ try:
 except ImportError:  # not built for this platform
     _isal = None
 
-_ISAL_LEVELS = (1, 2, 3)  # isal's 0 compresses, too, but callers that ask for 0 want zlib's, which stores
+_ISAL_LEVELS = (1, 2, 3)  # isal's level 0 compresses, but a caller that passes 0 expects zlib's, which only stores
 _ISAL_DEFAULT = 2
 _TENSORFLOW_MEM_LEVEL = 9
 

@@ -1,4 +1,4 @@
-"""An `Inbox` holds what producers have handed to one owner task, until the task takes it."""
+"""An `Inbox` holds the items that producers have passed to one owner task, until the task takes them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FlushRequest:
 
 
 class EndObject:
-    """The mark behind the last batch of an object."""
+    """The mark after the last batch of an object."""
 
 
 END_OBJECT: Final = EndObject()
@@ -78,7 +78,7 @@ class Inbox:
     # -- the producers' side: nothing here waits ----------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
-        """Hand something to the owner."""
+        """Pass an item to the owner."""
         if self.error is not None or self._state is _State.ENDED:
             _drop(item, self._budget)
             return
@@ -97,7 +97,7 @@ class Inbox:
         return request
 
     def wake(self) -> None:
-        """Make an owner that waits look again."""
+        """Wake a waiting owner, so that it looks again."""
         self._arrived.set()
 
     @property
@@ -114,11 +114,11 @@ class Inbox:
 
     @property
     def head(self) -> Item | None:
-        """The item that comes next; it stays in."""
+        """The next item, which stays in the inbox."""
         return self._items[0] if self._items else None
 
     def pop(self) -> None:
-        """Take the head out."""
+        """Remove the next item."""
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:

@@ -1,4 +1,4 @@
-"""`Levels` keep how safe the writes of one queue are; by them, a `FlushTimer` says when to flush unasked."""
+"""`Levels` record how safe the writes of one queue are. A `FlushTimer` uses them to decide when to flush unasked."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Levels:
 
     @property
     def oldest_uncommitted(self) -> float | None:
-        """When the oldest record that is not committed was taken, or `None`. It may be asked on any thread."""
+        """The time at which the oldest uncommitted record was accepted, or `None`. Can be called in any thread."""
         return _oldest(self._uncommitted)
 
     @property
     def oldest_unspooled(self) -> float | None:
-        """When the oldest record that is not spooled was taken, or `None`. It may be asked on any thread."""
+        """The time at which the oldest unspooled record was accepted, or `None`. Can be called in any thread."""
         return _oldest(self._unspooled)
 
 

@@ -23,7 +23,7 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-# A chunk below this costs a disk as many hops to threads as copying it; a limit that may grow leaves room for it.
+# For a smaller chunk, the hop to a thread costs as much as the copy. A limit that may grow has room for this size.
 _SHARE = 256 << 10
 
 
@@ -164,7 +164,7 @@ class ByteBudget:
 
     @property
     def callers_waiting(self) -> int:
-        """How many callers wait for room."""
+        """The number of callers that wait for room."""
         return len(self._waiting)
 
     @property

@@ -1,4 +1,4 @@
-"""Limits say when an object is full: by its records, by its stored bytes, or by the clock."""
+"""Limits at which an object is full: of its records, of its stored bytes, and of its age."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ObjectQuota:
     """Counts what producers have put into the current object, against the limits of one.
 
     Attributes:
-        limits: of each object.
+        limits: the limits of each object.
         counted: whether any limit is reached record by record; without one, nothing need be counted.
     """
 

@@ -56,7 +56,7 @@ class SourcesOutput:
 
     def __init__(self, kept: KeptPositions | None) -> None:
         self.positions: Positions = {}
-        self._new: Positions = {}  # since the last note
+        self._new: Positions = {}  # the positions since the last note
         self._kept = kept
         self._is_begun = False
 
@@ -210,7 +210,7 @@ class ObjectOutput:
         return durable
 
     async def finish(self) -> None:
-        """Send the remaining bytes. No more can be written afterwards; the sinks publish when their contexts exit."""
+        """Send the remaining bytes. Nothing can be written afterwards; the sinks publish when their contexts exit."""
         if self._kept is not None:
             self._kept.finish()
         await self.sources.note(self.records)

@@ -1,4 +1,4 @@
-"""An `ObjectWriter` is the task that writes one object after another from what producers put into a `WriteQueue`.
+"""An `ObjectWriter` is the task that writes one object after another from the records in a `WriteQueue`.
 
 It takes batches out, writes them into the object it has open, and publishes that object on request, when the queue is
 closed, or when the object has reached its limits. It keeps its error and never cancels a producer: `WriteQueue.error`
@@ -225,12 +225,12 @@ class ObjectWriter:
             done(spooled)
 
     def _check(self) -> None:
-        """Raise the error of a flush to elsewhere."""
+        """Raise the error of a flush that stores records outside the object."""
         if self._failure is not None:
             raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
-        """Tell the budget how many bytes of index and keys are held in memory now."""
+        """Report to the budget the number of bytes of index and keys now held in memory."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 

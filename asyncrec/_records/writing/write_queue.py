@@ -50,7 +50,7 @@ class WriteQueue:
     Attributes:
         inbox: the inbox from which the owner takes batches.
         levels: the first tickets that have not reached each level.
-        quota: when an object is full.
+        quota: decides when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record by itself; `None`: never.
     """
 
@@ -206,19 +206,19 @@ class WriteQueue:
 
     @property
     def records(self) -> int:
-        """How many records were taken."""
+        """The number of records accepted."""
         return self._records + (len(self._pending.records) if self._pending else 0)
 
     @property
     def bytes(self) -> int:
-        """How many bytes the frames of these records take."""
+        """The number of bytes in the frames of these records."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
     # -- for the owner ------------------------------------------------------------------------------------------------
 
     @property
     def pending_since(self) -> float | None:
-        """When the first record was taken that is not yet handed over, or `None`."""
+        """The time at which the first record not yet passed on was accepted, or `None`."""
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:

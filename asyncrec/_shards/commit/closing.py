@@ -39,8 +39,8 @@ async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segme
         number = await _last_listed(folder, name, writer)
         last = await _load(folder, name, writer, number) if number else None
         if number and last is None:
-            continue  # the listing is late: a checkpoint covers the segment, so a later segment exists
-        # A listing may be late, but a read is not.
+            continue  # the listing is out of date: a checkpoint covers the segment, so a later segment exists
+        # A listing may be out of date, but a read is not.
         while not (last is not None and last.closed) and (more := await _load(folder, name, writer, number + 1)):
             number, last = number + 1, more
         return number, last
@@ -58,7 +58,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
-    """End a job that another process gives up. Return the segment that ended it: this tombstone, or an earlier segment.
+    """End a job that another process gives up. Return the segment that ended the job, which may be an earlier one.
 
     Raises:
         ConflictError: the job commits faster than it can be ended.

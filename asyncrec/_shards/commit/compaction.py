@@ -133,7 +133,7 @@ async def compact_manifest(
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         checkpoint = checkpoint_key(name, listed.newest, maker)
-        if latest:  # its maker may be another call, which may have read more than this call
+        if latest:  # another call may have made this checkpoint, and may have read more than this call
             pointer = await folder.get(checkpoint_pointer_key(name, listed.newest), max_bytes=MOST_POINTER_BYTES)
             await folder.put(latest_key(name), pointer)
     return Compaction(
@@ -234,7 +234,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
                 f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
             )
         asked = True
-        # Not shielded: if its maker is cancelled, the checkpoint counts, or the next compaction deletes it.
+        # Not shielded, because after a cancellation the checkpoint either counts or is deleted by the next compaction.
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest), shield=False)
         won = True
     except ObjectExistsError:

@@ -29,7 +29,7 @@ _path_log = PathLog("asyncrec.shards")
 
 
 async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list[str]:
-    """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name. Return these.
+    """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name. Return the deleted runs.
 
     Older checkpoints may name these runs, but can be opened without them. Runs for a future checkpoint stay.
     """
@@ -121,7 +121,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
     keys = []
     for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
-            break  # its maker may still win
+            break  # the maker of this run may still win its number
         makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None

@@ -23,7 +23,7 @@ Event = Literal["begin", "finish", "ask", "answer", "keep", "commit", "drop", "b
 TRANSITIONS: dict[State, dict[Event, State]] = {
     # A commit also names shards made by other processes: for a joint job, a copy, or the recovery of a dead writer.
     "nothing": {"begin": "sending", "commit": "committed"},
-    # Some bytes are on their way. A sink that is abandoned leaves nothing, whatever the error was.
+    # Some bytes have not yet arrived. An abandoned sink leaves no object, whatever the error was.
     "sending": {"finish": "sent", "drop": "dropped"},
     # All bytes are sent. The index and keys are published, or being published: without an answer they may still appear.
     # "keep": a failed disk has kept the unfinished file, and `recover` makes a shard of it with these keys.

@@ -1,7 +1,7 @@
 """`FlushLog`: a writer without a disk flushes to its store, in entries that its own commits make void.
 
-The problem: if a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The
-naive way is to commit more often. But each commit makes a shard, and a data set of a million small shards stays slow.
+If a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The naive way is to
+commit more often. But each commit makes a shard, and a data set of a million small shards stays slow.
 Another is to write each record also to a separate log, and to delete that log when its shard is committed. Suppose the
 deletion or the request for an entry is late: then a process that recovers the writer finds records in the log and in a
 shard, and stores them twice.
@@ -91,7 +91,7 @@ class FlushSweeper:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Delete entries for some seconds. Those that are left or fail are retried later."""
+        """Delete entries for a few seconds. The remaining and failed deletions are retried later."""
         if self._may_delete and (numbers := self._ledger.deletable()):
             with anyio.move_on_after(CLEAN_UP_SECONDS):
                 await for_each(self._delete, numbers)
@@ -237,8 +237,8 @@ class FlushLog:
         except ObjectExistsError as error:
             raise _conflict(place, await _fenced_by(place, entry.number)) from error
         except IntegrityError as error:
-            # The entry arrived, but was gone before this writer looked: a process that ended the writer has recovered
-            # it.
+            # The entry arrived but was deleted before this writer looked, because a process that ended the writer has
+            # recovered it.
             if by := await _fenced_by(place, entry.number + 1):
                 raise _conflict(place, by) from error
             raise

@@ -60,7 +60,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait and nothing else would free room for them, give up repeating entries and flush the rest."""
+        """If callers wait and nothing else would free room for them, stop repeating entries and flush the rest."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()
@@ -99,7 +99,7 @@ class Flushing(Protocol):
 
 
 class ShardRecords:
-    """The `KeptRecords` of one shard that are in no commit."""
+    """The `KeptRecords` of one shard that is in no commit."""
 
     def __init__(self, log: Flushing, room: FlushRoom, shard: str) -> None:
         self._log = log

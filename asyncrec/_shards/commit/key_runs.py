@@ -85,7 +85,7 @@ class RunMaker:
             return tuple(each.run for each in stay)
         before = len(self.made)
         try:
-            for part in parts[:-1]:  # there is more than is sorted at once
+            for part in parts[:-1]:  # more keys than can be sorted together
                 old.append(await self._write(part, [], contents))
             new = await self._write(parts[-1] if parts else _NONE.shards, old, contents)
         except UNFIT as error:
@@ -99,8 +99,8 @@ class RunMaker:
         return (*(each.run for each in stay), new.run)
 
     async def delete(self, first: int = 0, last: int = 0) -> None:
-        """Delete the runs that were made, except the ``first`` and the ``last`` ones: nothing names them. One that
-        stays is a leftover."""
+        """Delete the new runs, which no checkpoint names, except the ``first`` and the ``last`` ones. A run that could
+        not be deleted is a leftover."""
         while len(self.made) > first + last:
             with suppress(StorageError):
                 await self._folder.delete(self.made[first])
@@ -153,7 +153,7 @@ class RunMaker:
 
 
 class _Merging:
-    """The merged entries of sorted parts, some at a time."""
+    """The merged entries of sorted parts, returned in portions."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
         self._runs = [(run, 0) for run in runs]
@@ -252,14 +252,14 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
             merged.append(each)
         more += each.run.entries
     if len(merged) == 1 and more == merged[0].run.entries + sum(each.run.entries for each in stay):
-        [alone] = merged  # there is nothing new to merge it with
+        [alone] = merged  # no other run or new keys to merge this run with
         if (alone.rows >= 0).all():
             return [*stay, alone], []
     return stay, merged
 
 
 def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the shards in parts whose keys are sorted at once. A shard with more keys is a part of its own."""
+    """Split the shards into parts whose keys are sorted together. A shard with too many keys is a part of its own."""
     if not len(rows):
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
@@ -274,7 +274,7 @@ def _sorted(found: list[tuple[Entries, int]]) -> Entries:
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry, contents: bool) -> Entries:
-    """Return the keys or the contents of one shard, as its file has them.
+    """Return the keys or the contents of one shard, read from its file.
 
     Raises:
         DatasetError: the file does not match the manifest.
@@ -285,5 +285,5 @@ def _of_file(content: bytes, row: int, entry: ShardEntry, contents: bool) -> Ent
             f"the file of {len(content):,} bytes does not match the size or checksum of the keys in the manifest"
         )
     digests = digests_in(content, entry.records, of_contents=contents)
-    records = np.flatnonzero(digests.any(axis=1))  # all zero is no key
+    records = np.flatnonzero(digests.any(axis=1))  # a digest of zeros means that the record has no key
     return Entries(digests[records], np.full(len(records), row, np.int64), records)

@@ -67,7 +67,7 @@ async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
         if (segment_of(key[len(prefix) :]) or ("", 0))[0] == writer:
             try:
                 content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-            except ObjectNotFoundError:  # a checkpoint covers it by now
+            except ObjectNotFoundError:  # a checkpoint covers the segment by now
                 continue
             segment = await in_thread(partial(parse_segment, content, name=key))
             for source, reached in segment.progress.items():

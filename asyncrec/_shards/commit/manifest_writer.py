@@ -67,7 +67,7 @@ class ManifestWriter:
 
     Attributes:
         clock: the clock that times its commits.
-        deadline: ends all its requests; a failed exit brings it forward.
+        deadline: the deadline of all its requests; a failed exit brings the deadline forward.
         entries: all shards that the writer committed.
         closed: whether its closing segment exists.
         progress: the progress of its sources.
@@ -237,7 +237,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job comes here, and it has one segment
+            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job, with its one segment, gets here
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
@@ -268,7 +268,8 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            content = await in_thread(made[0].encode)  # some microseconds for each shard; the closing segment has all
+            # Encoding takes a few microseconds per shard, and the closing segment has all shards.
+            content = await in_thread(made[0].encode)
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
@@ -306,7 +307,7 @@ class ManifestWriter:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
             history = await load_history(self._storage, self._name)
             if not any(history.lists(entry.path) for entry in doubt.new):
-                self._doubt = None  # otherwise it stays in doubt: its maker must not delete committed shards
+                self._doubt = None  # otherwise the segment stays in doubt, so that no committed shard is deleted
             raise self._lost(closing) from error
         except UnsettledError:
             raise

@@ -23,7 +23,7 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times ascend, and are later than all commits made before it was created."""
+    """A wall clock whose times ascend, and are later than all commits made before the clock was created."""
 
     def __init__(self, after: Manifest | None = None) -> None:
         """``after`` is the data set as the job found it."""
@@ -53,7 +53,7 @@ class Shard:
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """``sidecar_name`` names the index and keys. ``share`` is the most memory for a chunk of each."""
+        """``sidecar_name`` names the index and keys. ``share`` limits the memory for a chunk of each."""
         self.key = key
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None

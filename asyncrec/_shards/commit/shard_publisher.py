@@ -171,7 +171,7 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Return whether a flush has promised that records of a shard survive. It has not if the shard had none."""
+        """Return whether a flush has promised that records of a shard survive. False if the shard had no records."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:

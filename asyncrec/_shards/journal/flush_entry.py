@@ -8,9 +8,9 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
 
 After this line come, section by section, the digests of the keys (16 bytes for each record if there are keys; ``keys``
 is 2 if each has 16 more, of its content) and the frames of the records, all of it compressed if the shards are.
-``bytes`` and ``crc32c`` describe all bytes after the line. ``since`` is the first entry that this one repeats: readers
-ignore the entries from there on. The records of one shard come in the order of the entries. A frame that does not fit
-into an entry goes on in the next one.
+``bytes`` and ``crc32c`` describe the bytes after the line.
+``since`` is the first entry that this one repeats: readers ignore the entries from there on. The records of one shard
+come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
 ``positions`` are those of the records' sources, each with its turn, since the shard's section before; absent if the
 records have no source. It is null if the records of a position go on in the next section: such a section is read only
@@ -38,9 +38,9 @@ from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# It has to keep up with the writer. This is the fastest of isal's levels, and four times as fast as zlib's.
+# Compression has to keep up with the writer. This is isal's fastest level, four times as fast as zlib's.
 _PACKED = CompressionOptions(type="ZLIB", level=1)
-# Below the size of one part of an upload to any store: only such objects are created exclusively in all stores.
+# Smaller than one part of an upload to any store, because only such objects are created exclusively in all stores.
 MOST_ENTRY = 4 << 20
 # More than a line with the longest id of a writer and the longest host name.
 FENCE_BYTES = 1024
@@ -56,8 +56,8 @@ class Section:
 
     Attributes:
         shard: the name of the shard for which they were written.
-        records: the number of records that end in this section; it has as many digests, if any.
-        digests: of the keys, or `None` if no record has a key.
+        records: the number of records that end in this section; the section has the same number of digests, or none.
+        digests: the digests of the keys, or `None` if no record has a key.
         positions: the progress of its records' sources; `None` if the records of one position go on in the next.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
         content: the number of bytes of frames and digests, which are held in memory.
@@ -74,7 +74,7 @@ class Section:
 
     @property
     def width(self) -> int:
-        """How many bytes of digests each record has."""
+        """The number of bytes of digests for each record."""
         return len(self.digests or b"") // self.records if self.records else KEY_BYTES
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the encoded entry. Blocks for a millisecond per megabyte, or some three if it is compressed."""
+        """Return the encoded entry. Blocks for a millisecond per megabyte, or about three if it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -133,7 +133,7 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """Return the most bytes that these positions take in the line."""
+    """Return the largest number of bytes that these positions can take in the line."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 

@@ -1,10 +1,10 @@
 """`FlushLedger`: the entries of a writer's flush log, with the records in each, and which entries are still needed.
 
-It knows numbers and sections, but sends no requests (`asyncrec._shards.commit.flush_log` does). Sections wait for the
-next entry. An entry is in doubt from its request until the answer. Then it is live until all its shards are committed,
-or a later entry repeats it.
+The ledger keeps numbers and sections, but sends no requests, which are left to `asyncrec._shards.commit.flush_log`.
+Sections wait for the next entry. An entry is in doubt from its request until the answer. Then it is live until all its
+shards are committed, or a later entry repeats it.
 
-A later entry repeats an earlier one if it is at least as large. So of *n* entries with equal sizes some log2(*n*) are
+A later entry repeats an earlier one if it is at least as large. So of *n* entries with equal sizes about log2(*n*) are
 live, each byte is sent about as often, and the sections that may be repeated are held in memory.
 """
 
@@ -188,7 +188,7 @@ class FlushLedger:
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing any more. The entries in the store stay there."""
+        """Release all sections from memory. The entries in the store stay there."""
         self._tail, self.doubt = [], None
         self._waiting.clear()
         self._waiting_bytes = self.kept = 0

@@ -64,13 +64,14 @@ class JobHeader:
         num_shards: the number of fixed shards; `None` if they are rolling.
         stems: for a copy, which keeps the names of its source: the makers in these names, and ``of-00008`` for plain
             fixed names.
-        rewrites: it makes shards in the place of others, with names that begin with theirs and end in its id.
-        joins: the first and the last of these others, if it joins them and leaves them to those who read them: behind
-            the commit they are not deleted at once.
-        contents: its keys files have a digest of each record's content beside that of its key.
-        spool: the folder is a spool: whole shards in it wait to be uploaded.
+        rewrites: whether the job makes shards in the place of others, with names that begin with theirs and end in its
+            id.
+        joins: the first and the last of these other shards, if the job joins them. Because they may still be read, they
+            are not deleted at once after the commit.
+        contents: whether its keys files have a digest of each record's content beside that of its key.
+        spool: whether the folder is a spool, in which whole shards wait to be uploaded.
         host, pid, since: the machine and process of the job, and its start time.
-        detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
+        detached: whether no process holds the job (`writing.detached_job`), so that no lock proves it alive or dead.
         life: the token of the lock that proves it alive (`Staging`), if the header is a mark; otherwise empty.
         silent_after: for a job that flushes to the store: the number of seconds without a change there after which it
             may be considered dead; 0 for other jobs.
@@ -104,7 +105,7 @@ class JobHeader:
 
     @property
     def key_bytes(self) -> int:
-        """How many bytes of digests its keys files have for each record."""
+        """The number of bytes of digests for each record in its keys files."""
         return PAIR_BYTES if self.contents else KEY_BYTES
 
     def encode(self) -> bytes:

@@ -35,7 +35,7 @@ _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Home:
-    """The home of the jobs on a data set in a store, which is no place at all.
+    """The home of the jobs on a data set in a store, where jobs keep no records outside the store.
 
     Attributes:
         folder: the folder on a disk, if there is one.

@@ -1,8 +1,8 @@
 """`JournalReader` reads the whole records of a file that its writer could not finish. For worker threads.
 
-It reads from the beginning of the file up to the first incomplete part. After a crash that is the torn tail: a frame
-that was cut off, or the zeros that a filesystem writes in place of data that never arrived. Flushed records lie before
-it. Anything else is damage, and is reported as such, because records may follow it.
+The reader starts at the beginning of the file and stops at the first incomplete part. After a crash, that part is the
+torn tail: a frame that was cut off, or the zeros that a filesystem writes in place of data that never arrived. Flushed
+records lie before the torn tail. Anything else is damage, and is reported as such, because records may follow it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class JournalReader:
 
     Args:
         path: the path of the shard's journal.
-        keys: of its keys; `None`, or a path where nothing is, without.
+        keys: the path of its keys. If it has none, this is `None` or a path at which no file exists.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
-        key_bytes: how many bytes of digests each record has there.
-        most: how many records are returned at most: those behind them count as a torn tail.
+        key_bytes: the number of bytes of digests for each record in that file.
+        most: the largest number of records returned. Any records after them count as a torn tail.
 
     Attributes:
         records: the number of records returned so far.
@@ -92,7 +92,7 @@ class JournalReader:
         self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
-        """Read the next records, some megabytes at most, and the digests of each; `None` at the end."""
+        """Read the next records, a few megabytes at most, and the digests of each; `None` at the end."""
         with mapped_errors("reading", self.path):
             return next(self._batches, None)
 

@@ -43,7 +43,7 @@ _TAKEN = b"taken\n"
 
 
 class Staging:
-    """The staging of a job of this process, or of another's job that was claimed. This class is for a job without disk.
+    """The staging of a job of this process, or of a job claimed from another. This class is for jobs without a disk.
 
     Attributes:
         header: the job's header.
@@ -95,7 +95,7 @@ class Staging:
         """
 
     def acknowledge(self) -> None:
-        """Note durably that records are safe, before the caller of `flush` learns it. Once is enough.
+        """Note durably that records are safe, before `flush` returns to its caller. Once is enough.
 
         Raises:
             StorageError: the disk failed; nothing is noted. Or the header was removed, as in `check`.
@@ -237,8 +237,8 @@ class LocalStaging(Staging):
                 system.fsync(fd)
                 self.check()
             except BaseException:
-                # No caller learns of the line, so it is no promise. Overwrite it, to keep the bytes that others wrote
-                # after it.
+                # No caller was told of the line, so the line is no promise. Overwrite it rather than truncate the file,
+                # to keep the bytes that other processes wrote after it.
                 with suppress(OSError):
                     write_at(fd, bytes(1), self._end, system)
                 raise

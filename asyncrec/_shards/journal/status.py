@@ -1,10 +1,10 @@
 """`JobStatus`: a report on a writer's progress. A writer with a disk writes one every few seconds for ``watch``.
 
-It is a file beside the job's header (`status_path`), overwritten in place. Nothing depends on it: it is never fsynced,
-and may be missing, old or cut off. The process that removes the header removes the status first. A status is input like
-any other, so a malformed one is ignored.
+The status is a file beside the job's header (`status_path`), overwritten in place. No code depends on it. The file is
+never fsynced, and may be missing, old or cut off. The process that removes the header removes the status first. A
+status is input like any other, so a malformed one is ignored.
 
-A writer without a disk writes none. A request for each report would be most of the requests of a large crawl, and its
+A writer without a disk writes no status. In a large crawl, reports would cause most of the requests, and the writer's
 commits show its progress.
 """
 

@@ -170,7 +170,7 @@ class ColumnParts:
 
 
 class CheckpointDecoder:
-    """A decoder of a checkpoint. It blocks: some milliseconds for each 4,096 shards, in steps of half a millisecond.
+    """A decoder of a checkpoint. Blocks for a few milliseconds per 4,096 shards, in steps of half a millisecond.
 
     Attributes:
         covered: the last merged segment of each log, once `knows_covered` is true.

@@ -3,8 +3,8 @@
 So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of only the beginning checks
 what it reads. The size of a member is checked before its line is parsed: it inflates to at most 16 MiB and at most 16
 times its size, and has at least one byte for each comma and opening bracket in the line, which may occupy a hundred
-bytes of memory. A line that deflates better is stored uncompressed. What the lines say is checked as strictly as a
-segment, because another user may have written the checkpoint.
+bytes of memory. A line that deflates better is stored uncompressed. The content of the lines is checked as strictly as
+a segment, because another user may have written the checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _weighs_enough(line: bytes, stored: int) -> bool:
 
 
 class LineReader:
-    """Splits the bytes of a checkpoint into lines as they arrive. It blocks, a millisecond at a time."""
+    """Splitter of the bytes of a checkpoint into lines, as the bytes arrive. Blocks for a millisecond at a time."""
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""
@@ -192,7 +192,7 @@ def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
     """Check that the numbers of shards are plausible.
 
     Raises:
-        ManifestError: they are not plausible.
+        ManifestError: a number is not plausible.
     """
     compressed = numbers["flags"] & 3 != 0
     for rows, kind in ((compressed, True), (~compressed, False)):
@@ -206,7 +206,7 @@ def check_sources(sources: Sequence[str], where: str) -> None:
     """Check that the names of sources are valid, unique and in ascending order.
 
     Raises:
-        ManifestError: they are not.
+        ManifestError: a name is invalid, repeated or out of order.
     """
     if not all(map(is_source, sources)) or not all(map(lt, sources, sources[1:])):
         raise ManifestError(f"{where}: a source has a name that none may have, or is not in its place; it is damaged")
@@ -216,7 +216,7 @@ def check_names_by_writer(history: History, name: str) -> None:
     """Check that the ids of writers that are part of the names of indexes and keys can be part of a name.
 
     Raises:
-        ManifestError: an id cannot.
+        ManifestError: an id cannot be part of a name.
     """
     numbers = history.shards.numbers
     named_by = np.unique(numbers["commit"][(numbers["index"] == BY_WRITER) | (numbers["keys"] == BY_WRITER)])

@@ -1,7 +1,7 @@
 """`History`: everything that was ever committed to a data set, as columns, from which a manifest is computed.
 
-It is the sum of all segments, and nothing is left out, so it does not matter which part came from a checkpoint. It is
-immutable; `merging.plus` makes a new history from it and more segments.
+A history is the sum of all segments without omissions, so it does not matter which part came from a checkpoint. A
+history is immutable; `merging.plus` makes a new one from it and more segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLOSED, ABANDONED = 1, 2
-# The number of entries that are made from columns together: the first is ready soon, and each costs less than alone.
+# The number of entries that are made from columns together. The first entry is ready soon, and each costs less than if
+# it were made alone.
 _MADE_AT_ONCE = 256
 # The maximum number of shards, commits and sources of a history that is examined without a thread.
 _LITTLE = 1000
@@ -59,7 +60,7 @@ class History:
         removed_by: the commit of each removal.
         identity: the hash of the shards that are in the data set now.
         covered: the merged segments of each log.
-        checkpoint: the number of the checkpoint from which it was read; 0 if there was none.
+        checkpoint: the number of the checkpoint from which the history was read; 0 if no checkpoint was read.
         runs: the runs of keys that this checkpoint names.
         progress: the last turn of each source in which records were committed, and the last position of that turn.
         releases: the last turn of each source that was released.
@@ -115,7 +116,7 @@ class History:
         return next(self.entries([row]))
 
     def entries(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[ShardEntry]:
-        """Yield the entries of shards. They are made some at a time."""
+        """Yield the entries of shards. A few hundred are made at a time."""
         for at in range(0, len(rows), _MADE_AT_ONCE):
             some = np.asarray(rows[at : at + _MADE_AT_ONCE], np.int64)
             writers = self.commits["writer"][self.shards.numbers["commit"][some]].tolist()

@@ -13,9 +13,10 @@ look-up reads the tail once, and then one block for each key; both have checksum
 does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
 shard are ignored. So removing or replacing a shard needs no new run.
 
-A run of contents is alike: it has the digests of bodies in place of those of keys, and the checkpoint says so.
+A run of contents has the same format, with the digests of bodies in place of those of keys. The checkpoint marks it.
 
-It costs 24 bytes a key. An index by hash would take as many requests, and could not be merged in bounded memory.
+A run takes 24 bytes per key. An index by hash would need the same number of requests, and could not be merged in
+bounded memory.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KeyRun:
         bytes: its size.
         crc32c: the checksum of the whole file.
         entries: the number of its keys.
-        shards: how many shards it has keys of.
+        shards: the number of shards whose keys it has.
         tail: the size of its tail.
         contents: whether its digests are those of contents (`content_digest`), not of keys.
     """
@@ -116,7 +117,7 @@ def run_number(name: object) -> int | None:
 
 
 class Entries(NamedTuple):
-    """Some entries of runs, or for keys that are not yet in a run.
+    """Entries of runs, or of keys that are not yet in a run.
 
     Attributes:
         digests: uint64 (n, 2): the first and the last eight bytes.

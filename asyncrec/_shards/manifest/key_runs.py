@@ -74,7 +74,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> AsyncGenerator[Entries]:
-        """Yield all its entries for the snapshot, some at a time, in its order, with one request.
+        """Yield all its entries for the snapshot, a few blocks at a time, in the order of the run, with one request.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -107,7 +107,7 @@ class OpenRuns:
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Log that a run cannot be read, and give up all runs, so that nothing is covered."""
+        """Log that a run cannot be read, and stop using all runs, so that no shard counts as covered."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False
@@ -137,7 +137,7 @@ async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: 
             continue
         run, tail = opened
         rows = await in_thread(shards.rows_keyed, tail.paths, tail.keys_crc32c, tail.records)
-        rows[found.covered[rows] & (rows >= 0)] = -1  # another run has it
+        rows[found.covered[rows] & (rows >= 0)] = -1  # another run has the keys of this shard
         if (rows >= 0).any():
             found.covered[rows[rows >= 0]] = True
             found.runs.append(OpenRun(folder, manifest_prefix(name) + run.name, run, tail, rows))

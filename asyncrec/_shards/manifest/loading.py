@@ -5,9 +5,9 @@ not, there is a newer checkpoint, and reading starts again. A listing has the ch
 segment was deleted before the listing came to it, the listing has the checkpoint that covers it. The listing of a local
 folder is an exception: all its names were read before the first file was examined (`asyncrec._shards.manifest.listed`).
 
-The segments of a log have numbers without a gap, and an end is the last one. Suppose A commits 1, 2 and 3 while B
-lists: the first page of B's listing may end before 2 exists, and the second may have 3. A checkpoint made from it would
-cover 3 without 2, and 2 would be lost forever. So segments that do not fit together are listed again.
+The segments of a log have numbers without a gap, and the segment that ends it is the last. Suppose A commits 1, 2 and 3
+while B lists: the first page of B's listing may end before 2 exists, and the second may have 3. A checkpoint made from
+it would cover 3 without 2, and 2 would be lost forever. So segments that do not fit together are listed again.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ async def load_covered(folder: Storage, key: str) -> CoveredLogs:
 async def _merged(
     folder: Storage, name: str, history: History, names: Sequence[str], *, covers: Sequence[str] = ()
 ) -> History:
-    """Merge segments into a history, some at a time, because columns take a sixth of the memory of objects.
+    """Merge segments into a history in groups, because columns take a sixth of the memory of objects.
 
     ``covers`` are the names of the last segments of their logs, if these are read. The others come before them.
 

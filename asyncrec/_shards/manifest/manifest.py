@@ -56,7 +56,7 @@ class Manifest:
         path: the data set, as the caller passed it.
         id: 32 hexadecimal digits. Two snapshots with equal shards have the same id, in every process and at any time.
         shards: the shards, in the order of their names; each `ShardEntry` is made on demand.
-        schema: the features of the records, as JSON; if writers gave different schemas, the latest.
+        schema: the features of the records, as JSON; the latest if the writers have different schemas.
         metadata: the metadata of all writers, merged; for equal names the latest counts.
         writers: the writers, by id.
         removals: the highest committed place in the log of removals.
@@ -111,7 +111,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
     """Return a snapshot of a history.
 
     ``at`` requests an earlier snapshot: a time (everything committed until then), or the id of a snapshot. This takes
-    some microseconds for each shard. Without ``at``, the result of merging the history is returned.
+    a few microseconds per shard. Without ``at``, the result of merging the history is returned.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.

@@ -3,7 +3,7 @@
 A closing segment repeats the earlier segments of its writer, so those are dropped. A path stands for the last shard
 added to it, unless that was removed later. Only the paths that a commit concerns are examined, so that a commit to a
 million shards costs no more than its own additions. For each source the highest turn counts, and its highest position,
-even if shards are removed. Merging blocks for some 15 microseconds per new shard.
+even if shards are removed. Merging blocks for about 15 microseconds per new shard.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _index/pages-<maker>-....tfrecord.index   the offset of each record of a shard
     _keys/pages-<maker>-....tfrecord.keys     the key of each record
     _progress/pages-<maker>-....progress      the source progress of a published shard that is not yet committed
-    _manifest/pages/<maker>-000000.jsonl      the begin of a log: the mark of a job that has not ended
+    _manifest/pages/<maker>-000000.jsonl      the beginning of a log: the mark of a job that has not ended
     _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of removals
     _manifest/pages/~checkpoint-000001.json   the pointer to the first checkpoint, one of the objects called
@@ -255,9 +255,9 @@ def new_writer_id() -> str:
     """Return a new id of 20 hexadecimal digits: the second, so that names sort by time, and 48 random bits.
 
     The later of two writers with the same id is refused: the mark of each is created exclusively, and an id that the
-    manifest knows cannot be used again. Only the bits keep that from happening to writers that begin in the same
+    manifest knows cannot be used again. Only the random bits prevent equal ids of writers that begin in the same
     second. With 24 bits, 1,000 such writers of one data set shared an id in 3 % of cases; with 48 bits, 100,000 of them
-    do so in 0.002 %.
+    did so in 0.002 %.
     """
     return f"{int(time.time()):08x}{secrets.token_hex(6)}"
 

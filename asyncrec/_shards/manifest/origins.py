@@ -5,9 +5,10 @@ were first committed: in `since`, or, if it was joined from several shards, in `
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
-which is the name of the shard without that of the data set, how many of its records are there, in their order, and
-when they were committed. By the names a follower of the data set knows which of these records it was given. If a ``~``
-is before the name, its records are sorted among those of the neighbours that have one, too: only the sum is exact.
+The line has the name of the shard without that of the data set, the number of its records, which keep their order, and
+the time of their commit. From the names, a follower of the data set knows which of these records it has already
+received. If a ``~`` precedes the name, the records are sorted among those of its neighbours with a ``~``, so only the
+sum of their numbers is exact.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Origin(NamedTuple):
 
     Attributes:
         shard: its name, as it was before it was ever rewritten.
-        records: how many of its records there are.
-        since: when they were committed.
-        mixed: its records are anywhere among those of its neighbours that are mixed.
+        records: the number of its records.
+        since: the time at which they were committed.
+        mixed: whether its records may be anywhere among those of its mixed neighbours.
     """
 
     shard: str
@@ -98,10 +99,10 @@ def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
 
 
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
-    """Return the origins of a shard with sorted records: all get the time of the ``first`` of them, or of the last.
+    """Return the origins of a shard whose records are sorted, all with the time of the ``first`` or the last of them.
 
-    Of each key one record is to stay, the first that was committed, or else the last. If it is here, and the others are
-    still elsewhere, it stays the one.
+    Of each key, either the first or the last committed record is to stay. With this common time, such a record in this
+    shard still precedes or follows the records of its key in other shards.
     """
     origins = list(origins)
     times = sorted(each.since for each in origins)

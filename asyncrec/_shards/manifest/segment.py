@@ -19,8 +19,8 @@ place in the log of removals that the writer won when it removed or replaced sha
 set's folder. ``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and
 ``releases`` are those of sources (`progress`), and are present only if it has any. Unknown members are kept.
 
-``largest`` is the length of the shard's longest record. It is present only if that is longer than 256 MiB, which every
-reader accepts.
+``largest`` is the length of the shard's longest record. It is present only above 256 MiB, the length that every reader
+accepts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _MOST_INFLATION = 1032
 # The form that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
-# Of indexes: text as DALI reads it. Of keys: 16 bytes of BLAKE2b for each record; in format 2, 16 more of its content.
+# An index is text that DALI reads. A keys file has 16 bytes of BLAKE2b per record, and in format 2 another 16 of the
+# record's content.
 _FORMATS = {"index": (1,), "keys": (1, 2)}
 # Few shards have this field, so it is stored as an optional member.
 _LARGEST = "largest"
@@ -107,7 +108,7 @@ class ShardEntry:
 
     @property
     def key_bytes(self) -> int:
-        """How many bytes of digests its keys file has for each record: 16, or 32 with contents; 0 without keys."""
+        """The number of bytes of digests per record in its keys file: 16, or 32 with contents; 0 without keys."""
         return 0 if self.keys is None else digest_bytes(self.keys.bytes, self.records)
 
     @property
@@ -182,7 +183,7 @@ class Segment:
 
 
 def parse_segment(content: bytes, *, name: str) -> Segment:
-    """Parse one segment. ``name`` is for error messages. For a worker thread: some 20 microseconds a shard.
+    """Parse one segment. ``name`` is for error messages. For a worker thread: takes about 20 microseconds per shard.
 
     Raises:
         ManifestError: the content is not JSON, lacks a member of a segment, has a later version, or names a path that
@@ -216,7 +217,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         flushed=_count(take("flushed", int, 0), name),
         progress=progress_from_json(take("progress", dict, {}), name),
         releases=releases_from_json(take("releases", dict, {}), name),
-        extra=data,  # all members that were not taken
+        extra=data,  # the members that were not parsed
     )
 
 
@@ -269,7 +270,7 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
         first=None if first is None else _time(first, name),
         last=None if last is None else _time(last, name),
         committed=_time(take("committed", str), name),
-        extra=data,  # all that was not taken
+        extra=data,  # the members that were not parsed
     )
     if entry.compression not in ("", "GZIP", "ZLIB"):
         raise ManifestError(

@@ -1,4 +1,4 @@
-"""`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
+"""`ShardColumns`: the entries of many shards as columns of numbers and texts, about 140 bytes each.
 
 The names of indexes and keys usually follow from the shard's name. Then a column has only the rule that they follow.
 Times are microseconds since 1970. Flags state which values a row lacks.
@@ -72,7 +72,7 @@ class Added(NamedTuple):
     Attributes:
         path: the path as UTF-8.
         time: the time of the addition.
-        tie: decides between entries with the same time, in whatever order they come.
+        tie: decides between entries with the same time, regardless of the order in which they are merged.
         commit: its row among the commits.
         extra: the number of its unknown members among the history's values, or -1.
     """

@@ -24,7 +24,7 @@ _RECENT = 1024
 class ShardList(Sequence[ShardEntry]):
     """The shards of a snapshot in the order of their names, equal to any sequence of equal entries.
 
-    Each entry is made on demand, which takes some microseconds. To read one number of all shards, use a column.
+    Each entry is made on demand, which takes a few microseconds. To read one number of all shards, use a column.
     """
 
     __slots__ = ("_history", "_recent", "_rows")
@@ -179,7 +179,7 @@ class ShardList(Sequence[ShardEntry]):
 
 
 def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
-    """Yield the texts of these rows, or of all rows. They are made some at a time."""
+    """Yield the texts of these rows, or of all rows, made in portions."""
     for at in range(0, len(column) if rows is None else len(rows), _RECENT):
         some = column if rows is None else column.take(rows[at : at + _RECENT])
         first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))

@@ -49,8 +49,8 @@ async def read_manifest(
 ) -> Manifest:
     """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
-    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too. It holds a whole snapshot, so nothing is
-    listed.
+    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too. A checkpoint holds a whole snapshot, so no
+    folder is listed.
 
     ``at`` requests an earlier state: a time, or the `Manifest.id` of a snapshot.
 
@@ -118,7 +118,7 @@ def check_name(name: str, path: str) -> None:
             "must not begin with '_' or '.' and must not contain * ? or ["
         )
     try:
-        check_relative(f"{name}-0.tfrecord")  # a name such as its manifest will list
+        check_relative(f"{name}-0.tfrecord")  # a shard name like those that the manifest will list
     except ValueError as error:
         raise ArgumentValueError(
             f"{path}: this name cannot be used for a data set, because its manifest could not list the shards: {error}"

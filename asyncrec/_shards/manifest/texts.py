@@ -1,8 +1,8 @@
 """`TextColumn`: many short texts in one array of UTF-8 bytes, each followed by a NUL.
 
-So a path takes some 50 bytes rather than 150 as a Python string, which matters for a million. No text contains a NUL,
-because a path in a manifest cannot. Code that works on a whole column does so in steps, or in NumPy, so that other
-threads can run.
+So a path takes about 50 bytes rather than the 150 of a Python string, which matters for a million paths. No text
+contains a NUL, because a path in a manifest cannot. Code that works on a whole column does so in steps, or in NumPy, so
+that other threads can run.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A writer A has died, or its machine has. It left unfinished files, shards in no 
 Another process B ends A before A's names, keys or place are used again: a writer that opens the same data set,
 ``asyncrec recover``, the next run of a joint job, or a writer that waits for A's place in the log of removals.
 
-The naive way is to see that A's mark is old, delete the objects that A left, and go on. It fails:
+The naive way is to see that A's mark is old, delete the objects that A left, and go on. This fails in several ways:
 
 - A was only asleep. It wakes and commits the shard that B has just deleted, so the manifest names a missing shard.
 - A flush reported to A's caller that records are safe. B deletes them.
@@ -177,7 +177,7 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Finish the promised records. Return ``"promised"`` if that is not allowed, `None` if there are none."""
+        """Keep the job's promises. Return ``"promised"`` if this is not allowed, or `None` if there are no promises."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
             return "promised"  # its records are in the spool of its machine
@@ -232,7 +232,7 @@ class _Taken:
         A job makes its mark before any other object, so nothing of the other job belongs to this one.
 
         Raises:
-            ConflictError: this job has left files all the same. They stay as they are.
+            ConflictError: this job has left files nevertheless. The files are not changed.
         """
         header, files = self._header, self._staging.files
         if files is None or not header.spool:
@@ -274,13 +274,13 @@ class Exit:
     """The state of a job at its own exit, as far as the job knows it.
 
     Attributes:
-        committed: its closing segment exists.
-        unsettled: it is unknown whether a commit took effect.
-        left: an object that it published is in no commit, and could not be deleted.
-        doubtful: an object that it requested may still appear.
-        lingers: such an object may appear under a name that its claim reserves.
-        placed: it has a place in the log of removals.
-        shared: other processes have made shards under its names, and it does not know which.
+        committed: whether its closing segment exists.
+        unsettled: whether a commit may or may not have taken effect.
+        left: whether an object that it published is in no commit, and could not be deleted.
+        doubtful: whether an object that it requested may still appear.
+        lingers: whether such an object may appear under a name that its claim reserves.
+        placed: whether it has a place in the log of removals.
+        shared: whether other processes have made shards under its names that it does not know.
         replaced: the shards that its own shards replace.
         claim: the number of its claim.
     """

@@ -125,7 +125,8 @@ class Finishing:
 
         Raises:
             ConflictError: the job was given up, or others have the shards that it promised.
-            StorageError: for instance, a file has an unknown second name; all others are committed.
+            StorageError: a shard could not be made, for instance because a file has an unknown second name. All other
+                shards are committed.
         """
         files = self._staging.files
         entries: dict[str, ShardEntry] = {}

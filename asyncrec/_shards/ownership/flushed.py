@@ -61,7 +61,7 @@ class Flushed(NamedTuple):
     """The content of a flush log.
 
     Attributes:
-        entries: the numbers of the entries to read, in order, each with the shards that it has records of.
+        entries: the numbers of the entries to read, in order, each with the shards whose records it has.
         records: the number of records to use, by shard.
         ends: the last section to use of each shard: the number of its entry, and its index in that entry.
     """
@@ -177,8 +177,8 @@ async def publish_flushed(
             for number, inside in found.entries.items():
                 if inside.isdisjoint(open_now):
                     continue
-                # If the entry is gone, the writer has committed or another process has ended it, so nothing of this is
-                # committed.
+                # If the entry is gone, the writer has committed or another process has ended it. Then none of these
+                # shards will be committed.
                 entry = await load_entry(folder, header.name, header.writer, number)
                 for place, section in enumerate(() if entry is None else entry.sections):
                     adopted = open_now.get(section.shard)

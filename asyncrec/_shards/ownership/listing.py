@@ -32,9 +32,9 @@ async def list_shards(
 ) -> list[str]:
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
-    If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
-    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In the latter case
-    it leaves out shards that a writer has published but not yet committed, and those of another data set whose name
+    A manifest decides if there is one. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
+    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). The latter case
+    leaves out shards that a writer has published but not yet committed, and those of another data set whose name
     begins in the same way, because its own manifest decides which of its shards are read. Names that begin with ``_``
     or ``.`` are never shards. With ``storage``, the paths are keys in it.
     """
@@ -147,7 +147,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
 
 
 async def is_anything_at(store: Storage, key: str) -> bool:
-    """Return whether a path names anything: a data set (even one with only a tombstone), a folder, or shards."""
+    """Return whether a path names an existing data set (even one with only a tombstone), a folder, or shards."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
     for place in places:

@@ -36,8 +36,8 @@ class Claim:
 
     Attributes:
         number: the number of the claim on this name; the highest counts.
-        writer, since: the job that made it.
-        plain: the names of fixed shards do not contain the writer's id; no other job may ever have used them.
+        writer, since: the id and the start time of the job that made it.
+        plain: whether the names of fixed shards lack the writer's id; no other job may ever have used such names.
     """
 
     number: int

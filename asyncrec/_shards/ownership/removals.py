@@ -44,10 +44,10 @@ async def take_place(
 ) -> int:
     """Win the next place in the log for the job ``writer``. ``since`` is the last place that its snapshot knew.
 
-    With ``removes``, others may have removed shards since, but not these; after it, no other job can remove them any
-    more. What others removed is read from the ends of their logs, and not by a list, which may be late. ``rule`` says
-    which record of a key stays, if the others were left out in the snapshot: two jobs with different rules could leave
-    out all of them. ``deadline`` ends what is shielded in it.
+    With ``removes``, other jobs may have removed shards since, but not these; after this call, no other job can remove
+    them any more. The removals of other jobs are read from the ends of their logs rather than from a listing, which may
+    be late. ``rule`` states which record of a key stays if the others were left out in the snapshot, because two jobs
+    with different rules could leave out all of them. ``deadline`` also limits the shielded requests.
 
     Raises:
         ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
@@ -125,7 +125,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> tuple[str, str]:
-    """Return the owner of a place, and its rule; ``""`` if the place cannot be read."""
+    """Return the owner of a place, and its rule; ``""`` if the object there cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer, rule = data["writer"], data.get("rule", "")

@@ -312,7 +312,7 @@ class _Taking:
         )
 
     def is_full(self) -> bool:
-        """Return whether the data set has as many sources as it can have."""
+        """Return whether the data set has reached the limit on its sources."""
         return self._history is not None and len(self._history.progress) >= MOST_SOURCES
 
     def lost(self, owner: str) -> ConflictError:

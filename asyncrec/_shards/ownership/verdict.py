@@ -27,9 +27,9 @@ class Verdict:
             as dead unless a lock proves it alive.
         living: the job is ended even if a lock proves it alive, unless it has files on a disk. Its next request for a
             segment or a flush entry is rejected. A writer that flushes to its store goes on in a new log.
-        finishes: the part of the job that may be committed: nothing, the shards of a rolling writer, or also a fixed
-            set that is promised or whole. A caller that may finish nothing wants the job's name, and gives up a fixed
-            set that promised nothing.
+        finishes: the shards of the job that may be committed: none, those of a rolling writer, or also those of a fixed
+            set that is promised or whole. A caller that may commit none wants the job's name, and gives up a fixed set
+            that promised nothing.
     """
 
     dead: bool = False

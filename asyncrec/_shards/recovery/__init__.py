@@ -1,1 +1,1 @@
-"""Finish, in another process, the work of dead writers."""
+"""Finish the work of dead writers from another process."""

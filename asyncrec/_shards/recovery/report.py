@@ -19,7 +19,7 @@ class UnfinishedJob:
         kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (writers that replace a data set, and tools).
         host, pid, since: its machine and process, and its start time.
         age: the seconds since its start, by this machine's clock.
-        spool: its records are in a spool on that machine, and must be recovered there.
+        spool: whether its records are in a spool on that machine, where they must be recovered.
     """
 
     id: str
@@ -46,7 +46,7 @@ class UnfinishedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """The result of `recover`: what it found and did.
+    """The results of `recover`.
 
     Attributes:
         shards: the shards that it committed.
@@ -58,8 +58,8 @@ class Recovery:
         abandoned: ids of the jobs that were given up.
         lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone. The records that
             they had uploaded or flushed to the store are committed, and all others are lost.
-        in_use: ids of jobs that are alive; they were left alone.
-        unfinished: jobs that may still be running; this machine cannot find out. They were left unchanged.
+        in_use: ids of jobs that are alive. They were left unchanged.
+        unfinished: jobs that may still be running, which this machine cannot find out. They were left unchanged.
         targets: the data sets that now hold the shards, without credentials. For a spool, these are the data sets to
             which its records were uploaded.
     """

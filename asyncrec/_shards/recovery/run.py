@@ -19,7 +19,7 @@ class RecoveryRun:
     """The progress of one call: its results so far, and its errors.
 
     Attributes:
-        silent: ids of writers that are considered dead because they have changed nothing in the store for too long.
+        silent: ids of writers that are considered dead because they have made no change in the store for too long.
         left: jobs whose shards must appear together, and which a call that completes such jobs would have completed.
     """
 
@@ -76,7 +76,7 @@ class RecoveryRun:
         header, writer = job.header, job.header.writer
         home, own = job.home.folder, home_of(folder).folder
         if header.spool and home is not None and own is not None and home.folder == own.folder:
-            # The whole shards there would be mistaken for shards that wait to be uploaded, and be removed.
+            # The whole shards in that folder would be mistaken for shards that wait to be uploaded, and be removed.
             path = header_path(home, header.name, writer)
             raise StorageError(f"{path}: this file declares the data set's own folder to be a spool; remove the file")
         dead = writer in self._dead | self.silent

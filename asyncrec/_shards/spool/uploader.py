@@ -31,7 +31,7 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# Between two attempts to upload a shard. By then, the backend has retried each request for two minutes.
+# The seconds between two attempts to upload a shard. By then, the backend has retried each request for two minutes.
 _FIRST_DELAY = 1.0
 _MOST_DELAY = 30.0
 

@@ -1,6 +1,6 @@
 """`tending`: a rolling writer maintains its data set while it is open, so that no data set needs a cron job.
 
-It shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
+The writer shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
 
 Each commit is an object of its own, and opening a data set costs a request for each commit that no checkpoint covers.
 So some process has to merge them. The naive way is to let a reader do it if it finds many, but a reader may have no
@@ -40,11 +40,11 @@ DELAY_SECONDS = 60.0
 # opening: long work runs in worker threads, and segments that other processes have put into the folder are parsed
 # without trust.
 MANY_SEGMENTS = 100
-# An average. A thousand commits, one a minute, take most of a day.
+# The average number of shards between checks. A thousand commits, one a minute, take most of a day.
 SHARDS_FOR_A_LOOK = 1000
 # With the default of two minutes, an idle writer commits its flushed records after a quarter of an hour.
 BEATS = 20
-# Some seconds of requests. The next checkpoint deletes the rest.
+# Deleting this many takes a few seconds of requests. The next checkpoint deletes the rest.
 MOST_DELETED = 1000
 
 

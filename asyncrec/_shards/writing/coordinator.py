@@ -85,7 +85,7 @@ class CommitCoordinator:
 
     async def close(self) -> None:
         """End the job once all shards are in the store."""
-        while not self.job.committed:  # otherwise a cancelled attempt had taken effect
+        while not self.job.committed:  # a cancelled attempt may have taken effect
             try:
                 await self.job.commit(self._unlisted)
             except ConflictError as error:

@@ -112,7 +112,7 @@ class DetachedJob:
             return
         async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
             if not await settle_dead(folder, name, header.writer, take_over=True):
-                # Another run has ended it; tasks may have gone on.
+                # Another run has ended the job, but its tasks may have gone on.
                 await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class TableMaker:
-    """A maker of one table from sorted rows, which come some at a time. Blocks."""
+    """A maker of one table from sorted rows, which arrive in portions. Blocks."""
 
     def __init__(self, most: int) -> None:
         """``most`` is the maximum number of rows."""
@@ -66,7 +66,7 @@ class TableMaker:
         self._file = temporary_file() if most > _SMALL else -1
 
     def add(self, rows: Rows) -> None:
-        """Take the next rows.
+        """Append the next rows.
 
         Raises:
             StorageError: the disk is full or fails.
@@ -88,7 +88,7 @@ class TableMaker:
         return Rows(*columns)
 
     def close(self) -> None:
-        """Close the file: the table that was made of it stays."""
+        """Close the file. The table that maps it stays usable."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -104,11 +104,11 @@ class DigestTables:
         return sum(len(table.first) for table in self._tables)
 
     def append(self, table: Rows) -> None:
-        """Take a table as it is."""
+        """Add a table without merging."""
         self._tables = (*self._tables, table)
 
     def add(self, table: Rows) -> None:
-        """Take a table, and merge those that have become too small."""
+        """Add a table, and merge the tables that have become too small."""
         keep, merged, count = list(self._tables), [table], len(table.first)
         while keep and len(keep[-1].first) < _RATIO * count:
             merged.append(keep.pop())
@@ -129,7 +129,7 @@ class DigestTables:
 def _find_in(
     table: Rows, wanted: NDArray[np.uint64], left: NDArray[np.int64], found: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Note in ``found`` the values of the digests at the places ``left``; return the places of unknown digests."""
+    """Note in ``found`` the digests at the places ``left`` that a table has; return the places of the others."""
     at = table.first.searchsorted(wanted[left, 0])
     places, absent = left, [left[:0]]
     while len(places):  # once, unless two digests have the same beginning
@@ -146,13 +146,13 @@ def _find_in(
 
 
 def temporary_file() -> int:
-    """Open a temporary file without a name, which is gone when it is closed. Blocks."""
+    """Open a temporary file without a name, which is deleted when it is closed. Blocks."""
     with mapped_errors("writing", tempfile.gettempdir()), tempfile.TemporaryFile(prefix="asyncrec-seen-") as file:
         return os.dup(file.fileno())
 
 
 def write_at(file: int, data: Buffer, at: int) -> None:
-    """Write all of it. Blocks."""
+    """Write all of ``data`` at the offset ``at``. Blocks."""
     view = memoryview(data).cast("B")
     while len(view):
         written = os.pwrite(file, view, at)
@@ -170,7 +170,7 @@ def _merged(tables: Sequence[Rows], count: int) -> Rows:
 
 
 def _parts(tables: Sequence[Rows]) -> Iterator[Rows]:
-    """Yield the rows of all tables in order, some at a time."""
+    """Yield the rows of all tables in order, in portions."""
     bounds = (np.arange(1, _PARTS, dtype=np.uint64) << np.uint64(56)).astype(np.uint64)
     cuts = [[0, *table.first.searchsorted(bounds).tolist(), len(table.first)] for table in tables]
     for number in range(_PARTS):

@@ -66,8 +66,8 @@ class Job:
         manifest: writes its segments.
         publisher: publishes its shards.
         fates: the states of its shards.
-        shares: whether other processes make shards under its names. Such shards are looked for when the job ends, which
-            is here, or elsewhere if the job goes on after this process has released its lock.
+        shares: whether other processes make shards under its names. Such shards are looked for when the job ends, in
+            this process, or in another if the job goes on after this process has released its lock.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Job:
         removed: Sequence[str] = (),
         rule: tuple[str, int] = ("", 0),
     ) -> int | None:
-        """End the job well, once: these entries enter the data set, and the shards that it replaces are removed.
+        """End the job well: add these entries to the data set, and remove the shards that they replace. Call this once.
 
         Returns its place in the log of removals, if it removes anything.
 
-        ``metadata`` is known only at the end, and is added to the header's. ``carried`` is as for
+        ``metadata``, known only at the end, is added to that of the header. ``carried`` is as for
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
         ``rule`` is as for `take_place`, with the last removal that the snapshot knew of.
 

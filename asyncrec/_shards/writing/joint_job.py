@@ -164,7 +164,7 @@ async def open_joint_job(
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             with failures_logged(folder, header):
-                await settle_dead(folder, name, writer, take_over=True)  # it has ended, but its mark may be left
+                await settle_dead(folder, name, writer, take_over=True)  # the run has ended, but its mark may remain
             yield JointJob(share, None, closing.add)
             return
         async with AsyncExitStack() as stack:

@@ -45,7 +45,7 @@ def join_digests_in_python(keys: Iterable[str | bytes | bytearray]) -> bytes:
     return b"".join(key if type(key) is bytearray else key_digest_in_python(key) for key in keys)
 
 
-# The C functions themselves, because a wrapper would add half of their time.
+# These are the C functions themselves, because a wrapper would add half of their time.
 key_digest = key_digest_in_python if native is None else native.key_digest
 """``key_digest(key) -> bytes``: 16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
 
@@ -55,7 +55,7 @@ key_digests = key_digests_in_python if native is None else native.key_digests
 join_digests = join_digests_in_python if native is None else native.join_digests
 """``join_digests(keys) -> bytes``: the digests of all keys, one after another. A `bytearray` is already a digest.
 
-Hashing some keys together takes a third of the time of hashing them one by one (`asyncrec/_native/keys.c`).
+Hashing several keys together takes a third of the time of hashing them one by one (`asyncrec/_native/keys.c`).
 """
 
 
@@ -126,7 +126,7 @@ def digest_of(key: str | bytes) -> bytes:
 
 
 def content_digest(content: str | bytes) -> bytes:
-    """Return 16 bytes that stand for a body. Their last bit is 0, and 1 in those of a revisit: `shared_digests`."""
+    """Return 16 bytes that stand for a body. Their last bit is 0, or 1 for a revisit (see `shared_digests`)."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()
     return shared_digests(digest)[0]
@@ -176,8 +176,7 @@ class KeySet:
         return True
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Take in the digests of whole files, all of a snapshot at once: before anything is added. Not on the event
-        loop.
+        """Add the digests of all files of a snapshot, in one call before any other digest is added. Blocks.
 
         Raises:
             ValueError: the size of a file is not a multiple of 16.
@@ -190,7 +189,7 @@ class KeySet:
                 )
             pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
         merged = np.concatenate(pairs)
-        merged = merged[merged.any(axis=1)]  # a digest of zeros is no key
+        merged = merged[merged.any(axis=1)]  # a digest of zeros means that the record has no key
         order = np.lexsort((merged[:, 1], merged[:, 0]))
         merged = merged[order]
         if len(merged):

@@ -1,4 +1,4 @@
-"""`KnownContents` knows the bodies of a data set and those that its writer has stored, and the record of each.
+"""`KnownContents`: the bodies of a data set and those that its writer has stored, each with its record.
 
 A set of digests in memory takes 100 bytes each, so 100 million bodies take 10 GB. Here they are in tables on a disk
 (`digest_tables`). The tables are made when the writer opens, from the runs of contents, and from the keys files of
@@ -69,7 +69,7 @@ async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
     """Load the keys file of a shard that has one.
 
     Raises:
-        DatasetError: it is another file than the manifest's.
+        DatasetError: the file is not the one that the manifest lists.
     """
     keys = entry.keys
     assert keys is not None, "asked for where there are keys"
@@ -84,7 +84,7 @@ async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
 
 
 def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry]:
-    """The shards with keys that no run covers."""
+    """Return the shards with keys that no run covers."""
     rows = np.flatnonzero(shards.keyed & ~covered).tolist()
     return list(shards) if len(rows) == len(shards) else list(map(shards.__getitem__, rows))
 
@@ -93,7 +93,7 @@ def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
 # The features that a page needs to be a revisit, or to be found by one.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
-# The number of bodies of this writer that are held in memory, with their URLs: some 15 MB.
+# The number of bodies of this writer that are held in memory with their URLs, about 15 MB in total.
 _MOST_NEW = 1 << 15
 # The number of bodies of shards in no run that are sorted at once.
 _AT_ONCE = 1 << 17
@@ -106,7 +106,7 @@ _MOST_NOTE = (1 << _SIZE_BITS) - 1
 
 
 def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
-    """Refuse options with which there can be no revisits.
+    """Reject options that rule out revisits.
 
     Raises:
         TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
@@ -124,9 +124,9 @@ class Body(NamedTuple):
     """A stored body: the page that has it, and the place of the page.
 
     Attributes:
-        url, date, record_id, digest: those of the page.
+        url, date, record_id, digest: features of the page.
         ticket: the ticket of its record; 0 if another writer has stored it.
-        queue: the place of the queue that took it.
+        queue: the place of the queue that accepted the record.
     """
 
     url: str
@@ -144,7 +144,7 @@ class Body(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The place of a body that was there when the writer opened: the row of the shard, and the record in it."""
+    """The place of a body that existed when the writer opened: the row of the shard, and the record in it."""
 
     row: int
     record: int
@@ -156,20 +156,20 @@ class KnownContents:
     def __init__(self) -> None:
         self._tables = DigestTables()
         self._new: dict[bytes, Body] = {}
-        self._leaving: dict[bytes, Body] = {}  # on their way to a table, in a thread
-        self._answers: dict[bytes, int | None] = {}  # of the tables, to the last question
+        self._leaving: dict[bytes, Body] = {}  # the bodies that a thread is writing to a table
+        self._answers: dict[bytes, int | None] = {}  # the results of the last look-up in the tables
         self._notes = -1
         self._notes_size = 0
 
     def close(self) -> None:
-        """Forget everything."""
+        """Release all tables and bodies."""
         if self._notes >= 0:
             os.close(self._notes)
             self._notes = -1
         self._tables = DigestTables()
 
     def add(self, digest: bytes, body: Body) -> None:
-        """Take a body that the writer has stored."""
+        """Add a body that the writer has stored."""
         self._new[digest] = body
 
     def new(self, digest: bytes) -> Body | None:
@@ -224,7 +224,7 @@ class KnownContents:
     # -- opening ------------------------------------------------------------------------------------------------------
 
     async def load(self, folder: Storage, name: str, before: Manifest) -> None:
-        """Take in the bodies of a snapshot.
+        """Load the bodies of a snapshot.
 
         Raises:
             DatasetError: a file of keys does not fit its shard.

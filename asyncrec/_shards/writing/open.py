@@ -244,7 +244,7 @@ async def open_sharded_writer(
         if not commits:  # open shards are dropped if the body fails, but flushed records would stay
             seconds = None
         hashed: JoinDigests = RepeatedKeys(display_path) if on_duplicate is None else join_digests
-        if seen is not None:  # each record comes with its digests
+        if seen is not None:  # each record has its digests with it
             hashed = b"".join
         queues = [
             WriteQueue(

@@ -39,8 +39,8 @@ class FramedBatch:
 
     Attributes:
         frames: the frames, one after the other.
-        lengths: of each record.
-        keys: their digests, one behind the other, if they have keys.
+        lengths: the length of each record.
+        keys: the digests of their keys, one after the other, if they have keys.
     """
 
     frames: memoryview

@@ -41,7 +41,7 @@ _MOST_LINE = 64
 
 
 class SeenBodies:
-    """The bodies that a writer knows.
+    """The bodies that a writer has found or stored.
 
     Attributes:
         contents: the places of the bodies.
@@ -68,7 +68,7 @@ class SeenBodies:
         self._bodies: AsyncLRUCache[bytes, tuple[Body, bytes] | None] = AsyncLRUCache(_BODIES, lambda _: 1)
 
     async def load(self, folder: Storage, name: str, before: Manifest | None) -> None:
-        """Take in the bodies of a snapshot.
+        """Load the bodies of a snapshot.
 
         Raises:
             DatasetError: a file of keys does not fit its shard.
@@ -139,7 +139,7 @@ class SeenBodies:
         """Read one record of a shard.
 
         Raises:
-            FormatError, StorageError, DatasetError: it cannot be read.
+            FormatError, StorageError, DatasetError: the record cannot be read.
         """
         index = await self._indexes.get(entry.path, lambda: self._index(entry))
         if index is None:

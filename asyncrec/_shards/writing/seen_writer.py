@@ -62,7 +62,7 @@ class _Choice(NamedTuple):
         page: the page or the revisit that is stored.
         digest: the digest of its body, or of the body that it revisits; 16 zeros if neither is known.
         is_body: whether later pages may refer to it.
-        queue: the only queue that may take it; `None` if any may.
+        queue: the only queue that may accept it; `None` if any queue may.
     """
 
     page: Page
@@ -181,7 +181,7 @@ class SeenWriter(ShardedWriter):
         return self._bodies.page_of(data)
 
     def _key(self, page: Page, key: str | bytes | None) -> str | bytes:
-        """Return the key of a page. A page without a key is refused."""
+        """Return the key of a page. A page without a key is rejected."""
         found = key if key is not None else page.get(self._pages.key_feature or "")
         if found is None:
             raise ArgumentValueError(

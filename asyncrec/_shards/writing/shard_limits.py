@@ -13,7 +13,7 @@ _SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz
 
 
 def check_is_no_file(path: str) -> None:
-    """Refuse the name of a shard, or of a single file, in place of a data set's name."""
+    """Reject the name of a shard, or of a single file, in place of a data set's name."""
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(
@@ -50,7 +50,7 @@ def one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ArgumentValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
-# Flushing takes some 0.8 ms of processor time for each open shard, so with 16 of them 1.5 % of one core
+# Flushing takes about 0.8 ms of processor time for each open shard, so with 16 of them 1.5 % of one core
 # (docs/how-to/continue-a-crawl.md).
 _FLUSH_SECONDS = 1.0
 # The requests cost $0.43 a month on S3 in us-east-1.

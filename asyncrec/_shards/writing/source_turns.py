@@ -157,7 +157,7 @@ class SourceTurns:
         another writer may see the release.
 
         Raises:
-            ConflictError: another writer has some of the sources, and no call has raised that before. All are released.
+            ConflictError: another writer has some of the sources, which no call has reported. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:

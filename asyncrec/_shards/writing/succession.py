@@ -6,9 +6,9 @@ does not know. The naive way is that A fails, and its program writes these recor
 them. Another is that A opens a new log and writes every record that was not acknowledged. But if only the answer was
 lost, B has committed these records, too.
 
-So A reads the segment that ended its log. It shows how many records of each of A's shards are in the data set: all
-records of a shard that it names, and otherwise the records that B took from A's flush entries. These are the first
-records of the shard, because entries come in order and no entry comes after the fence. A writes the other records
+So A reads the segment that ended its log. This segment shows how many records of each of A's shards are in the data
+set: all records of a shard that it names, and otherwise the records that B took from A's flush entries. These are the
+first records of the shard, because entries come in order and no entry comes after the fence. A writes the other records
 again, in shards of a new log. If the segment was not made by a recovery, a person has given A up: then A fails.
 
 B may also have ended A's log because B continues a source of A's. In its new log A takes its sources again. Records of
@@ -55,7 +55,7 @@ class _End:
         listed: the shards of the job that are or were in the data set.
         adopted: the number of flushed records of each other shard that are in the data set, by the shard's number.
         entries: all shards that the log has committed.
-        is_given_up: whether a person ended it without recovering its flushed records.
+        is_given_up: whether a person ended the log without recovering its flushed records.
     """
 
     listed: frozenset[str]

@@ -1,8 +1,8 @@
 """`telling`: a writer with a disk reports its progress every few seconds while it is open, for ``asyncrec watch``.
 
-It costs nothing per record: a separate task reads the counts that are kept anyway, and writes them to a file beside the
-job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the next
-report is tried as usual.
+A report costs nothing per record, because a separate task reads the existing counts and writes them to a file beside
+the job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the
+next report is tried as usual.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class WriterTotals(ShardedWriterStats):
 class _Writers:
     """The writers of this process. They are added, removed and counted in any thread.
 
-    They are referenced weakly: a writer whose event loop ended never exits its context, and is garbage-collected with
-    its owner.
+    Writers are referenced weakly, because a writer whose event loop ended never exits its context, and is
+    garbage-collected with its owner.
     """
 
     def __init__(self) -> None:

@@ -110,8 +110,8 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int
     name = json.loads((place / f"~checkpoint-{number:06d}.json").read_bytes())["checkpoint"]
     check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.jsonl\.gz", name), f"{name}: of another number")
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
-    known = {"kind": "checkpoint", "version": 1, "number": number}.items() <= top.items()
-    check(known and end["kind"] == "end", f"{name}: not a whole checkpoint of version 1")
+    members(top, {"kind": "checkpoint", "version": range(1, 2), "number": range(number, number + 1)}, name)
+    check(end["kind"] == "end", f"{name}: not a whole checkpoint")
     tables: dict[str, dict[int, Json]] = {kind: {} for kind in end["rows"]}
     for line in lines:
         table, first = tables[line.pop("kind")], next(iter(line.values()))

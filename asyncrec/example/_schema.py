@@ -167,7 +167,7 @@ class Schema:
     def _from_json(cls, value: Mapping[str, Any]) -> Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
             raise SchemaError(f"not a valid schema: {value!r:.200}")
-        if value.get("version") != _VERSION:
+        if type(value.get("version")) is not int or value["version"] != _VERSION:
             raise SchemaError(f"the schema has version {value.get('version')!r}; this release reads only {_VERSION}")
         allow_extra = value.get("allow_extra", False)
         if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):

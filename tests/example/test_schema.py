@@ -287,6 +287,7 @@ def test_schema_round_trips_through_json() -> None:
         None,
         {},
         {"version": 2, "features": {}},
+        {"version": True, "features": {}},
         {"version": 1, "features": {"a": {"kind": "Nothing"}}},
         {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": []}}},
         {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": 3, "dtype": "int64"}}},

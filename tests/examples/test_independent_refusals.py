@@ -84,6 +84,7 @@ OUTSIDE = [
 ]
 OF_SEGMENT = {
     "version": edit(SEGMENT, '"version":1', '"version":2'),
+    "version-true": edit(SEGMENT, '"version":1', '"version":true'),
     "no-version": edit(SEGMENT, '"version":1,', ""),
     "format": edit(SEGMENT, '"format":1', '"format":2'),
     "not-json": edit(SEGMENT, "{", "["),
@@ -107,6 +108,7 @@ OF_CHECKPOINT = {
     "flipped": flip(CHECKPOINT, -20),
     "cut-off": cut(CHECKPOINT, -1),
     "version": edit_lines('"version":1', '"version":2'),
+    "version-true": edit_lines('"version":1', '"version":true'),
     "number": edit_lines('"number":1', '"number":2'),
     "path": edit_lines('"path":["checked-', '"path":["../checked-'),
     "rows": edit_lines('"writers":1', '"writers":2'),

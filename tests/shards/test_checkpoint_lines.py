@@ -46,8 +46,9 @@ def test_content_other_than_checkpoint_is_refused() -> None:
         with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
             decoded(other)
     head, *rest = lines_of(content)
-    with pytest.raises(ManifestError, match="a newer release of asyncrec"):
-        decoded(members_of([head | {"version": 2}, *rest]))
+    for version in (2, True):
+        with pytest.raises(ManifestError, match="a newer release of asyncrec"):
+            decoded(members_of([head | {"version": version}, *rest]))
     with pytest.raises(ManifestError, match="first line"):
         decoded(members_of([*rest, head]))
 

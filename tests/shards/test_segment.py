@@ -118,7 +118,7 @@ def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
         segment_json(add=[entry_json(keys={"path": "x", "format": 2})]),
         segment_json(add=[entry_json(keys={"path": "x", "format": 1, "bytes": -1})]),
         segment_json(add=[[]]),
-        segment_json(version=0),
+        segment_json(version=True),
         segment_json(add=[entry_json(index="_index/x.index")]),
         segment_json(add=[entry_json(crc32c=None)]),
         segment_json(add=[entry_json(end_crc32c=None)]),

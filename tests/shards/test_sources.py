@@ -303,6 +303,7 @@ async def test_another_name_with_the_same_hash_is_an_error() -> None:
         b'"' * 5000,
         b"x" * 10_000,
         b'{"version": 2, "source": "topic/3", "writer": "w"}',
+        b'{"version": true, "source": "topic/3", "writer": "w"}',
         b'{"version": 1, "source": "topic/3", "writer": ""}',
         b'{"version": 1, "source": "topic/3", "writer": 7}',
         b'{"version": 1, "source": "topic/3", "writer": "../../w"}',

@@ -147,7 +147,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
     try:
         head = json.loads(line)
         version, writer, since = head["version"], head["writer"], head["since"]
-        if version != _VERSION:
+        if type(version) is not int or version != _VERSION:
             raise ManifestError(
                 f"{name}: the flush entry has version {version!r}, but this release reads only version {_VERSION}; "
                 "use a newer release of asyncrec"

@@ -250,7 +250,7 @@ class CheckpointDecoder:
     def _read_head(self, kind: object, head: dict[str, Any]) -> None:
         if kind != "checkpoint":
             raise ManifestError(f"{self._lines.where}: this is not the first line of a checkpoint")
-        if head.get("version") != VERSION:
+        if type(head.get("version")) is not int or head["version"] != VERSION:
             raise ManifestError(
                 f"{self._lines.where}: this checkpoint has version {str(head.get('version'))[:20]}, but this release "
                 f"reads only version {VERSION}; use a newer release of asyncrec"

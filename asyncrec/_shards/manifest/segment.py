@@ -192,7 +192,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)
     version = data.pop("version", None)
-    if version != _VERSION:
+    if type(version) is not int or version != _VERSION:
         raise ManifestError(
             f"{name}: the manifest segment has version {version!r}, but this release reads only version {_VERSION}; "
             "use a newer release of asyncrec"

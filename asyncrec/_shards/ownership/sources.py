@@ -287,7 +287,7 @@ class _Taking:
             return None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ManifestError(f"{self._key(turn)}: the file is not the turn of a source: {error}") from error
-        if version != _VERSION:
+        if type(version) is not int or version != _VERSION:
             raise ManifestError(
                 f"{self._key(turn)}: the turn has version {version!r}, but this release reads only version {_VERSION}; "
                 "use a newer release of asyncrec"

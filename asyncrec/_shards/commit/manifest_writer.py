@@ -268,8 +268,7 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            # Encoding takes a few microseconds per shard, and the closing segment has all shards.
-            content = await in_thread(made[0].encode)
+            content = await in_thread(made[0].encode)  # microseconds per shard, and a closing segment has all shards
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return

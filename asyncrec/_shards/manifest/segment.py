@@ -47,8 +47,7 @@ _MOST_INFLATION = 1032
 # The form that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
-# An index is text that DALI reads. A keys file has 16 bytes of BLAKE2b per record, and in format 2 another 16 of the
-# record's content.
+# An index is text that DALI reads. A keys file has 16 bytes of BLAKE2b per record, and in format 2 16 of its content.
 _FORMATS = {"index": (1,), "keys": (1, 2)}
 # Few shards have this field, so it is stored as an optional member.
 _LARGEST = "largest"

@@ -243,9 +243,12 @@ async def test_damaged_entry_is_error_and_loses_nothing() -> None:
         await writer.flush()
     [key] = await flush_entries(storage)
     whole = await storage.get(key)
-    await storage.put(key, whole[:-7])
-    with pytest.raises(ManifestError, match=r"w-000001\.frames: the flush entry is damaged"):
-        await asyncrec.recover("pages", storage=storage)
+    versions = [whole.replace(b'"version":1,', b'"version":%s,' % other, 1) for other in (b"2", b"true")]
+    for content, problem in [(whole[:-7], "is damaged"), *((each, "has version") for each in versions)]:
+        assert content != whole
+        await storage.put(key, content)
+        with pytest.raises(ManifestError, match=rf"w-000001\.frames: the flush entry {problem}"):
+            await asyncrec.recover("pages", storage=storage)
     await storage.put(key, whole)
     assert await recovered(storage) == RECORDS
 

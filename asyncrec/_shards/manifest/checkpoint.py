@@ -197,7 +197,7 @@ class CheckpointDecoder:
         """Decode the next bytes.
 
         Raises:
-            ManifestError: the bytes are not a checkpoint, have a later format, or are damaged.
+            ManifestError: the bytes are not a checkpoint, have another version, or are damaged.
         """
         for members in self._lines.feed(data):
             kind = members.pop("kind", None)

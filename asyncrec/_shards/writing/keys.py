@@ -63,13 +63,12 @@ class RepeatedKeys:
     """`join_digests` for a writer without a policy for duplicate keys. The first duplicate is logged, and stored.
 
     The writer's first 65,536 keys are compared, in the batches in which they are hashed: by eight bytes of each digest,
-    as numbers, because a set takes these in a third of the time. All 16 bytes are compared if a number comes twice.
+    as numbers, because a set of these is made faster. The chance of a wrong warning is about 10^-10.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._numbers: set[int] = set()
-        self._digests = bytearray()
+        self._seen: set[int] = set()
         self._left = _WATCHED
 
     def __call__(self, keys: Sequence[str | bytes | bytearray]) -> bytes:
@@ -79,35 +78,33 @@ class RepeatedKeys:
         return digests
 
     def _look(self, keys: Sequence[str | bytes | bytearray], digests: bytes) -> None:
-        numbers = memoryview(digests).cast("Q")[::2].tolist()
-        different = len(self._numbers) + len(numbers) - numbers.count(0)  # zeros stand for no key
-        self._numbers.update(numbers)
-        self._numbers.discard(0)
         self._left -= len(keys)
-        if len(self._numbers) < different and (repeated := self._first_repeated(keys, digests)) is not None:
-            _path_log.warning(
-                self._path,
-                "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep "
-                "the first one, or 'write' to keep both without this warning; to remove stored duplicates, run "
-                "'asyncrec dedupe --by-key'. This writer does not report further duplicates",
-                "a key" if isinstance(repeated, bytearray) else f"the key {repeated!r:.80}",
-            )
+        numbers = memoryview(digests).cast("Q")[::2].tolist()
+        fresh = set(numbers)
+        fresh.discard(0)  # a digest of zeros means that the record has no key
+        if len(fresh) + numbers.count(0) == len(numbers) and self._seen.isdisjoint(fresh):
+            self._seen |= fresh
+        else:
+            self._warn(keys, numbers)
             self._left = 0
-        self._digests += digests
         if self._left <= 0:
-            self._numbers.clear()
-            self._digests.clear()
+            self._seen.clear()
 
-    def _first_repeated(
-        self, keys: Sequence[str | bytes | bytearray], digests: bytes
-    ) -> str | bytes | bytearray | None:
-        seen = {bytes(self._digests[at : at + KEY_BYTES]) for at in range(0, len(self._digests), KEY_BYTES)}
-        for number, key in enumerate(keys):
-            digest = digests[KEY_BYTES * number : KEY_BYTES * (number + 1)]
-            if digest in seen and digest != NO_KEY:
-                return key
-            seen.add(digest)
-        return None
+    def _warn(self, keys: Sequence[str | bytes | bytearray], numbers: Sequence[int]) -> None:
+        """Log the first repeated key."""
+        for key, number in zip(keys, numbers, strict=True):
+            if number in self._seen:
+                shown = "a key" if isinstance(key, bytearray) else f"the key {key!r:.80}"
+                _path_log.warning(
+                    self._path,
+                    "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep "
+                    "the first one, or 'write' to keep both without this warning; to remove stored duplicates, run "
+                    "'asyncrec dedupe --by-key'. This writer does not report further duplicates",
+                    shown,
+                )
+                return
+            if number:
+                self._seen.add(number)
 
 
 def digest_of(key: str | bytes) -> bytes:

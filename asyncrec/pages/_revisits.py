@@ -30,6 +30,15 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
     return bool(page.get("type") == "revisit")
 
 
+def may_share(page: Mapping[str, Any]) -> bool:
+    """Return whether a page may become a revisit of an equal body, or have the body of one.
+
+    A revisit has the type of the page that has the body, and its status if it has none of its own (see `resolved`).
+    Another page would come back changed, so it is stored whole.
+    """
+    return page.get("type", "response") == "response" and page.get("status") not in (0, 304)
+
+
 def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page as a revisit of ``before``. If it is not a revisit, return it unchanged.
 
@@ -49,7 +58,7 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
         if not _answers_for(before) or page["final_url"] != before.get("final_url", ""):
             return page  # the 304 is for another resource, to which a redirect led
         profile = NOT_MODIFIED
-    elif page["content"] and page["digest"] == digest and _has_no_other_body(before, page["content"]):
+    elif page["content"] and page["digest"] == digest and _may_repeat(page, before):
         profile = SAME_BODY
     else:
         return page
@@ -106,9 +115,13 @@ def _is_get(page: Mapping[str, Any]) -> bool:
     return bool(page.get("method", "GET") == "GET")
 
 
-def _has_no_other_body(page: Mapping[str, Any], content: bytes) -> bool:
-    """Return whether the stored content, if it is known, equals ``content``: SHA-1 digests can be made to collide."""
-    return is_revisit(page) or page.get("content", content) == content
+def _may_repeat(page: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether a page may be a revisit of a version with the same digest.
+
+    The stored content, if it is known, is compared as well, because SHA-1 digests can be made to collide.
+    """
+    content = page["content"]
+    return may_share(page) and (is_revisit(before) or before.get("content", content) == content)
 
 
 def _freshened(stored: bytes, sent: bytes) -> bytes:

@@ -95,10 +95,10 @@ class Piece:
 
 
 def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
-    """Whether any shard with keys has digests of contents beside them, or all have. Blocks."""
-    shards = selection.datasets[0].manifest.shards
-    having = shards.with_contents[shards.keyed]
-    return bool(having.all() if everywhere else having.any())
+    """Return whether any shard with keys has digests of contents beside them, or all have. Blocks."""
+    lists = [dataset.manifest.shards for dataset in selection.datasets]
+    having = [shards.with_contents[shards.keyed] for shards in lists]
+    return all(each.all() for each in having) if everywhere else any(each.any() for each in having)
 
 
 async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:

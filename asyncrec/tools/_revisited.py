@@ -1,9 +1,10 @@
 """What leaves out some records of a data set must not leave revisits whose bodies it leaves out.
 
 A deletion by keys takes all versions of a page, and a revisit has the key of the page that it refers to. Conditions may
-choose the body and not its revisits (``date<2026-11-01``), and so does a compaction that keeps the newest version. So
-before anything is left out, all pages are looked through: of each, 8 bytes stand for its URL and its digest, by which a
-body and its revisits belong together.
+choose the body and not its revisits (``date<2026-11-01``), and so do a compaction and a `dedupe` that keep the newest
+version. So before anything is left out, all pages are looked through. Of each, 8 bytes stand for its URL and its
+digest, by which a body and its revisits belong together. If a writer had ``seen=``, a body may have moved to a page
+with another URL, where a reader finds it by its digest. So 8 more bytes stand for the digest alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -20,6 +22,7 @@ from asyncrec._shards.writing.keys import key_digests
 from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
 from asyncrec.pages._schema import PAGE
+from asyncrec.tools._bodies import has_contents
 from asyncrec.tools._conditions import features_of
 from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._selection import Selection
@@ -44,14 +47,17 @@ async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[
     known = features_of(selection.schema)
     if known is None or not known.keys() >= set(_NAMES):
         return []  # no pages, or none that may be revisits
-    found = _Bodies()
-    async with aclosing(_pages(selection, leaves_out)) as pages:
+    identities: list[_Identity] = [_by_url, _by_digest] if await in_thread(has_contents, selection) else [_by_url]
+    look = partial(_look, leaves_out=leaves_out, identities=identities)
+    found = [_Bodies() for _ in identities]
+    async with aclosing(_pages(selection, look)) as pages:
         async for batch in pages:
-            found.add(batch)
-    lost = await in_thread(found.lost)
+            for kind, bodies in zip(found, batch.bodies, strict=True):
+                kind.add(bodies, batch)
+    lost = await in_thread(lambda: [kind.lost() for kind in found])
     named: list[str] = []
-    if len(lost):
-        async with aclosing(_pages(selection, leaves_out)) as pages:
+    if any(map(len, lost)):
+        async with aclosing(_pages(selection, look)) as pages:
             async for batch in pages:
                 named += batch.revisits_of(lost)
                 if len(named) >= _NAMED:
@@ -64,19 +70,20 @@ class _Pages:
     """Some pages.
 
     Attributes:
-        bodies: uint64, one for each page: the digest of the body that the page has or refers to.
+        bodies: uint64, one for each page, by each identity: what stands for the body that the page has or refers to.
         chosen, revisits: bool, one for each page: whether it is left out, and whether it is a revisit.
         names: their URLs and dates.
     """
 
-    bodies: NDArray[np.uint64]
+    bodies: list[NDArray[np.uint64]]
     chosen: NDArray[np.bool_]
     revisits: NDArray[np.bool_]
     names: list[tuple[str, str]]
 
-    def revisits_of(self, bodies: NDArray[np.uint64]) -> list[str]:
-        """Return the names of the revisits that stay and refer to one of these bodies."""
-        rows = np.flatnonzero(self.revisits & ~self.chosen & np.isin(self.bodies, bodies)).tolist()
+    def revisits_of(self, lost: list[NDArray[np.uint64]]) -> list[str]:
+        """Return the names of the revisits that stay and refer to one of these bodies, by any identity."""
+        refer = np.any([np.isin(own, bodies) for own, bodies in zip(self.bodies, lost, strict=True)], axis=0)
+        rows = np.flatnonzero(self.revisits & ~self.chosen & refer).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
 
 
@@ -88,10 +95,10 @@ class _Bodies:
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
     needed: list[NDArray[np.uint64]] = field(default_factory=list)
 
-    def add(self, pages: _Pages) -> None:
-        self.chosen.append(pages.bodies[pages.chosen & ~pages.revisits])
-        self.stay.append(pages.bodies[~pages.chosen & ~pages.revisits])
-        self.needed.append(pages.bodies[~pages.chosen & pages.revisits])
+    def add(self, bodies: NDArray[np.uint64], pages: _Pages) -> None:
+        self.chosen.append(bodies[pages.chosen & ~pages.revisits])
+        self.stay.append(bodies[~pages.chosen & ~pages.revisits])
+        self.needed.append(bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
         """Return the needed bodies that would be deleted. Blocks."""
@@ -101,24 +108,36 @@ class _Bodies:
         return np.setdiff1d(np.intersect1d(chosen, needed, assume_unique=True), stay, assume_unique=True)
 
 
-async def _pages(selection: Selection, leaves_out: LeavesOut) -> AsyncGenerator[_Pages]:
+async def _pages(selection: Selection, look: Callable[[list[bytes], int], _Pages]) -> AsyncGenerator[_Pages]:
     """All pages of a data set, some at a time."""
     async with AsyncExitStack() as stack:
         records = KeyedRecords(selection, stack, lambda done, total: None, keyed=False)
         async for batch in records:
-            yield await in_thread(_look, batch.records, records.given - len(batch.records), leaves_out)
+            yield await in_thread(look, batch.records, records.given - len(batch.records))
 
 
-def _look(records: list[bytes], first: int, leaves_out: LeavesOut) -> _Pages:
+def _look(records: list[bytes], first: int, *, leaves_out: LeavesOut, identities: list[_Identity]) -> _Pages:
     """Blocks."""
     columns = _columns(records)
     revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
-    keys = [
-        f"{refers_to or url} {digest}"
-        for url, refers_to, digest in zip(columns["url"], columns["refers_to_url"], columns["digest"], strict=True)
-    ]
-    bodies = np.frombuffer(b"".join(key_digests(keys)), np.uint64)[::2]
+    targets = [refers or url for url, refers in zip(columns["url"], columns["refers_to_url"], strict=True)]
+    bodies = []
+    for identity in identities:
+        digests = key_digests(list(map(identity, targets, columns["digest"])))
+        bodies.append(np.frombuffer(b"".join(digests), np.uint64)[::2])
     return _Pages(bodies, leaves_out(records, first), revisits, list(zip(columns["url"], columns["date"], strict=True)))
+
+
+_Identity: TypeAlias = Callable[[str, str], str]
+"""Returns the identity of a body, from the URL of its page and its digest."""
+
+
+def _by_url(url: str, digest: str) -> str:
+    return f"{url} {digest}"
+
+
+def _by_digest(url: str, digest: str) -> str:
+    return digest or url
 
 
 def _columns(records: list[bytes]) -> dict[str, list[str]]:

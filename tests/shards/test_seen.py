@@ -150,6 +150,41 @@ async def test_body_under_forged_digest_is_stored() -> None:
         assert pages.PAGE.decode(await dataset.get_by_key("http://b/"))["content"] == b"2"
 
 
+@pytest.mark.parametrize("known", [1, 1 << 15])
+async def test_forged_digest_within_one_writer_loses_nothing(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec._shards.writing.known_contents._MOST_NEW", known)
+    storage = MemoryStorage()
+    forged = {**page("b/", b"2"), "digest": pages.payload_digest(b"1")}
+    await write(storage, [page("a/", b"1"), page("x/", b"3"), forged, page("c/", b"1")])
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        found = {each["url"]: await pages.resolve(dataset, each) async for each in dataset.examples()}
+    assert {url[7:]: each["content"] for url, each in found.items()} == {"a/": b"1", "b/": b"2", "c/": b"1", "x/": b"3"}
+
+
+@pytest.mark.parametrize(("first", "second"), [("response", "resource"), ("resource", "response")])
+async def test_page_of_another_type_is_stored_whole(storage: Storage, first: str, second: str) -> None:
+    written = [{**page("a/", b"1"), "type": first}, {**page("b/", b"1"), "type": second}]
+    await write(storage, written)
+    assert await decoded(storage) == list(map(whole, written))
+
+
+@pytest.mark.parametrize("status", [0, 304])
+async def test_page_with_body_and_no_status_is_stored_whole(storage: Storage, status: int) -> None:
+    written = [page("a/", b"1", headers={"X": "1"}), {**page("b/", b"1", headers={"X": "2"}), "status": status}]
+    await write(storage, written)
+    assert await decoded(storage) == list(map(whole, written))
+
+
+def whole(page: dict[str, Any]) -> dict[str, Any]:
+    """A page with its defaults."""
+    return pages.PAGE.decode(pages.PAGE.encode(page))
+
+
+async def decoded(storage: Storage) -> list[dict[str, Any]]:
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        return sorted([each async for each in dataset.examples()], key=lambda each: str(each["url"]))
+
+
 async def test_revisit_in_another_shard_waits_for_durable_body() -> None:
     storage = MemoryStorage()  # whose flush reaches nothing
     async with opened(storage, open_shards=2, flush_seconds=None) as writer:

@@ -63,6 +63,26 @@ async def test_condition_that_takes_body_alone_is_refused(tmp_path: Path, dry_ru
     assert await stored(tmp_path / "pages") == before
 
 
+@pytest.mark.parametrize(("by", "keep"), [("key", "last"), ("feature:url", "last"), ("key", "newest-by=date")])
+async def test_dedupe_that_drops_needed_body_is_refused(tmp_path: Path, by: str, keep: str) -> None:
+    await write(tmp_path / "pages", versions("http://a/", b"1", b"2") + versions("http://b/", b"1", b""))
+    with pytest.raises(ArgumentError, match=r"revisits.* http://b/ of 2026-11-02T00:00:00Z; nothing was written"):
+        await tools.dedupe(tmp_path / "pages", tmp_path / "new", by=by, keep=keep)
+    assert sorted(each.name for each in tmp_path.iterdir() if "new" in each.name) == []
+    await tools.dedupe(tmp_path / "pages", tmp_path / "new", by=by)
+    assert await stored(tmp_path / "new") == [
+        ("http://a/", "01", "response", b"1"),
+        ("http://b/", "01", "response", b"1"),
+    ]
+
+
+async def test_dedupe_by_content_keeps_bodies(tmp_path: Path) -> None:
+    for _ in range(2):
+        await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2"))
+    await tools.dedupe(tmp_path / "pages", tmp_path / "new", keep="last")
+    assert [each[3] for each in await stored(tmp_path / "new")] == [b"1", b"1", b"2"]
+
+
 async def test_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> None:
     await write(
         tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b"", b"2")

@@ -102,6 +102,17 @@ async def test_conditions_that_orphan_revisits_are_refused(storage: Storage, whe
     assert await stored(storage) == before
 
 
+@pytest.mark.parametrize("where", ["url contains b/", "type=response"])
+async def test_conditions_that_choose_moved_body_are_refused(storage: Storage, where: str) -> None:
+    await write(storage, [page("a/", b"1"), page("b/", b"1"), page("c/", b"1")])
+    await tools.delete("pages", keys=["http://a/"], storage=storage)
+    before = await stored(storage)
+    assert before == [("b/", "", b"1"), ("c/", "a/", b"1")]
+    with pytest.raises(ArgumentError, match=r"but not the revisits.*http://c/"):
+        await tools.delete("pages", where=[Where.parse(where)], storage=storage)
+    assert await stored(storage) == before
+
+
 async def test_pattern_finds_moved_body(storage: Storage) -> None:
     for name in ("pages-1", "pages-2"):
         async with asyncrec.open_sharded_writer(

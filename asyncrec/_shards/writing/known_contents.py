@@ -93,7 +93,7 @@ def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
 # The features that a page needs to be a revisit, or to be found by one.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
-# The number of bodies of this writer that are held in memory with their URLs, about 15 MB in total.
+# The number of bodies of this writer that are held in memory with their URLs, about 20 MB in total.
 _MOST_NEW = 1 << 15
 # The number of bodies of shards in no run that are sorted at once.
 _AT_ONCE = 1 << 17
@@ -125,6 +125,8 @@ class Body(NamedTuple):
 
     Attributes:
         url, date, record_id, digest: features of the page.
+        strong: a digest of its content for which no two contents can be made; empty if a function says which bodies
+            are equal.
         ticket: the ticket of its record; 0 if another writer has stored it.
         queue: the place of the queue that accepted the record.
     """
@@ -133,14 +135,15 @@ class Body(NamedTuple):
     date: str
     record_id: str
     digest: str
+    strong: str
     ticket: int = 0
     queue: int = 0
 
     @classmethod
-    def of(cls, page: Mapping[str, Any], ticket: int = 0, queue: int = 0) -> Body:
+    def of(cls, page: Mapping[str, Any], strong: str, ticket: int = 0, queue: int = 0) -> Body:
         """Describe the body of a page."""
         url, date, record, digest = (str(page.get(name) or "") for name in ("url", "date", "record_id", "digest"))
-        return cls(url, date, record, digest, ticket, queue)
+        return cls(url, date, record, digest, strong, ticket, queue)
 
 
 class Place(NamedTuple):

@@ -1,8 +1,9 @@
 """`SeenBodies` finds the page that has the same body as another, in the data set or among the writer's own pages.
 
 The naive way is to ask whether a digest was seen. Suppose the record with that body was deleted since, or the digest
-was forged: a revisit of it would lose a page. So the record is read, once for each body, and the two are compared. If
-it cannot be read for any reason, the page is stored whole.
+was forged: a revisit of it would lose a page. So the record is read, once for each body, and the two are compared by a
+strong digest, which is also noted of each body that the writer stores. If the record cannot be read for any reason, the
+page is stored whole.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from asyncrec.errors import ArgumentTypeError, DatasetError, FormatError, Storag
 from asyncrec.example._codec import decode_example
 from asyncrec.example._schema import Schema
 from asyncrec.pages import is_revisit, page_key
+from asyncrec.pages._revisits import may_share
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -65,7 +67,7 @@ class SeenBodies:
         self._folder: Storage
         self._before: Manifest | None = None
         self._indexes: AsyncLRUCache[str, RecordIndex | None] = AsyncLRUCache(_INDEXES, _weight)
-        self._bodies: AsyncLRUCache[bytes, tuple[Body, bytes] | None] = AsyncLRUCache(_BODIES, lambda _: 1)
+        self._bodies: AsyncLRUCache[bytes, Body | None] = AsyncLRUCache(_BODIES, lambda _: 1)
 
     async def load(self, folder: Storage, name: str, before: Manifest | None) -> None:
         """Load the bodies of a snapshot.
@@ -97,7 +99,7 @@ class SeenBodies:
 
         A reader finds the body by the key of the page, so the key has to be its `page_key`.
         """
-        if not page.get("content") or is_revisit(page) or "url" not in page or page.get("method", "GET") != "GET":
+        if not page.get("content") or not may_share(page) or "url" not in page or page.get("method", "GET") != "GET":
             return None
         if (key.encode() if isinstance(key, str) else key) != page_key(page).encode():
             return None
@@ -111,17 +113,22 @@ class SeenBodies:
         identity = self.identity(page)
         return None if identity is None else shared_digests(content_digest(identity))[1]
 
-    async def find(self, page: Page, digest: bytes) -> Body | None:
+    async def find(self, digest: bytes, strong: str) -> Body | None:
         """Return the page that has the same body; `None` if no record has it."""
         found = await self.contents.find(digest)
-        if not isinstance(found, Place):
-            return found
-        body = await self._bodies.get(digest, lambda: self._read(found, digest))
-        if body is None or (isinstance(self._seen, str) and body[1] != await _strong(page["content"])):
-            return None
-        return body[0]
+        if isinstance(found, Place):
+            place = found
+            found = await self._bodies.get(digest, lambda: self._read(place, digest))
+        return found if found is not None and found.strong == strong else None
 
-    async def _read(self, place: Place, digest: bytes) -> tuple[Body, bytes] | None:
+    async def strong(self, page: Page) -> str:
+        """Return the digest by which a page's content is compared with others; empty if ``seen`` is a function."""
+        if not isinstance(self._seen, str):
+            return ""
+        content = page["content"]
+        return await in_thread(_strong, content) if len(content) > LARGE_EXAMPLE else _strong(content)
+
+    async def _read(self, place: Place, digest: bytes) -> Body | None:
         assert self._before is not None, "a place is in its shards"
         entry = self._before.shards[place.row]
         try:
@@ -133,7 +140,7 @@ class SeenBodies:
             return None
         if self.digest_of(stored, page_key(stored)) != digest:
             return None
-        return Body.of(stored), await _strong(stored["content"])
+        return Body.of(stored, await self.strong(stored))
 
     async def _record(self, entry: ShardEntry, number: int) -> bytes:
         """Read one record of a shard.
@@ -184,15 +191,9 @@ def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
     return page
 
 
-async def _strong(content: bytes) -> bytes:
+def _strong(content: bytes) -> str:
     """Return a digest for which, unlike SHA-1, different contents with the same digest cannot be made."""
-    if len(content) > LARGE_EXAMPLE:
-        return await in_thread(_strongly, content)
-    return _strongly(content)
-
-
-def _strongly(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=32).digest()
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
 def _weight(index: RecordIndex | None) -> int:

@@ -61,13 +61,15 @@ class _Choice(NamedTuple):
     Attributes:
         page: the page or the revisit that is stored.
         digest: the digest of its body, or of the body that it revisits; 16 zeros if neither is known.
-        is_body: whether later pages may refer to it.
+        strong: the strong digest of its body; `None` if later pages may not refer to it.
+        known: the body of this digest that the writer had stored when it chose.
         queue: the only queue that may accept it; `None` if any queue may.
     """
 
     page: Page
     digest: bytes
-    is_body: bool = False
+    strong: str | None = None
+    known: Body | None = None
     queue: WriteQueue | None = None
 
 
@@ -117,9 +119,8 @@ class SeenWriter(ShardedWriter):
             await self._intake.take(size)
             frames = await self._intake.frame_large(data) if len(data) > self._longest else None
             # Another task may have written the same body, or the same key, while this one waited.
-            if (choice.is_body and not whole and self._bodies.contents.new(choice.digest) is not None) or (
-                self._keys is not None and not self._keys.add(digest)
-            ):
+            known = None if choice.strong is None or whole else self._bodies.contents.new(choice.digest)
+            if known is not choice.known or (self._keys is not None and not self._keys.add(digest)):
                 self._budget.give(size)
             else:
                 break
@@ -132,8 +133,9 @@ class SeenWriter(ShardedWriter):
             queue.append_sealed(WriteBatch.of_large(data, frames, ticket=ticket, time=now, digest=both))
         else:
             queue.append(data, ticket, bytearray(both))
-        if choice.is_body:
-            self._bodies.contents.add(choice.digest, Body.of(page, ticket, self._queues.index(queue)))
+        if choice.strong is not None:
+            body = Body.of(page, choice.strong, ticket, self._queues.index(queue))
+            self._bodies.contents.add(choice.digest, body)
         return ticket
 
     async def write_many(
@@ -164,9 +166,11 @@ class SeenWriter(ShardedWriter):
         digest = self._bodies.digest_of(page, key)
         if digest is None:
             return _Choice(page, self._bodies.digest_of_revisit(page) or NO_KEY)
-        body = None if whole else await self._bodies.find(page, digest)
+        known = None if whole else self._bodies.contents.new(digest)
+        strong = await self._bodies.strong(page)
+        body = None if whole else await self._bodies.find(digest, strong)
         if body is None:
-            return _Choice(page, digest, is_body=True)
+            return _Choice(page, digest, strong, known)
         revisit = repeating(page, (body.url, body.date, body.record_id), body.digest)
         waits = body.ticket and self._acknowledgements.level_of(body.ticket) != "committed"
         return _Choice(revisit, shared_digests(digest)[1], queue=self._queues[body.queue] if waits else None)

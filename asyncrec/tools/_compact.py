@@ -86,8 +86,8 @@ async def compact(
     Args:
         path: the data set's folder and name.
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
-        compression: the compression of the new shards, for which all other shards are rewritten, whatever their size.
-            By default, each shard keeps its compression, and only shards of the same compression are joined.
+        compression: the compression of the new shards. Shards of another compression are rewritten, whatever their
+            size. By default, each shard keeps its compression, and only shards of the same compression are joined.
         drop_duplicates: leave out each record whose key an earlier committed record has. Shards with such records are
             rewritten, whatever their size. The keys of all shards are read to find them. Data sets of writers with
             ``seen=``, whose records share bodies, are rejected.

@@ -1,4 +1,4 @@
-"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``; `Conditions` combines several.
+"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``. `Conditions` combines several.
 
 A name that no record has, or a value that a feature cannot have, is an error rather than an empty result. The error is
 raised at once if a schema lists the features; otherwise when a record shows the mismatch, or after the last record.

@@ -89,7 +89,7 @@ async def convert(
         DatasetError: a file has the name of a file in the data set, but different contents.
         ObjectChangedError: a file changed while it was converted; none of its records is written.
         ObjectExistsError: the target file exists.
-        SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
+        SchemaError, DecodeError: a record does not fit the columns of the target file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """
     check_jobs(jobs)

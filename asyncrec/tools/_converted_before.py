@@ -75,7 +75,7 @@ class ConvertedBefore:
         """Check that the data set has no other version of these files.
 
         Raises:
-            DatasetError: it has another version.
+            DatasetError: the data set has another version of a file.
         """
         changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
         if changed:

@@ -1,9 +1,9 @@
 """`dedupe` writes one of several equal records to a new data set. Records are compared by content, key or a feature.
 
-The order of the records does not show which record is the oldest. It is the order of the shards' names, which contain
-the time at which their writers were opened, so a writer that stays open for long commits new records under a name that
-sorts early. Therefore, the first of several records is the one that was committed first or, within a shard, written
-first.
+The order of the records does not show which record is the oldest. Records are in the order of the shards' names, which
+contain the time at which their writers were opened, so a writer that stays open for long commits new records under a
+name that sorts early. Therefore, the first of several records is the one that was committed first or, within a shard,
+written first.
 """
 
 from __future__ import annotations

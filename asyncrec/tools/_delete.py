@@ -82,7 +82,7 @@ async def delete(
         keys: the keys, as they were passed to ``writer.write``.
         where: conditions, as for `filter`. All records are read, and pages are read twice.
         content: also delete all records that share a body with one of these records: its revisits under any key, and
-            the page to which it refers. They are found only by the digests of a writer with ``seen=``.
+            the page to which it refers. Such records are found only by the digests of a writer with ``seen=``.
         dry_run: count the records that would be deleted, without changing anything.
         jobs: the number of shards to rewrite at once; at most 4.
 
@@ -251,7 +251,7 @@ class _Deleting:
 
 
 async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
-    """Raise an error if conditions select a body but not all revisits that refer to it.
+    """Raise an error if conditions select a page with a body but not all revisits that refer to the body.
 
     Raises:
         ValueError: they do; the message names some of these revisits.

@@ -1,4 +1,4 @@
-"""`DeleteReport` is the result of `delete`: a receipt, which contains no key and no part of a record."""
+"""`DeleteReport`, the result of `delete`, is a receipt that contains no key and no part of a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUT_OF_REACH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """One step of `delete`: one commit, which replaced some shards.
+    """One commit of `delete`, which replaced some shards.
 
     Attributes:
         time: the time of the commit, in UTC.
@@ -43,13 +43,13 @@ class Deletion:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteReport:
-    """The result of `delete`: a receipt. It contains no key and no part of a record.
+    """The result of `delete`, a receipt that contains no key and no part of a record.
 
     Attributes:
         keys: the number of different keys that were passed; ``keys_found`` is the number of keys that some record had.
         where: the conditions.
-        dry_run: whether nothing was changed. ``records``, ``shards`` and ``bytes`` then say what a deletion would
-            change.
+        dry_run: whether nothing was changed. ``records``, ``shards`` and ``bytes`` are then the numbers that a deletion
+            would report.
         records: the number of records removed.
         shards: the number of shards that contained them and were rewritten.
         bytes: the size of these shards.

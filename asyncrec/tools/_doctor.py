@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# The retries of the first request. They show within two seconds whether the store answers at all.
+# The retries of the first request, which show within two seconds whether the store answers at all.
 _FIRST = RetryPolicy(attempts=4)
 
 

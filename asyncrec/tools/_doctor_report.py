@@ -1,4 +1,4 @@
-"""`DoctorReport` and `Check`: the results of `asyncrec.tools.doctor`, and the versions that are `installed`."""
+"""`DoctorReport` and `Check` are the results of `asyncrec.tools.doctor`. `installed` returns the installed versions."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Duplicates:
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """``firsts`` maps the keys of shards with duplicates to the numbers of their first records; ``kept`` stays."""
+        """``firsts`` has the first record number of each shard with duplicates; ``kept`` has the records that stay."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule

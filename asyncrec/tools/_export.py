@@ -1,4 +1,4 @@
-"""`export` writes records to a file of another format. It is one half of `asyncrec.tools.convert`."""
+"""`export` writes records to a file of another format, for `asyncrec.tools.convert`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class ByDigests:
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of these shards with its records to delete.
+        """Yield each of ``shards`` with its records to delete.
 
         Raises:
             DatasetError: the keys of a shard are damaged.
@@ -132,7 +132,7 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return, for each of these digests, whether it is one to find. Blocks."""
+        """Return a mask of the digests that are wanted. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
@@ -173,7 +173,7 @@ class ByConditions:
         self._conditions = conditions
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of these shards with its records to delete. All records of the shards are read.
+        """Yield each of ``shards`` with its records to delete. All records of the shards are read.
 
         Raises:
             FormatError: a shard is damaged.

@@ -55,7 +55,7 @@ class FramedRecords(ShardsInTurn):
 
 
 class _FrameReader:
-    """A reader of one shard from its beginning, in batches. It is for one task, and unusable after a cancellation."""
+    """A reader of one shard from its beginning, in batches. Only one task may use it, and not after a cancellation."""
 
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
@@ -110,7 +110,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged or cut off: the record reader reports how
+            if meter.error is not None or len(block) < size:  # damaged or cut off, as the record reader will report
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None

@@ -1,4 +1,4 @@
-"""`Formats`: the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
+"""`Formats` holds the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
 
 The built-in formats are found without looking for plugins. No plugin can claim their names or suffixes, or those of
 TFRecord files. For a known format that is not installed, the error names the package to install.

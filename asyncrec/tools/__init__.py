@@ -1,18 +1,19 @@
-"""All functions of the command line, to be called from Python: ``report = await
+"""All functions of the command line, callable from Python, as in ``report = await
 asyncrec.tools.verify("s3://crawl/pages")``.
 
-Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and returns a
-report, a dataclass with ``to_json()``. To write a tool, start with `selected`, which finds the shards of a path, and
-read them with `open_shard`, as the plugin asyncrec-report does.
+Each function takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and
+returns a report, a dataclass with ``to_json()``. To write a tool, find the shards of a path with `selected` and read
+them with `open_shard`, as the plugin asyncrec-report does.
 
-A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
-`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. Several of them use the modules
-`_selection` (the shards of a path), `_shard_reading`, `_checks` (one shard, checked), `_read_through`, `_conditions`,
-`_keyed_records` (records with their keys, written to a new target), `_converted_before`, `_identity` (equal records),
-`_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_probes`,
-`_json_values`, `_formats`, `_parameters`, `_watch_report`, `_report_json`.
+The command NAME is implemented in ``_NAME.py``, as in `asyncrec.cli`. ``head`` uses `open_records`, ``cat`` uses
+`open_records` and `get_record`, ``tail`` uses `open_tail`, and ``sample`` without a target uses `open_sample`. The
+tools share the modules `_selection` (the shards of a path), `_shard_reading`, `_checks` (one shard, checked),
+`_read_through`, `_conditions`, `_keyed_records` (records with their keys, written to a new target),
+`_converted_before`, `_identity` (equal records), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits`
+(train, eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_watch_report`,
+`_report_json`.
 
-Names are resolved on first use (PEP 562), so that one tool does not load the others.
+Names are resolved on first use (PEP 562), so importing one tool does not load the others.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._diff import diff as diff
     from asyncrec.tools._doctor import doctor as doctor
     from asyncrec.tools._doctor_report import DoctorReport as DoctorReport
-    from asyncrec.tools._filter import filter as filter  # noqa: A004  # as the command is called
+    from asyncrec.tools._filter import filter as filter  # noqa: A004  # named like the command
     from asyncrec.tools._forget_source import forget_source as forget_source
     from asyncrec.tools._from_csv import from_csv as from_csv
     from asyncrec.tools._from_folder import from_folder as from_folder
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._watch_report import WatchedWriter as WatchedWriter
     from asyncrec.tools._watch_report import WatchReport as WatchReport
 
-# Names that have moved out of the core, with their new places.
+# Names that have moved out of the core, with their new locations.
 _MOVED = {"report": "asyncrec_report.report, in the plugin asyncrec-report: pip install asyncrec-report"}
 
 _resolve, __dir__, __all__ = lazy(

@@ -1,12 +1,11 @@
-"""Keep bodies that several records share in a deletion: those of a page, and of revisits of it under any key.
+"""Keep the body that a page shares with its revisits, under any key, if the page is deleted.
 
-The naive way is to delete a page and to leave its revisits without a body. Here the body moves to the revisit that was
-committed first among those that stay, and the revisit becomes a page. This is committed before anything is deleted. A
-kill in between leaves the body twice, but does not lose it. The other revisits stay as they are, because a reader finds
-the body by its digest. `WithContents` chooses all records that share a body with a chosen one, so that no body has to
-move.
+If only the page were deleted, its revisits would have no body. Instead, the body moves to the earliest committed of the
+remaining revisits, which becomes a page. The move is committed before anything is deleted. If the process is killed in
+between, the body is stored twice but not lost. The other revisits stay as they are, because readers find the body by
+its digest. `WithContents` selects all records that share a body with a selected record, so no body has to move.
 
-The digests beside the keys are enough for that, and only pages that change are read.
+The digests stored beside the keys identify these records, so only records that change are read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from asyncrec.pages._revisits import resolved
 from asyncrec.tools._forgotten import ByDigests, Found
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The bytes of pages that are held at once, until their shards are written.
+# The limits of a piece. Its pages are held in memory until their shards are written.
 _PIECE_BYTES = 64 << 20
 _PIECE_SHARDS = 256
 
@@ -47,14 +46,14 @@ class Finder(Protocol):
 
 
 class WithContents:
-    """Finds what another finder finds, and all records that share a body with these."""
+    """A finder of the records that another finder finds, and of all records that share a body with them."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
         self._digests: set[bytes] = set()
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield all of these shards with the records to delete from them. Raises the errors of the other finder."""
+        """Yield each of ``shards`` with the records to delete from it. Raises the errors of the other finder."""
         found: dict[str, NDArray[np.int64]] = {}
         async with aclosing(self._finder.find(selection, shards)) as chosen:
             async for shard, records in chosen:
@@ -69,7 +68,7 @@ class WithContents:
                 yield shard, records if own is None else np.union1d(own, records)
 
     def end(self) -> None:
-        """Note that all shards were searched."""
+        """Declare that all shards were examined."""
         self._finder.end()
 
 
@@ -83,11 +82,11 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """Bodies that move by one commit.
+    """The bodies that one commit moves.
 
     Attributes:
-        shards: the shards with the revisits that get the bodies.
-        moved: the pages, with their digests, by the key of the shard and the number in it.
+        shards: the shards whose revisits receive the bodies.
+        moved: the new pages with their digests, by the key of the shard and the number of the record in it.
     """
 
     shards: list[SelectedShard] = field(default_factory=list)
@@ -95,18 +94,18 @@ class Piece:
 
 
 def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
-    """Return whether any shard with keys has digests of contents beside them, or all have. Blocks."""
+    """Return whether any shard with keys, or with ``everywhere`` each of them, has digests of contents, too. Blocks."""
     lists = [dataset.manifest.shards for dataset in selection.datasets]
     having = [shards.with_contents[shards.keyed] for shards in lists]
     return all(each.all() for each in having) if everywhere else any(each.any() for each in having)
 
 
 async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:
-    """Return the bodies that have to move before the records that ``finder`` finds in some shards are deleted.
+    """Return the bodies that must move before the records that ``finder`` finds in ``shards`` are deleted, if any.
 
     Raises:
-        ValueError: a body is shared, and its digest is not that of its page, so readers would not find it.
-        Other errors: those of the finder, and of reading these pages.
+        ValueError: a shared body is stored under another digest than its page's, so readers would not find it.
+        Other errors: those of the finder, and of reading the pages.
     """
     (dataset,) = selection.datasets
     if not await in_thread(has_contents, selection):
@@ -134,7 +133,7 @@ async def _heirs(
     rows: dict[str, int],
     starts: NDArray[np.int64],
 ) -> dict[bytes, _Place]:
-    """Return the first remaining revisit, if any, for each body whose page does not stay."""
+    """Return the earliest committed remaining revisit, if any, for each body whose pages are all deleted."""
     order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
     wanted = {each for digest in bodies for each in shared_digests(digest)}
     staying: set[bytes] = set()
@@ -216,7 +215,7 @@ async def _contents_of(selection: Selection, shard: SelectedShard, records: NDAr
 
 
 async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
-    """Yield all of the given shards, each with its records whose contents have one of the digests."""
+    """Yield each of ``shards`` with the numbers of its records whose contents have one of the digests."""
     if not digests:
         for shard in shards:
             yield shard, np.empty(0, np.int64)

@@ -30,14 +30,16 @@ async def get_record(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FoundRecord:
-    """Return one record: by its number among all records of ``path``, counted from 0 (from the end if negative), or by
-    the key with which it was written. In a data set it is read directly. In other files all records before it are read,
-    and if the number is negative, the records are counted first.
+    """Return one record of ``path``, by its number or by its key.
+
+    The number counts all records of ``path`` from 0, or from the end if it is negative. The key is the one that the
+    record was written with. A record of a data set is read directly. In other files, all records before it are read,
+    and for a negative number, the records are counted first.
 
     Args:
-        newest: a feature, such as ``"date"``: if several records have the key, the newest is returned (see
-            `asyncrec.open_dataset`), not the first committed.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
+        newest: a feature, such as ``"date"``, by which the newest of several records with the key is chosen (see
+            `asyncrec.open_dataset`) rather than the first committed.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
 
     Raises:
         IndexError: there is no such record.
@@ -55,7 +57,7 @@ async def get_record(
 
 
 async def record_of(selection: Selection, *, record: int | None, key: str | None, newest: str | None) -> FoundRecord:
-    """Do the same as `get_record`, for an open selection."""
+    """Return one record of an open selection, as `get_record` does."""
     if key is not None:
         async with keyed_dataset(selection, newest) as dataset:
             with _of_converted(dataset):
@@ -92,7 +94,7 @@ def _found(selection: Selection, dataset: Dataset, number: int, data: bytes) -> 
 
 @contextmanager
 def _of_converted(dataset: Dataset) -> Iterator[None]:
-    """Add a note on the form of the keys in a converted data set to the error for a missing key."""
+    """Add a note on the form of keys in converted data sets to the error for a missing key."""
     try:
         yield
     except RecordKeyError as error:

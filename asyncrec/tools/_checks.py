@@ -21,7 +21,7 @@ from asyncrec.tools._read_through import read_through
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedShard
 
-# A line of an index has three numbers of at most 20 digits.
+# The maximum length of a line of an index, which has three numbers of at most 20 digits.
 _MOST_LINE = 64
 
 
@@ -30,12 +30,12 @@ class Problem:
     """A problem with a shard.
 
     Attributes:
-        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not as in the manifest),
-            ``"index"``, ``"keys"`` (of another version of the shard), or ``"unreadable"`` (the store did not return the
-            shard, so nothing is known of it).
+        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (differs from the
+            manifest), ``"index"`` or ``"keys"`` (that file is missing, unreadable or does not belong to the shard), or
+            ``"unreadable"`` (the store did not return the shard, so its state is unknown).
         message: a sentence, with offset and record if they are known.
         offset: the position in the decompressed stream.
-        record: the number of whole records before it in the shard.
+        record: the number of whole records of the shard before the problem.
     """
 
     kind: str
@@ -81,7 +81,7 @@ async def check_shard(
 ) -> ShardReport:
     """Read a whole shard, and compare it with its manifest entry, its index and its keys.
 
-    ``advance`` is called with the number of bytes read since the last call. A faulty shard never raises an error.
+    ``advance`` is called with the number of bytes read since the last call. Faults are reported but not raised.
     """
     report = ShardReport(path=shard.display_path)
     indexed = shard.entry is not None and shard.entry.index is not None
@@ -150,7 +150,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
     if any(problem.kind == "damaged" for problem in report.problems):
         del said["records"]  # the damage already explains missing records
     if not report.bytes:
-        del said["compression"]  # an empty file has any compression
+        del said["compression"]  # an empty file is valid with any compression
     for name, (expected, found) in said.items():
         if expected is not None and found is not None and expected != found:
             texts = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
@@ -177,7 +177,7 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
 
 
 def _difference(text: bytes, right: RecordIndex) -> str:
-    if text == right.encode():  # nearly always, and encoding takes a fifth of the time of parsing
+    if text == right.encode():  # the usual case, and encoding takes a fifth of the time of parsing
         return ""
     index = parse_index(text)
     if len(index) != len(right):
@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 
 
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
-    """Return the difference between an index or keys and the manifest as text, or ``""`` if they match."""
+    """Describe how an index or keys file differs from the manifest. Return ``""`` if it matches."""
     if sidecar.bytes not in (None, len(content)):
         return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)

@@ -1,8 +1,8 @@
-"""`compact` joins small shards, merges the manifest into a checkpoint, and deletes what was replaced long ago.
+"""`compact` joins small shards, merges the manifest into a checkpoint, and deletes objects replaced long ago.
 
-A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
-are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Readers can go on with the old shards,
-which stay for a grace (docs/design/2026-11-28-compacting-shards.md).
+A crawl that commits every minute leaves thousands of shards, each of which costs readers a request or an open file.
+Shards are joined one piece at a time (`_rewriting`). Other calls skip a piece that is being joined. Readers can keep
+reading the old shards, which stay for a grace period (docs/design/2026-11-28-compacting-shards.md).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# The number of plans, if other processes remove the same shards again and again.
+# The maximum number of successive plans that fail because other processes remove the same shards.
 _ATTEMPTS = 20
-# If two jobs have begun with the same shards, one gives way. The other looks this many times, seconds apart.
+# If two jobs have begun to join the same shards, one gives way. The other checks this many times, seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# This machine cannot find out whether a job on another machine lives. Its shards are left to it for this time.
+# If it is unknown whether a job on another machine is alive, its shards are left to it for this many seconds.
 _LEFT_SECONDS = 3600.0
 
 
@@ -70,41 +70,41 @@ async def compact(
 ) -> CompactReport:
     """Join small shards of the data set at ``path``, and merge its commits into a checkpoint: a manifest in one object.
 
-    You can call it at any time, also while others write, read or compact: several calls share the work. Records keep
-    their order, keys, and times. Call it now and then while a crawl is going on, and once when it has ended.
+    It can be called at any time, even while other processes write, read or compact. Concurrent calls share the work.
+    Records keep their order, keys, and times. Call it now and then during a crawl, and once when the crawl has ended.
 
-    Shards of less than half of ``max_shard_bytes`` are joined with their neighbours. Those that are large enough stay
-    as they are, and so does what an earlier call has joined. The old shards stay for the ``grace``, so that readers
-    that have the data set open can go on; a later call deletes them. Until then they take their room. Each commit is of
-    at most 1 GiB: if the call fails, is cancelled or killed, call it again, and it goes on. Shards that are
-    committed while it works are left to the next call.
+    Shards smaller than half of ``max_shard_bytes`` are joined with their neighbours. Larger shards stay as they are,
+    and so does a joined shard, until its new neighbours are about as large. The old shards stay for the ``grace``, so
+    readers that have the data set open can continue; a later call deletes them. Each commit covers at most 1 GiB. If
+    the call fails, is cancelled or is killed, call it again to continue. Shards that are committed during the call are
+    left to the next call.
 
-    It also reads the keys of new shards, and sorts them into *runs* beside the checkpoint, 24 bytes a key. With runs, a
-    look-up by key, and a writer that skips duplicates, need no request for each shard. It sorts a million keys at a
-    time, which takes 150 MiB of memory, and up to 300 MiB if more keys are new.
+    The call also reads the keys of new shards and sorts them into *runs* beside the checkpoint, with 24 bytes for each
+    key. With runs, look-ups by key and writers that skip duplicates need no request for each shard. A million keys are
+    sorted at a time, which takes 150 MiB of memory, or up to 300 MiB if more keys are new.
 
     Args:
         path: the data set's folder and name.
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
-        compression: by default, each shard keeps its own, and those of one compression are joined. Otherwise shards of
-            another compression are written anew, whatever their size.
-        drop_duplicates: leave out each record whose key belongs to a record that was committed before. Shards with such
-            records are written anew, whatever their size. The keys of all shards are read for that. Do not use it for
-            data sets of writers with ``seen=``, whose records share bodies.
-        newest: with ``drop_duplicates``, a feature, such as ``"date"``: the newest record of each key stays (see
-            `asyncrec.open_dataset`), not the one that was committed first. The records whose key comes more than once
-            are read for that; for pages, all records are read, because no revisit may lose its body.
-        sort_by: with ``drop_duplicates``, a feature: the records of each joined shard are sorted by it. Unsorted shards
-            are written anew, whatever their size, except those younger than ``grace``. The feature is a number, or a
-            text, of which the first 128 bytes count. Records without it come first. A shard is read twice, and sorted
-            in 64 MiB of memory, with up to 136 bytes more for each record, and temporary files.
-        manifest_only: join no shards and delete none, and only merge the manifest. Shards do not change.
-        dry_run: count the shards that would be joined, and change nothing.
-        grace: for how many seconds old shards stay behind the commit that replaced them, and, once they were merged,
-            the segments of single commits, and checkpoints that have a successor. At least a minute.
-        latest: also write an object with a fixed name that says which checkpoint is the newest, for readers of a store
-            that cannot list. That checkpoint is kept.
-        jobs: how many shards are written at once; at most 4.
+        compression: the compression of the new shards. Shards of another compression are rewritten, whatever their
+            size. By default, each shard keeps its compression, and only shards of the same compression are joined.
+        drop_duplicates: leave out each record whose key an earlier committed record has. Shards with such records are
+            rewritten, whatever their size. The keys of all shards are read to find them. Data sets of writers with
+            ``seen=``, whose records share bodies, are rejected.
+        newest: with ``drop_duplicates``, a feature, such as ``"date"``, by which the newest record of each key is kept
+            (see `asyncrec.open_dataset`) rather than the first committed. The records whose key occurs more than once
+            are read to compare them. For pages, all records are read, because no revisit may lose its body.
+        sort_by: with ``drop_duplicates``, a feature by which the records of each joined shard are sorted. Unsorted
+            shards are rewritten, whatever their size, except those younger than ``grace``. The feature is a number, or
+            a text, of which the first 128 bytes are compared. Records without it come first. Each shard is read twice,
+            and sorted with temporary files and 64 MiB of memory, plus up to 136 bytes for each record.
+        manifest_only: only merge the manifest, without joining or deleting any shards.
+        dry_run: count the shards that would be joined, without changing anything.
+        grace: the number of seconds for which old shards are kept after the commit that replaced them, segments after
+            they were merged, and checkpoints after their successor was written. At least 60.
+        latest: also write an object with a fixed name that names the newest checkpoint, for readers of a store that
+            cannot list objects. That checkpoint is kept.
+        jobs: the number of shards to write at once; at most 4.
 
     Raises:
         ValueError: options are invalid or contradict each other; or the feature ``newest`` has no order; or a page
@@ -112,10 +112,10 @@ async def compact(
         ObjectNotFoundError: there is no manifest.
         DatasetError: the path is not a data set with a manifest, or the number of records in a shard differs from the
             manifest.
-        FormatError: a shard is damaged; it stays as it is, with those that were to be joined with it. With ``newest``,
-            no shard is joined if a record whose key comes more than once is damaged.
+        FormatError: a shard is damaged; it is left as it is, and so are the shards to be joined with it. With
+            ``newest``, no shard is joined if a record whose key occurs more than once is damaged.
         ManifestError: the manifest cannot be read.
-        ConflictError: other processes remove shards again and again, or one of them does not end.
+        ConflictError: other processes kept removing shards, or one of them did not end.
         StorageError: the store failed.
     """
     check_jobs(jobs)
@@ -150,7 +150,7 @@ async def compact(
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             for argument, feature in (("newest", newest), ("sort_by", sort_by)):
-                if feature is not None:  # refused before anything is changed
+                if feature is not None:  # raises before anything is changed
                     Age(feature, selection.schema, selection.path, argument=argument)
             joining = _Joining(selection, _Wanted(size, target, drop_duplicates, newest, sort_by, grace), report, tasks)
             if dry_run:
@@ -172,7 +172,7 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The size of the new shards and their compression; `None` keeps the compression."""
+    """The options of one call. If ``compression`` is `None`, each shard keeps its own."""
 
     max_bytes: int
     compression: CompressionOptions | None
@@ -182,7 +182,7 @@ class _Wanted:
     grace: float
 
     async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
-        """Return the pieces of work, and the records to leave out."""
+        """Return the pieces of work and the records to leave out."""
         kind = None if self.compression is None else self.compression.type
         dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
         until = format_micros(round((time.time() - self.grace) * 1e6))
@@ -191,7 +191,7 @@ class _Wanted:
             return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
 
         def stays(shard: SelectedShard) -> bool:
-            """Return whether a shard is too young to be sorted: a follower may know only some of its records."""
+            """Return whether a shard is too young to sort, because a follower may know only some of its records."""
             return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
 
         plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
@@ -203,7 +203,7 @@ class _Wanted:
 
 
 class _Joining:
-    """One call of `compact`: it plans, goes through the pieces, and plans again if other processes were faster."""
+    """One call of `compact`, which plans, processes the pieces, and plans again if other processes were faster."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -215,7 +215,7 @@ class _Joining:
         self._seen_removals = 0
 
     async def count(self) -> None:
-        """Count the shards that a call would join, and change nothing."""
+        """Count the shards that a call would join, without changing anything."""
         pieces, self._dropped = await self._wanted.plan(self._selection)
         for piece in pieces:
             found = await in_thread(self._dropped.of, piece.shards)
@@ -226,10 +226,11 @@ class _Joining:
             self._report.commits += 1
 
     async def run(self, progress: Progress) -> None:
-        """Join shards.
+        """Join the shards.
 
         Raises:
-            ConflictError: other processes were faster again and again.
+            ConflictError, ObjectNotFoundError: other processes were faster every time.
+            FormatError, DatasetError: a shard is damaged.
         """
         attempts_left = _ATTEMPTS
         while True:
@@ -242,7 +243,7 @@ class _Joining:
             before = self._report.commits
             failure = await self._go_through(pieces)
             if failure is None:
-                break  # later commits are left to the next call, or a busy writer would never let this one end
+                break  # later commits are left to the next call, or a busy writer would keep this call from ending
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
@@ -252,22 +253,22 @@ class _Joining:
                     raise failure
 
     async def _go_through(self, pieces: list[Piece]) -> Exception | None:
-        """Join the pieces that no other call is at; return the error if shards were removed.
+        """Join the pieces that no other call is joining. Return the last error caused by a faster process, if any.
 
         Raises:
-            FormatError, DatasetError: a shard is damaged; all other pieces were done.
+            FormatError, DatasetError: a shard is damaged. Raised after the other pieces were processed.
         """
         self._report.left = 0
         failure: Exception | None = None
         damage: FormatError | DatasetError | None = None
-        begin = secrets.randbelow(len(pieces))  # other calls begin with another piece
+        begin = secrets.randbelow(len(pieces))  # concurrent calls begin with different pieces
         for piece in (*pieces[begin:], *pieces[:begin]):
             try:
                 await self._join(piece)
             except ConflictError as error:
                 failure = error
                 if _removals(await reselected(self._selection)) <= self._seen_removals:
-                    break  # no other job has removed shards: one that does not end holds its turn before every piece
+                    break  # no job has removed shards, so a job that does not end holds the turn that each piece needs
             except ObjectNotFoundError as error:
                 failure = error
             except (FormatError, DatasetError) as error:
@@ -277,7 +278,7 @@ class _Joining:
         return failure
 
     async def _join(self, piece: Piece) -> None:
-        """Join the shards of a piece, unless another call is at it."""
+        """Join the shards of a piece, unless another call is joining them."""
         if await self._at_work(piece):
             self._report.left += 1
             return
@@ -304,10 +305,11 @@ class _Joining:
             self._advance(piece.bytes)
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
-        """Return whether no other job is at work on a piece that this job has begun with.
+        """Return whether this job may continue with a piece, because no other job works on it.
 
-        Suppose that A and B look, see no job, and begin. Each looks again. If both see the other, the one with the
-        larger id gives way. If only A sees B, B had looked before, and is at work, so A does not wait for long.
+        Suppose that the jobs A and B both check, see no other job, and begin. Each then checks again. If they see each
+        other, the job with the larger id gives way. If only A sees B, B checked before A began and is already working,
+        so A does not wait for long.
         """
         for look in range(_LOOKS):
             if look:
@@ -342,7 +344,7 @@ def _removals(selection: Selection) -> int:
 
 
 def _is_old(job: FoundJob) -> bool:
-    """Return whether a job is too old to wait for. If it lives, one of the two jobs loses at its turn."""
+    """Return whether a job is too old to wait for. If it is alive, only one of the two jobs wins the turn."""
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS

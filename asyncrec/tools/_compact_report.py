@@ -1,4 +1,4 @@
-"""`CompactReport` is what `compact` did: to shards, and to the manifest."""
+"""`CompactReport` lists the changes that `compact` made to shards and to the manifest."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ class CompactReport:
     """The result of `compact`.
 
     Attributes:
-        joined: the number of shards that were joined, and ``into`` that of the new ones; with ``dry_run``, both as
-            planned.
-        bytes: the size of the shards that were joined, and ``rewritten`` that of those in their place.
-        duplicates: the number of records that were left out, because a record with their key was committed before, or,
-            with ``newest``, is newer.
-        commits: the number of commits that this took.
-        left: the number of pieces of work that were left to other calls, which are at work on them.
+        joined: the number of shards that were joined; ``into`` is the number of new shards. With ``dry_run``, both are
+            planned numbers.
+        bytes: the total size of the shards that were joined; ``rewritten`` is that of the new shards.
+        duplicates: the number of records that were left out because another record with their key was committed earlier
+            or, with ``newest``, is newer.
+        commits: the number of commits that replaced shards.
+        left: the number of pieces that were left to other calls, which are working on them.
         removed: the objects of replaced shards that were deleted, after the grace for readers.
-        id, shards, records: those of the data set afterwards.
-        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first.
-        written: whether this call has made it. It has not if there were no new segments, or another call was faster.
+        id, shards, records: the snapshot id, number of shards and number of records of the data set afterwards.
+        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first
+            checkpoint.
+        written: whether this call wrote that checkpoint. It did not if there were no new segments or another call was
+            faster.
         merged: the number of segments that were in no checkpoint before.
         deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
         latest: the path of the object that names the checkpoint, if it was requested.

@@ -1,7 +1,7 @@
-"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``; `Conditions` combines several.
+"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``. `Conditions` combines several.
 
-A name that no record has, or a value that a feature cannot have, is an error rather than an empty result. It is raised
-at once if a schema lists the features, and otherwise when a record shows the mismatch, or after the last record.
+A name that no record has, or a value that a feature cannot have, is an error rather than an empty result. The error is
+raised at once if a schema lists the features; otherwise when a record shows the mismatch, or after the last record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncrec.errors import ArgumentValueError, DecodeError
 from asyncrec.example._by_name import MOST_NAMED, unknown_feature, values_of
-from asyncrec.example._by_name import features_of as features_of  # for the tools that take conditions
+from asyncrec.example._by_name import features_of as features_of  # re-exported for the tools that take conditions
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
@@ -27,11 +27,12 @@ _HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole number
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on records. It holds for a record if one of the feature's values compares with ``value`` in this way.
+    """A condition on records. It holds for a record if the operator holds between one of the feature's values and
+    ``value``.
 
     The value is a number for int64 and float features, and text for bytes features, which are compared byte by byte.
-    ``in`` takes values separated by commas; ``contains`` searches for text within text; ``!=`` holds if ``=`` does not.
-    No other operator holds for a record without the feature, or for one that is not an Example.
+    ``in`` takes values separated by commas; ``contains`` searches for text within text; ``!=`` holds whenever ``=``
+    does not. No other operator holds for a record that lacks the feature or is not an Example.
     """
 
     feature: str
@@ -83,7 +84,7 @@ class Where:
         return self._test(kind)(values_of(kind, payload)) == (self.operator != "!=")
 
     def check(self, kind: int) -> None:
-        """Check whether a feature of this type can have the value of the condition.
+        """Check that a feature of this type can have the value of the condition.
 
         Raises:
             ValueError: the feature cannot have this value.
@@ -118,7 +119,7 @@ class Conditions:
             each.check(features[each.feature])
 
     def chosen(self, records: Sequence[bytes]) -> list[int]:
-        """Return the positions of the records for which all conditions hold. Blocks: each record is parsed.
+        """Return the positions of the records for which all conditions hold. Blocks, because each record is parsed.
 
         Raises:
             ValueError: a feature cannot have the value of a condition, or none of the first records has any feature.
@@ -147,7 +148,7 @@ class Conditions:
         """Declare that all records were examined.
 
         Raises:
-            ValueError: there were records, and none of them had a feature that a condition names.
+            ValueError: there were records, but none of them had a feature that a condition names.
         """
         if self._known or not self._records:
             return
@@ -184,10 +185,10 @@ def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[S
 
 
 def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
-    """Return the value of a condition's text for a feature of this kind.
+    """Parse the text of a condition as a value of a feature of this kind.
 
     Raises:
-        ValueError: the text is not such a value.
+        ValueError: the text cannot be parsed as such a value.
     """
     if kind == BYTES:
         return _bytes(text)
@@ -197,7 +198,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
         number = float(text)
         if kind == INT64:
             return int(text) if text.strip().lstrip("+-").isdigit() else number
-        with np.errstate(over="ignore"):  # infinite beyond float32, as when written
+        with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, as in writing
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(
@@ -206,4 +207,4 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # as Python decodes invalid UTF-8 in a command line
+    return text.encode("utf-8", "surrogateescape")  # as Python decodes invalid UTF-8 in command lines

@@ -1,10 +1,10 @@
-"""`convert` turns files of other formats into records, and records into such files.
+"""`convert` converts files of other formats to records, and records to such files.
 
-To records: every source file is a job of its own, whose id is derived from the file's name, and is committed as a whole
-or not at all. So if an interrupted conversion is run again, it skips the finished files, and two conversions at the
-same time write no file twice. Each record has the key that its format defines (for a page of a WARC, its URL), or
-``<file>#<number>``. The data set's metadata has the version of each converted file (size and etag), and the number of
-its bad parts. A file that has changed since is rejected.
+In a conversion to records, each source file is a job of its own, whose id is derived from the file's name. The file is
+committed as a whole or not at all. Therefore, an interrupted conversion that is run again skips the finished files, and
+two concurrent conversions write no file twice. The key of a record is the one that its format defines (for a page of a
+WARC file, its URL), or ``<file>#<number>``. The metadata of the data set contains the version of each converted file
+(size and etag) and the number of its bad parts. A file that has changed since its conversion is rejected.
 
 Bad parts of a source are skipped and reported. `asyncrec.tools._formats` lists the formats.
 """
@@ -66,23 +66,22 @@ async def convert(
     """Convert files to records, or records to a file. An existing file is never overwritten.
 
     If the target is a data set, files that were converted into it before are skipped, so their records are stored once.
-    If such a file has changed since, an error is raised before anything is written, because its old records are in the
-    data set.
+    If such a file has changed since, an error is raised before anything is written, because the data set still has its
+    old records.
 
     Args:
         source: a file, a folder or a pattern; if records are read, also a data set.
-        target: if records are written, a data set, or a single file if the name contains ``.tfrec``; otherwise the
-            file.
+        target: if records are written, a data set, or a single file if the name contains ``.tfrec``; otherwise a file.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
             ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
         max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file starts a new shard.
         compression: the compression of the shards.
         jobs: the number of source files to convert at once, if the target is a data set; by default the number of
-            processors that this process may use. The output and the report are the same for any number. Two files take
-            half the time if their format is read in C code that releases the GIL, such as Parquet and compressed files;
-            JSON is parsed while holding the GIL. A single file is one job, and so is a file as target.
+            processors that this process may use. The output and the report do not depend on it. Two files at once take
+            half the time if C code that releases the GIL reads them, as for Parquet and compressed files; JSON is
+            parsed while holding the GIL. A single source file is one job, and so is any conversion to a file.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            allows are read in any case.
+            allows are always read.
 
     Raises:
         ValueError: the formats cannot be converted into each other, or ``jobs`` is less than 1.
@@ -90,7 +89,7 @@ async def convert(
         DatasetError: a file has the name of a file in the data set, but different contents.
         ObjectChangedError: a file changed while it was converted; none of its records is written.
         ObjectExistsError: the target file exists.
-        SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
+        SchemaError, DecodeError: a record does not fit the columns of the target file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """
     check_jobs(jobs)
@@ -174,7 +173,7 @@ def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
 async def _files(
     store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
-    """Return the source files with the names by which they are known, and their format."""
+    """Return the source files, with their names relative to the source's folder, and their format."""
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
     found: list[ObjectInfo] = []
@@ -225,7 +224,7 @@ class _Importer:
     max_record_bytes: int
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
-        """Convert one file as one job with the file's id, unless this was done before."""
+        """Convert one file as a job with the file's id, unless it has already been converted."""
         if (done := self.before.done(file, info)) is not None:
             return done
         base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
@@ -254,10 +253,10 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
-    """Return an id for the job of a source file. If such a job has ended well, return its closing segment.
+    """Return an id for the job of a source file, or the closing segment of a job that has already converted the file.
 
-    A job for the file that died on this machine is given up first: it can commit nothing more, and the next has another
-    id.
+    A job for the file that died on this machine is abandoned first, so it can commit nothing more. The next job has
+    another id.
 
     Raises:
         ConflictError: another process is converting the file.
@@ -267,7 +266,7 @@ async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
         closing = await load_closing(folder, name, writer)
         if closing is None:
             settled = await settle_dead(folder, name, writer)
-            closing = await load_closing(folder, name, writer)  # the job may have ended well meanwhile
+            closing = await load_closing(folder, name, writer)  # the job may have completed meanwhile
             if closing is None and not settled:
                 return writer
         if closing is not None and not closing.abandoned:
@@ -306,7 +305,7 @@ class _Converting:
 async def _reading(
     kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Iterate over the records of a file, in the version that ``info`` describes."""
+    """Yield an iterator over the records of a file, in the version that ``info`` describes."""
     assert kind.open is not None, "looked at"
     opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:

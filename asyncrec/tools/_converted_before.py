@@ -1,7 +1,7 @@
 """`ConvertReport` is the result of `convert`. `ConvertedBefore` finds earlier conversions in a data set's metadata.
 
-A file is identified by its name, its version by size and etag. A file whose version has changed is rejected: it is
-neither skipped, nor converted a second time in addition to its old records.
+A file is identified by its name, and its version by size and etag. A file whose version has changed is rejected, rather
+than skipped or converted again in addition to its old records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec.plugins._kinds import BadMember, Converted
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.tools._report_json import json_of
 
-# The most invalid parts that a report lists. More are only counted.
+# The maximum number of invalid parts that a report lists. Further parts are only counted.
 _MOST_TOLD = 1000
 
 
@@ -25,10 +25,10 @@ class ConvertReport:
 
     Attributes:
         records: the number of records that this call wrote.
-        files: the files read by this call; ``done_before`` lists those that an earlier run converted.
-        bad_before: for each file in ``done_before`` with invalid parts, how many of them were skipped.
+        files: the files that this call read; ``done_before`` lists the files that an earlier call converted.
+        bad_before: the number of skipped invalid parts, for each file in ``done_before`` that has any.
         passed: the number of skipped members of types that are not converted, such as WARC requests.
-        bad: the first thousand invalid parts that were skipped; ``bad_count`` counts all.
+        bad: the first thousand invalid parts that were skipped; ``bad_count`` is the number of all.
     """
 
     source: str
@@ -50,7 +50,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add the result for the following files."""
+        """Add the report on the files that follow."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before
@@ -75,14 +75,14 @@ class ConvertedBefore:
         """Check that the data set has no other version of these files.
 
         Raises:
-            DatasetError: it has another version.
+            DatasetError: the data set has another version of a file.
         """
         changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
         if changed:
             raise self._changed(*changed[0], others=len(changed) - 1)
 
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
-        """Return the report on a file whose present version was converted; `None` if it was not."""
+        """Return the report on a file whose current version has been converted; otherwise `None`."""
         for version in self._versions.get(file, ()):
             # Entries written by earlier releases have no etag.
             if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):

@@ -1,4 +1,4 @@
-"""`copy_object` copies and verifies one object from store to store; `is_there` and `is_same` decide if it must."""
+"""`copy_object` copies and verifies one object between stores. `is_there` and `is_same` show whether that is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Item:
     Attributes:
         source, target: the keys of the object in the two stores.
         size, crc32c: the size and checksum in a manifest, or `None`.
-        listed: whether the manifest at the target already names it.
+        listed: whether the manifest at the target already names the object.
     """
 
     source: str
@@ -33,7 +33,10 @@ class Item:
 
 
 async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same"]:
-    """Return whether an object that a manifest lists exists, as far as the store knows without reading it."""
+    """Return whether the target has an object that its manifest lists, without reading the object.
+
+    The result is ``"by size"`` if only the sizes could be compared, because a checksum is unknown.
+    """
     try:
         there = await store.head(item.target)
     except ObjectNotFoundError:
@@ -58,7 +61,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     here = await source.head(item.source)
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
-        # Not every store keeps a checksum. Reading costs no more than copying once more.
+        # Not every store keeps checksums. Reading the objects costs no more than copying again.
         stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
         if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True

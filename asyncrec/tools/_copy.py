@@ -1,8 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
-Each shard of a data set is copied with its index and its keys, and the manifest comes last, so an interrupted copy is
-not yet a data set, and copying again continues it. Identical objects at the target are kept. If an object that the
-target's manifest names is missing, it is restored under that manifest without a commit.
+Each shard of a data set is copied with its index and its keys. The manifest is written last, so an interrupted copy is
+not yet a data set, and another call continues it. Identical objects at the target are kept. If an object that the
+manifest at the target names is missing, it is restored without a commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
-# The number of objects to copy at once. They hide the latency of both stores, and each holds a chunk of each.
+# The number of objects to copy at once, to hide the latency of both stores. Each object holds a chunk of each store.
 _CONCURRENT = 4
 
 
@@ -80,13 +80,13 @@ async def copy(
     becomes the file ``target``, or a file in that folder if it ends in ``/``. The contents of a folder or a pattern are
     copied below ``target`` and keep their names.
 
-    Each object is verified: the data read by the CRC32C of the manifest or of the source, the data stored by the sink,
-    and by the CRC32C of the target's store if it keeps one. If the target is an earlier state of the same data set, it
-    is brought up to date. Objects that its manifest lists and that are missing, or whose size or checksum differs, are
-    copied again. Damage that keeps the size, in a store without checksums, is found only by `verify`.
+    Each object is verified. The data read is compared with the CRC32C of the manifest or of the source. The data stored
+    is verified by the sink, and by the CRC32C of the target's store if it keeps one. If the target is an earlier state
+    of the same data set, it is brought up to date. Objects in its manifest are copied again if they are missing or
+    differ in size or checksum. In a store without checksums, damage that keeps the size is found only by `verify`.
 
     Args:
-        overwrite: replace different files at the target; otherwise they are an error.
+        overwrite: replace files at the target that differ, instead of raising an error.
 
     Raises:
         IntegrityError: the data read does not match the source's checksum; no part of that object was published.
@@ -111,14 +111,14 @@ async def copy(
                 if found == "by size":
                     report.kept_by_size.append(display_path)
             else:
-                # Objects of a data set are not overwritten: if another program may use these names, the call raises an
-                # error.
+                # Objects of a data set are never overwritten. If another program has used their names, the call raises
+                # an error.
                 exclusive = into is not store
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
                 report.kept.append(display_path)
                 return False
-            # Awaited before the sum is read, because other tasks add to it.
+            # Awaited before the sum is read, because other tasks increase the sum.
             size = await copy_object(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
@@ -140,7 +140,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Return an object's target key: the target, and the part of the object's key that the selection does not share."""
+    """Return an object's target key: the target, followed by the part of the object's key below the selection."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -153,7 +153,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set. ``alone`` is set if the target names it, rather than a folder for several."""
+    """Copy a data set. ``alone`` is set if the call copies only this data set, so the target names it."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)
@@ -193,7 +193,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """Return the entries of copied shards, whose records count as first committed by the copy, in order. Blocks."""
+    """Return the entries of copied shards with commit times of the copy, in the original order of commits. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:
@@ -221,7 +221,7 @@ async def _heal(
     """Restore the missing objects that the manifest at the target lists.
 
     Raises:
-        ConflictError: the data set was replaced meanwhile, and the restored objects were removed again.
+        ConflictError: the data set was replaced during the copy. The restored objects were removed again.
     """
     put_back: list[ShardEntry] = []
 
@@ -233,8 +233,8 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # A replacing job commits and then deletes. This process must delete shards restored after that, which are now
-    # unlisted.
+    # A job that replaces the data set commits, and then deletes the old shards. Shards that were restored after that
+    # deletion are unlisted, so this process must delete them.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -254,7 +254,7 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Raise an error if a folder has the name of a new data set, because the caller means a data set in it. Blocks.
+    """Raise an error if a folder has the name of a new data set, because the caller meant a data set in it. Blocks.
 
     Raises:
         ObjectExistsError: a folder has the name.
@@ -266,7 +266,7 @@ def _refuse_folder(folder: str, inside: str) -> None:
 
 
 def _stem(name: str, path: str) -> str | None:
-    """Return the stem of a shard, or of the shard to which an index or keys belong."""
+    """Return the stem of a shard's name, from the path of the shard or of its index or keys."""
     return stem_of(name, path.rpartition("/")[2].removesuffix(".index").removesuffix(".keys"))
 
 
@@ -283,7 +283,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """Return the entry with the data set's new name in all its names."""
+    """Return the entry with the new name of the data set in all paths."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

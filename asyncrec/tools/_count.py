@@ -26,7 +26,7 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# The number of shards to read at once from a remote store. Each costs little if it has an index.
+# The number of shards to count at once in a remote store. A shard with an index costs little.
 _FAR = 16
 
 
@@ -35,8 +35,8 @@ class CountReport:
     """The result of `count`: the number of records in all, and in each shard.
 
     Attributes:
-        by: the number of records with each value of the feature, the most frequent first; `None` stands for its
-            absence.
+        by: the number of records with each value of the feature, the most frequent first; `None` counts the records
+            without the feature.
     """
 
     path: str
@@ -67,15 +67,14 @@ async def count(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CountReport:
-    """Count records: from manifests, from valid indexes, or by reading lengths (payloads are not checked).
+    """Count records from manifests, from valid indexes, or by reading lengths (payloads are not checked).
 
     Args:
-        by: a feature by whose values the records are also counted; all records are read.
-        where: count only records for which all of these conditions hold; all records are read.
+        by: a feature by whose values records are also counted; this reads all records.
+        where: count only records for which all of these conditions hold; this reads all records.
         jobs: the number of files to read at once, each in a worker thread; by default the number of processors that
-            this process may use, and at least 16 for a remote store. The counts and the errors are the same for any
-            number.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
+            this process may use, and at least 16 for a remote store. The counts and the errors do not depend on it.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as for `info`.
@@ -98,7 +97,7 @@ async def count(
                 advance(shard.size)
                 return records
 
-            # Without a schema, the first records decide whether there is any feature to select by.
+            # Without a schema, the first records show whether there are features to select by.
             tasks = at_once(jobs, selection.storage) if counting.side_by_side else 1
             counts = await side_by_side(look, selection.shards, tasks=tasks)
             values = counting.end()
@@ -139,12 +138,12 @@ async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storag
     return folder, entry, await read_index(folder, entry, count_known=False)
 
 
-# A feature with more values, such as a URL, is not a class. This many short values take some megabytes.
+# A feature with more values, such as a URL, is not a class. This many short values take a few megabytes.
 MOST_VALUES = 10_000
 # The maximum number of names that a message lists for records without a schema.
 _MOST_NAMED = 30
 
-# The value counted for a record: `None` if it lacks the feature, or if it has several values their list as text.
+# The value counted for a record: `None` if it lacks the feature, and a list as text if it has several values.
 CountedValue: TypeAlias = int | float | str | None
 
 
@@ -152,7 +151,7 @@ class CountsBy:
     """The counts of a selection's records that meet all of ``where``, by the value of ``by``, in bounded memory.
 
     Attributes:
-        side_by_side: whether the order of the shards makes no difference.
+        side_by_side: whether shards may be counted in any order.
 
     Raises:
         ValueError: the schema does not have the feature.
@@ -170,7 +169,7 @@ class CountsBy:
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
-        """Count a shard. Return the number of its records that meet the conditions.
+        """Count the records of a shard. Return the number of those that meet the conditions.
 
         Raises:
             ValueError: there are more values than `MOST_VALUES`, or a condition does not fit the feature's values.
@@ -226,6 +225,6 @@ def _shown(value: object) -> int | float | str:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, float) and not abs(value) < float("inf"):
-        return str(value)  # one key for all NaNs and one for each infinity, none of which JSON has
+        return str(value)  # JSON has no NaN or infinity, and all NaNs share one key
     assert isinstance(value, int | float), "a feature has bytes, integers or floats"
     return value

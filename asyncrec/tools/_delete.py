@@ -1,11 +1,10 @@
-"""`delete` forgets records: it rewrites the shards that contain them, so that no byte of the records is left.
+"""`delete` removes records by rewriting the shards that contain them, so that no byte of the records is left.
 
-A page has to be taken down. The naive way is to note that its record is deleted, and to let readers skip it. But then
-each reader must know of the note forever, and the bytes are still there. So the shards concerned are rewritten, a piece
-at a time. A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
-removals, and ends with one segment that adds the new shards and removes the old ones. After that the old shards are
-deleted, with everything that was made from them. docs/design/2026-11-28-forgetting-records.md gives the reasons, and
-the effects of races.
+Suppose that a page has to be taken down. If its record were only marked as deleted, every reader would have to heed the
+mark forever, and the bytes would remain. Therefore, the shards concerned are rewritten, one piece at a time. A piece is
+a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends with one
+segment that adds the new shards and removes the old ones. Then the old shards are deleted, with everything derived from
+them. docs/design/2026-11-28-forgetting-records.md gives the reasons, and the effects of races.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, r
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 _NONE = np.empty(0, np.int64)
-# The limits of a piece of work. A kill loses the work of one piece, which also needs that much room beside the data
-# set.
+# The limits of a piece of work. A killed process loses the work of one piece. A piece needs this much space beside the
+# data set.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# If another process removes or replaces shards at the same time, the rest is planned again.
+# The maximum number of plans. If another process removes or replaces shards, the remaining work is planned again.
 _ATTEMPTS = 5
 
 
@@ -60,40 +59,41 @@ async def delete(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DeleteReport:
-    """Delete the records of a data set that have one of some keys, or for which every condition holds.
+    """Delete the records of a data set that have one of ``keys``, or for which every condition holds.
 
-    It deletes all records of a key that were committed when the call began, or later but before its last commit. A
-    reader that opens the data set after that finds none of them, and no byte of them is left in its shards, indexes,
+    The call deletes all such records that were committed when it began, or after that but before its own last commit. A
+    reader that opens the data set afterwards finds none of them, and no byte of them is left in its shards, indexes,
     keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
-    writer that was open with ``on_duplicate="skip"`` skips it until it is opened again.
+    writer that was open with ``on_duplicate="skip"`` during the call skips the key until the writer is opened again.
 
-    If revisits that stay refer to a body that is deleted by key (``seen=`` of a writer), the body moves to the one of
-    them that was committed first, which becomes a whole page, before anything is deleted. Conditions that would leave
-    such revisits are refused.
+    If remaining revisits refer to a body that is deleted by key (``seen=`` of a writer), the body first moves to the
+    earliest committed of these revisits, which becomes a whole page. Conditions that would leave such revisits are
+    rejected.
 
-    Shards that have such a record are written anew, and the old ones are deleted. A reader that has the data set open
-    fails with ObjectNotFoundError at such a shard, and has to open it again. Others may write meanwhile; a writer that
-    replaces the data set at the same time fails, or this call starts again from the shards that it then finds.
+    Shards that contain a record to delete are rewritten, and the old shards are deleted. A reader that has the data set
+    open raises ObjectNotFoundError at such a shard, and must open the data set again. Other processes may write
+    meanwhile. If a writer replaces the data set at the same time, either the writer fails, or this call starts again
+    with the new shards.
 
-    Each commit, of at most 256 shards or 1 GiB, is all or nothing, but the whole call is not. If it fails, is cancelled
+    Each commit, of at most 256 shards or 1 GiB, is atomic, but the whole call is not. If the call fails, is cancelled
     or is killed, some records are deleted and some are not. Call it again with the same arguments.
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`; for these, all records are read, and pages twice.
-        content: delete also all records that share a body with one of these: revisits of it under any key, and the page
-            that they refer to. Only the digests of a writer with ``seen=`` tell that.
-        dry_run: count what would be deleted, and change nothing.
-        jobs: how many shards are rewritten at once; at most 4.
+        where: conditions, as for `filter`. All records are read, and pages are read twice.
+        content: also delete all records that share a body with one of these records: its revisits under any key, and
+            the page to which it refers. Such records are found only by the digests of a writer with ``seen=``.
+        dry_run: count the records that would be deleted, without changing anything.
+        jobs: the number of shards to rewrite at once; at most 4.
 
     Raises:
-        TypeError, ValueError: neither keys nor conditions were passed, or both, or a key is empty or not text, or no
-            record has the feature of a condition, or conditions choose the body of a page but not a revisit of it:
-            nothing was changed. Or, without a schema, a record shows that a feature cannot have the value of a
-            condition.
+        TypeError, ValueError: neither keys nor conditions were passed, or both were; a key is empty, or neither text
+            nor bytes; no record has the feature of a condition; or conditions select a page but not a revisit that
+            needs its body. Nothing was changed. Without a schema, a ValueError is also raised if a record shows that a
+            feature cannot have the value of a condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
-        FormatError: a shard is damaged, and stays as it is.
-        ConflictError: other processes keep removing shards, or one of them does not end.
+        FormatError: a shard is damaged; it stays as it is.
+        ConflictError: other processes kept removing shards, or one of them did not end.
         StorageError: the store failed.
     """
     check_jobs(jobs)
@@ -111,7 +111,7 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        # By conditions, no body moves: the page that gets it could be chosen by them, too.
+        # Conditions move no body, because they could also select the page that receives it.
         if by_keys is None and not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
             await _refuse_to_lose_bodies(selection, conditions)
         finder: Finder = by_keys or ByConditions(conditions)
@@ -133,8 +133,8 @@ async def delete(
 class _Deleting:
     """The progress of one call.
 
-    It lists the shards, processes those it has not seen, and lists again, until a listing made after its last commit
-    has been processed. Such a listing has everything committed before that commit.
+    The call lists the shards, processes those not yet seen, and lists again, until it has processed a listing made
+    after its last commit. Such a listing contains everything committed before that commit.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class _Deleting:
         """Delete the records.
 
         Raises:
-            ConflictError: other processes were faster each time.
+            ConflictError, ObjectNotFoundError: other processes were faster every time.
         """
         behind = False
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -176,13 +176,13 @@ class _Deleting:
                 break
             behind = failure is None
             old, self._selection = self._selection, await reselected(self._selection)
-            # Other processes have removed shards, so plan the rest again on the present data set.
+            # Other processes have removed shards, so plan the remaining work again for the current data set.
             if failure is not None and (not attempts_left or _removals(old) == _removals(self._selection)):
                 raise failure
         self._finder.end()
 
     async def _move_bodies(self) -> None:
-        """Give the bodies that revisits need to one of these."""
+        """Move each body that remaining revisits need to one of them."""
         while True:
             new = [shard for shard in self._selection.shards if shard.key not in self._seen]
             piece = await next_move(self._selection, self._finder, new)
@@ -192,7 +192,7 @@ class _Deleting:
             self._selection = await reselected(self._selection)
 
     async def _go_through(self) -> None:
-        """Process the shards that have not been seen."""
+        """Process the shards not yet seen."""
         pieces: dict[tuple[str, bool], list[Found]] = {}
 
         async def rewrite(piece: list[Found]) -> None:
@@ -220,9 +220,9 @@ class _Deleting:
         self._advance(shard.size)
 
     async def _rewrite(self, piece: Sequence[Found], moved: Moved | None = None) -> list[str]:
-        """Write the shards of a piece anew, and commit them in the place of the old ones; returns the keys of both.
+        """Rewrite the shards of a piece, and commit the new shards in their place. Return the keys of the new shards.
 
-        ``moved`` is put into the place of some records.
+        ``moved`` has the replacements of some records.
 
         Raises:
             ConflictError: another process was faster; nothing was changed.
@@ -251,11 +251,11 @@ class _Deleting:
 
 
 async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
-    """See that the records that conditions choose have no body that a revisit refers to which they do not choose.
+    """Raise an error if conditions select a page with a body but not all revisits that refer to the body.
 
     Raises:
-        ValueError: they have; some of these revisits are named.
-        Other errors: as `KeyedRecords` and `Conditions.chosen`.
+        ValueError: they do; the message names some of these revisits.
+        Other errors: as for `KeyedRecords` and `Conditions.chosen`.
     """
 
     def chosen(records: list[bytes], first: int) -> NDArray[np.bool_]:
@@ -277,7 +277,7 @@ def _removals(selection: Selection) -> int:
 
 
 async def _clear_up(selection: Selection, report: DeleteReport) -> None:
-    """Delete the objects that were made from removed shards, and leftovers of earlier ones. Report the unlisted."""
+    """Delete outdated runs of keys, and leftovers of removed shards. Report unlisted objects and unfinished jobs."""
     (dataset,) = selection.datasets
     folder, name = dataset.folder, dataset.name
     runs = await clean_runs(folder, name, path=selection.path)

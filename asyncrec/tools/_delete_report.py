@@ -1,4 +1,4 @@
-"""`DeleteReport` is the result of `delete`: a receipt, which contains no key and no part of a record."""
+"""`DeleteReport`, the result of `delete`, is a receipt that contains no key and no part of a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUT_OF_REACH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """One step of `delete`: one commit, which replaced some shards.
+    """One commit of `delete`, which replaced some shards.
 
     Attributes:
         time: the time of the commit, in UTC.
@@ -27,7 +27,7 @@ class Deletion:
         records: the number of records that it removed.
         shards: the shards that it removed.
         bytes: the size of these shards.
-        written: the size of the shards in their place.
+        written: the size of the shards that replaced them.
     """
 
     time: datetime
@@ -43,12 +43,13 @@ class Deletion:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteReport:
-    """The result of `delete`: a receipt. It contains no key and no part of a record.
+    """The result of `delete`, a receipt that contains no key and no part of a record.
 
     Attributes:
-        keys: the number of different keys that were passed; ``keys_found`` is the number of those that a record had.
+        keys: the number of different keys that were passed; ``keys_found`` is the number of keys that some record had.
         where: the conditions.
-        dry_run: whether nothing was changed; ``records``, ``shards`` and ``bytes`` are then those that would be.
+        dry_run: whether nothing was changed. ``records``, ``shards`` and ``bytes`` are then the numbers that a deletion
+            would report.
         records: the number of records removed.
         shards: the number of shards that contained them and were rewritten.
         bytes: the size of these shards.
@@ -57,8 +58,8 @@ class DeleteReport:
             deletion.
         uncommitted: objects of the data set that no commit names, which were not examined.
         unfinished: the jobs that have not ended. Their later commits were not examined.
-        out_of_reach: other places where the records may be, in sentences.
-        begun: when the call began, in UTC. No such record that was committed before is left.
+        out_of_reach: descriptions of other places where the records may still be.
+        begun: the time at which the call began, in UTC. No such record that was committed earlier is left.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""`diff` finds the records that two paths do not share: only in the first, only in the second, or changed."""
+"""`diff` finds the records in which two paths differ: only in the first, only in the second, or changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# How many record numbers are reported for each kind at most, and how many keys, each of which costs a read of a record.
+# The maximum numbers of record numbers and of keys to report for each kind. Each key costs a read of a record.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -37,13 +37,14 @@ class DiffReport:
     Attributes:
         by: how records were matched.
         first_records, second_records: the number of records in each path.
-        only_first, only_second: the number of these that the other path does not have.
-        changed: the number of records of the first that are in the second with other contents.
-        only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand of these, ascending,
-        each in the path that has them. For changed records, pairs of the numbers in the first and in the second.
-        keys: the keys, or the values of the feature ``by``, of the first ten of each kind, under ``"only_first"``,
-            ``"only_second"`` and ``"changed"``. "" if a key is not known, as for files in no manifest, records matched
-            by content, and a key that is not a feature of its record.
+        only_first, only_second: the number of records that only the first path has, or only the second.
+        changed: the number of records of the first path that the second path has with other contents.
+        only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand records of each
+            kind, ascending, in the path that has them; for changed records, pairs of the numbers in the first and
+            second path.
+        keys: the keys, or the values of the feature in ``by``, of the first ten records of each kind, under
+            ``"only_first"``, ``"only_second"`` and ``"changed"``. A key is ``""`` if it is unknown, as for files in no
+            manifest, and if it is not a feature of its record. Empty if records were matched by content.
         same_schema: whether both manifests have the same schema.
     """
 
@@ -89,11 +90,11 @@ async def diff(
     """Compare the records of two paths, in any order.
 
     Args:
-        by: how records are matched: ``"key"``, the default if both have keys; ``"content"``, the default otherwise;
-            or ``"feature:url"``. Matched by content, a changed record counts as a different record.
+        by: how records are matched: ``"key"``, the default if both have keys; ``"content"``, the default otherwise; or
+            ``"feature:url"``. Matched by content, a changed record counts as two, one in each path.
         ignore: features that may differ, such as ``["date"]`` for two crawls of the same pages.
-        temporary_folder: holds 40 bytes a record, if there are more than 1.6 million.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
+        temporary_folder: a folder for 40 bytes a record, used if there are more than 1.6 million records.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
 
     Raises:
         DatasetError: ``by`` is ``"key"``, but one of the paths has no keys.
@@ -123,9 +124,9 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """Return the identities of the first of these records as text, with one read for each.
+    """Return the keys, or the values of the feature in ``by``, of the first ten records as text. Each is one read.
 
-    A shard has only a key's digest. Its text is that of the feature with the same digest.
+    A shard stores only the digest of a key, so the text is that of the feature with the same digest.
     """
     if selection.kind != "data set":
         return [""] * len(numbers[:_MOST_SHOWN])
@@ -173,7 +174,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     of_second = rows["side"] == 1
     in_second = np.add.reduceat(of_second.astype(np.int64), starts)
     in_first = np.diff(np.append(starts, len(rows))) - in_second
-    # Contents are digests. Their sum stands for all rows of a group, in any order.
+    # Contents are digests. Their sum represents all rows of a group, in any order.
     signed = np.where(of_second, np.uint64(0) - rows["content"], rows["content"])
     differs = np.add.reduceat(signed, starts) != 0
     both = (in_first > 0) & (in_second > 0)
@@ -192,7 +193,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """Return the lowest record numbers. ``counts`` is the number of rows that follow each beginning."""
+    """Return the lowest record numbers in groups of rows, which begin at ``begins`` and have ``counts`` rows."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

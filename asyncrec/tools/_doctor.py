@@ -1,11 +1,11 @@
 """`doctor` tests whether a store, with the caller's permissions, meets the requirements of asyncrec.
 
 It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves none behind. On a
-read-only store it reads the file at the path.
+read-only store, it reads the file at the path.
 
-If two writers create a small object, exactly one must win. The check fails if a store does not ensure this, and nothing
-is written to it exclusively. If two writers create an object in several parts, one should win. A store that does not
-ensure this is still used, because small objects decide in data sets; the check reports it and does not fail.
+If two writers create a small object, exactly one must win. If a store does not ensure this, the check fails, because
+the store cannot hold data sets. If two writers create an object in several parts, one should win. If a store does not
+ensure this, the check reports it but does not fail, because data sets depend only on small objects.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# After two seconds it is known whether the store answers at all.
+# The retries of the first request, which show within two seconds whether the store answers at all.
 _FIRST = RetryPolicy(attempts=4)
 
 
@@ -56,10 +56,9 @@ async def doctor(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DoctorReport:
-    """Test the store of ``path``, a folder or a prefix, with the operations that asyncrec uses. The report lists
-    failures.
+    """Test the store of ``path``, a folder or a prefix, with the operations that asyncrec uses.
 
-    Without a path, the report only lists the installed versions.
+    The report lists failures. Without a path, it lists only the installed versions.
 
     Raises:
         PluginError: no installed backend serves the path.
@@ -88,7 +87,7 @@ class _Enough(Exception):
 
 
 class _Doctor:
-    """One examination: its objects and its results."""
+    """One run of the checks, with its objects and results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -99,7 +98,7 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
-        self._silent = False  # set if even the first request had no answer
+        self._silent = False  # set if even the first request got no answer
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
@@ -146,7 +145,7 @@ class _Doctor:
                         try:
                             await self._folder.delete(key)
                         except StorageError:
-                            break  # a check has reported it
+                            break  # a check has reported the error
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         self._loop.trying(name)
@@ -234,7 +233,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the other one had created the object"
-        # One race proves nothing, because the later writer may have looked in time. Ask the store if it can be asked.
+        # One race proves nothing, because the later writer may have checked in time. Ask the store if it can answer.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
@@ -292,7 +291,7 @@ async def _latency(folder: Storage, key: str) -> str:
 
 
 async def _throughput(folder: Storage, key: str) -> str:
-    data = await in_thread(secrets.token_bytes, _LARGE)  # some 10 ms
+    data = await in_thread(secrets.token_bytes, _LARGE)  # takes about 10 ms
     write = await _timed(partial(folder.put, key, data))
     read = await _timed(partial(folder.get, key))
     return f"{_LARGE / write / (1 << 20):,.0f} MiB/s to write, {_LARGE / read / (1 << 20):,.0f} MiB/s to read 8 MiB"
@@ -330,7 +329,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return the check that states how many records of a rolling writer a kill -9 loses here."""
+    """Return a check that states how many records of a rolling writer a kill -9 loses on this store."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

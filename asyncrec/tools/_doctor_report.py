@@ -1,4 +1,4 @@
-"""`DoctorReport` and `Check`: the results of `asyncrec.tools.doctor`, and the versions that are `installed`."""
+"""`DoctorReport` and `Check` are the results of `asyncrec.tools.doctor`. `installed` returns the installed versions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """The result of `doctor`. ``installed`` has the versions of Python, asyncrec and every plugin, and tells whether
-    inner loops are in C.
+    """The result of `doctor`.
+
+    Attributes:
+        installed: the versions of Python, asyncrec and every plugin, and whether the inner loops are in C.
     """
 
     path: str

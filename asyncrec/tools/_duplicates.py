@@ -1,4 +1,4 @@
-"""`find_duplicates` finds the records of a data set that are needless, because another record has their key."""
+"""`find_duplicates` finds the records of a data set that are redundant because another record has their key."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from asyncrec.tools._revisited import revisits_without
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys
 
-# The number of keys that are read at once: 1 MiB.
+# The number of keys to read at once: 1 MiB.
 _AT_ONCE = 1 << 16
 
 
 class Duplicates:
-    """The records of a data set that are left out, by their shards.
+    """The records of a data set to leave out, by shard.
 
     Attributes:
-        rule: the rule for which record of a key stays. Two jobs with different rules could each leave out the record
-            that the other one keeps; so one of them gives way.
+        rule: the rule that decides which record of a key stays. Two jobs with different rules could each leave out the
+            record that the other keeps, so one of them gives way.
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """Add the number of the first duplicate in each shard, by the shard's key, and the other duplicates."""
+        """``firsts`` has the first record number of each shard with duplicates; ``kept`` has the records that stay."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule
 
     @classmethod
     def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
-        """Return all records of a data set except those that stay. Blocks."""
+        """Return all records of a data set except ``kept``. Blocks."""
         counts = selection.datasets[0].manifest.shards.counts
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
         return cls({selection.shards[at].key: int(starts[at]) for at in having}, kept, rule)
 
     def __contains__(self, shard: SelectedShard) -> bool:
-        """Return whether the shard has such records."""
+        """Return whether the shard has records to leave out."""
         return shard.key in self._firsts
 
     def of(self, shards: Sequence[SelectedShard]) -> list[Found]:
-        """Return the shards with the numbers of these records in them. Blocks."""
+        """Return each shard with the numbers of its records to leave out. Blocks."""
         return [(shard, self._of(shard)) for shard in shards]
 
     def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
@@ -61,26 +61,27 @@ class Duplicates:
 
 
 NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
-"""If no record is left out."""
+"""The duplicates if no record is left out."""
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
-    """Return all records but one of each key: the first committed one, or the newest by the feature ``newest``.
+    """Return all records except one of each key: the first committed, or the newest by the feature ``newest``.
 
-    Only keys are read; beyond 64 MiB they are sorted through files, at 40 bytes a record. With ``newest``, records
-    whose key comes more than once are read, too; if they are pages that may be revisits, all records are read.
+    Only keys are read. Beyond 64 MiB, they are sorted in temporary files, with 40 bytes a record. With ``newest``,
+    records whose key occurs more than once are read, too. If they are pages that may be revisits, all records are read.
 
     Raises:
         DatasetError: a shard has fewer keys than records.
         FormatError: with ``newest``, one of these records is damaged.
-        ValueError: the feature ``newest`` has no order; or a page that stays is a revisit of one that would not.
+        ValueError: the feature ``newest`` has no order; or a page that would stay is a revisit of a page that would
+            not.
         StorageError: keys or records cannot be read.
     """
     if newest is None or not has_keys(selection):
         kept = await _first_committed(selection)
         return await in_thread(Duplicates.but, kept, selection, "first")
     kept = await newest_records(selection, newest, keyless=True)
-    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # it is noted in a small object
+    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # stored in a small object
     if len(kept) < kept.size:
         lost = await revisits_without(
             selection, lambda records, first: ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
@@ -94,7 +95,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
 
 
 async def _first_committed(selection: Selection) -> RecordSet:
-    """Return the first record of each key."""
+    """Return the first committed record of each key."""
     async with Identities(KEY) as identities:
         first = 0
         for shard in selection.shards:
@@ -109,7 +110,7 @@ async def _first_committed(selection: Selection) -> RecordSet:
 
 
 def _without_later(identities: Identities, selection: Selection, count: int) -> RecordSet:
-    """Blocks."""
+    """Return all records except those whose key an earlier committed record has. Blocks."""
     order = CommitOrder(selection.datasets[0].manifest.shards)
     bits = all_bits(count)
     for rows in identities.groups():

@@ -1,4 +1,4 @@
-"""`export` writes records to a file of another format. It is one half of `asyncrec.tools.convert`."""
+"""`export` writes records to a file of another format, for `asyncrec.tools.convert`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrec.tools._schema import infer_schema
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
-# The number of records passed to an encoder at once, and the number of bytes at which there are fewer.
+# The number of records passed to an encoder at once. Fewer are passed if they have this many bytes.
 _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 
@@ -28,7 +28,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
 
     Raises:
         ObjectExistsError: the file exists.
-        SchemaError, DecodeError: a record does not fit; nothing is written.
+        SchemaError, DecodeError: a record does not fit the format; nothing is written.
     """
     schema = selection.schema
     if to.needs_schema and schema is None:
@@ -65,7 +65,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
     """Return the bytes of some records. Blocks.
 
     Raises:
-        SchemaError, DecodeError: a record does not fit; the message has its number among all records.
+        SchemaError, DecodeError: a record does not fit the format; the message contains its number among all records.
     """
     try:
         return encoder.encode([each.data for each in records])

@@ -1,7 +1,7 @@
-"""`filter` writes the records that meet conditions as a new data set, or a new file.
+"""`filter` writes the records that meet conditions to a new data set or a new file.
 
-The newest version of each key is chosen first, and only that version is tested: an outdated record is no result, even
-if the conditions hold for it.
+With ``newest``, the newest version of each key is chosen first, and only that version is tested. An outdated record is
+not in the result, even if the conditions hold for it.
 """
 
 from __future__ import annotations
@@ -46,20 +46,19 @@ async def filter(  # noqa: A001  # named like the command
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write the records of ``source`` for which every condition of ``where`` holds as the new data set ``target``: all
-    or nothing.
+    """Write the records of ``source`` for which every condition of ``where`` holds as the new data set ``target``.
 
-    Records keep their order and keys, and the data set keeps its schema and metadata. If the name of the target
-    contains ``.tfrec``, it is a single file. The source is not changed.
+    The target is written as a whole or not at all. Records keep their order and keys, and the data set keeps its schema
+    and metadata. If the name of the target contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
-        newest: a feature, such as ``"date"``: only the newest version of each key is tested (see
-            `asyncrec.open_dataset`), and written if the conditions hold for it. So a page whose newest version is a 404
-            does not reappear as an older version. Only for a data set.
+        newest: a feature, such as ``"date"``, by which the newest version of each key is chosen (see
+            `asyncrec.open_dataset`). Only that version is tested, and written if the conditions hold for it, so a page
+            whose newest version is a 404 does not reappear as an older version. The source must be a data set.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            allows are read in any case.
+            allows are always read.
 
     Raises:
         ValueError: no record has the feature of a condition, or the feature cannot have that value; or the values of

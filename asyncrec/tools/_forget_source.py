@@ -1,13 +1,13 @@
-"""`forget_source` forgets the position up to which a source was stored, so that its positions may start again.
+"""`forget_source` forgets the position up to which a source was stored, so that its positions may restart.
 
-*The problem.* A topic is deleted, and created again under its old name. Position 0 is now a new message, but the data
-set counts it as stored. *The naive way* is to delete the source's position from the commits. But commits are never
-changed, and a live writer states its position in the next one.
+Suppose that a topic is deleted and created again under its old name. Position 0 is now a new message, but the data set
+counts it as stored. The position cannot be deleted from the commits, because commits are never changed, and a live
+writer states its position in its next commit.
 
-*The solution:* this call becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last
-owner, wins the next turn, and states the position -1 in the only segment of its log, which ends the log. It makes no
-other object, and so needs no mark. If it dies after its turn, the next owner finds neither a mark nor an end, and ends
-it with a tombstone.
+Therefore, this call becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last owner's
+log, wins the next turn, and states the position -1 in the only segment of its own log, which ends that log. It creates
+no other object, so it needs no mark. If the process dies after winning the turn, the next owner finds neither a mark
+nor the end of the log, and ends the log with a tombstone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ async def forget_source(
 ) -> int:
     """Forget the position of a source, so that the next writer accepts its records from the first position.
 
-    Call this if a topic was deleted and created again under its old name, so that its positions start again with 0. The
-    stored records stay. If a writer on a store has the source, its log is ended, and it goes on with its other sources.
-    The position that was stored is returned.
+    Call this if a topic was deleted and created again under its old name, so its positions restart at 0. The stored
+    records stay. If a writer on a store owns the source, the writer's log is ended, and the writer continues with its
+    other sources. The function returns the position that was stored.
 
     Args:
         path: the data set's folder and name.
@@ -47,10 +47,10 @@ async def forget_source(
     Raises:
         TypeError, ValueError: ``source`` is not a valid name of a source.
         ObjectNotFoundError: the data set does not exist, or has no position of the source.
-        ConflictError: a writer that has the source cannot be ended from here; the message gives the reason. Or a writer
-            took the source at the same moment.
+        ConflictError: the log of a writer that owns the source cannot be ended from here, for the reason in the
+            message; or another process won the turn at the same moment.
         ManifestError: the manifest cannot be read.
-        StorageError: it is unknown whether the source was forgotten; call it again.
+        StorageError: it is unknown whether the source was forgotten. Call the function again.
     """
     check_source(source)
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):

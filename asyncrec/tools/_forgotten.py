@@ -1,8 +1,8 @@
-"""Find the records of a data set's shards to delete, by their keys, or by conditions on their contents.
+"""Find the records of a data set to delete, by their keys or by conditions on their contents.
 
-Keys are looked up in the runs that a checkpoint names, with the read of a block for each key. For shards in no run,
-they are looked up in the shards' own keys, which are read some at a time. The keys of a shard must be intact, because
-damaged keys do not show to which records they belong. For conditions, all records are read.
+Keys are looked up in the runs that a checkpoint names, with one block read for each key. For shards in no run, the
+shards' own keys files are read, one part at a time. The keys of a shard must be intact, because damaged keys do not
+show to which records they belong. For conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._selection import SelectedShard, Selection
 
 Found: TypeAlias = tuple[SelectedShard, NDArray[np.int64]]
-"""A shard, and the numbers of its records to delete, ascending. There may be none."""
+"""A shard, and the ascending numbers of its records to delete, which may be empty."""
 
 # The number of keys of a shard to read at once: 1 MiB.
 _AT_ONCE = 1 << 16
@@ -41,14 +41,14 @@ _BLOCKS = 64
 
 
 class ByDigests:
-    """Finds the records that have one of some digests, of their keys or of their contents.
+    """A finder of the records that have one of some digests, of their keys or of their contents.
 
     Attributes:
-        count: how many different digests they are.
+        count: the number of different digests.
     """
 
     def __init__(self, digests: Set[bytes], *, contents: bool = False) -> None:
-        """Take the digests in. Blocks."""
+        """Sort the digests. Blocks."""
         self.count = len(digests)
         self._contents = contents
         wanted = np.frombuffer(b"".join(sorted(digests)), "<u8").reshape(-1, 2)
@@ -57,11 +57,11 @@ class ByDigests:
 
     @property
     def found(self) -> int:
-        """How many of the digests a record had that was found."""
+        """The number of digests that some record has, among the shards searched so far."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of these shards with its records to delete.
+        """Yield each of ``shards`` with its records to delete.
 
         Raises:
             DatasetError: the keys of a shard are damaged.
@@ -94,9 +94,9 @@ class ByDigests:
         """Declare that all shards were examined."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
-        """Return the places of the shards, and the records in them, that have one of the keys according to a run."""
+        """Return the records that have one of the digests according to a run, by the row of their shard."""
         blocks = {block for first in self._wanted[:, 0].tolist() for block in range(*run.tail.blocks_of(first))}
-        # Neighbouring blocks are read together.
+        # Adjacent blocks are read together.
         parts = [[block for _, block in some] for _, some in groupby(enumerate(sorted(blocks)), lambda e: e[1] - e[0])]
         ranges = [
             (at, min(at + _BLOCKS, some[-1] + 1)) for some in parts for at in range(some[0], some[-1] + 1, _BLOCKS)
@@ -110,7 +110,7 @@ class ByDigests:
         return [(row, found.records[found.shards == row]) for row in np.unique(found.shards).tolist()]
 
     async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
-        """Return the records that have one of the keys according to the shard's own keys file."""
+        """Return the numbers of the records that have one of the digests according to the shard's own keys file."""
         keys = shard.entry.keys if shard.entry is not None else None
         if shard.entry is None or keys is None or (self._contents and shard.entry.key_bytes != PAIR_BYTES):
             return _NONE
@@ -132,7 +132,7 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which of these digests are wanted. Blocks."""
+        """Return a mask of the digests that are wanted. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
@@ -145,14 +145,14 @@ class ByDigests:
 
 
 class ByKeys(ByDigests):
-    """A search for the records that have one of some keys."""
+    """A finder of the records that have one of some keys."""
 
     def __init__(self, keys: Iterable[str | bytes]) -> None:
-        """Add the keys. Blocks.
+        """Compute the digests of the keys. Blocks.
 
         Raises:
-            TypeError: it is one key, or one of them is neither text nor bytes.
-            ValueError: no key was passed, or one is empty.
+            TypeError: ``keys`` is a single key, or one of them is neither text nor bytes.
+            ValueError: no key was passed, or a key is empty.
         """
         if isinstance(keys, str | bytes):
             raise ArgumentTypeError("keys must be a list of keys; for one key, pass [key]")
@@ -173,7 +173,7 @@ class ByConditions:
         self._conditions = conditions
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of these shards with its records to delete. Each shard is read through.
+        """Yield each of ``shards`` with its records to delete. All records of the shards are read.
 
         Raises:
             FormatError: a shard is damaged.
@@ -193,7 +193,7 @@ class ByConditions:
         """Declare that all shards were examined.
 
         Raises:
-            ValueError: there were records, and none has a feature of a condition.
+            ValueError: there were records, but none has a feature that a condition names.
         """
         self._conditions.end()
 

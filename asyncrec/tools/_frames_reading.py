@@ -1,7 +1,7 @@
 """`FramedRecords` iterates over all records of a selection, in their frames if possible.
 
-That is possible if a shard is an uncompressed local file and the C extension is installed. A block is then read and
-checked in one hop to a worker thread, and no record object is made. For other shards, and after damage, a
+A shard is read in frames if it is an uncompressed local file and the C extension is installed. Each block is then read
+and verified in one hop to a worker thread, and no record objects are created. For other shards, and after damage, a
 `RecordReader` returns the records.
 """
 
@@ -27,7 +27,7 @@ from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.tools._keyed_records import ShardsInTurn
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The size of the block for one hop to a thread. A longer record is read again by itself.
+# The size of the block read in one hop to a thread. A longer record is read in a block of its own.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -55,7 +55,7 @@ class FramedRecords(ShardsInTurn):
 
 
 class _FrameReader:
-    """A shard read from its beginning in batches, by one task that does not go on after a cancellation."""
+    """A reader of one shard from its beginning, in batches. Only one task may use it, and not after a cancellation."""
 
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
@@ -65,7 +65,7 @@ class _FrameReader:
         self._shard = shard
         self._stack = stack
         self._file = file
-        self._known: ObjectInfo | None = None  # the file's, once it is no longer read in frames
+        self._known: ObjectInfo | None = None  # of the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
@@ -99,7 +99,7 @@ class _FrameReader:
         return None if found is None else KeyedBatch(found.records)
 
     def _next_frames(self, file: OpenFile) -> FramedBatch | None:
-        """Read whole frames in a worker thread. Return `None` at the end, or if no valid frame follows."""
+        """Read whole frames. Return `None` at the end, or if no valid frame follows. Blocks."""
         size = _BLOCK_BYTES
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):
@@ -110,7 +110,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged or cut off: the record reader reports how
+            if meter.error is not None or len(block) < size:  # damaged or cut off, as the record reader will report
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None
@@ -118,7 +118,7 @@ class _FrameReader:
 
 @asynccontextmanager
 async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncIterator[_FrameReader]:
-    """Open a shard for reading in frames if possible.
+    """Yield a reader of a shard, which reads frames if possible.
 
     Raises:
         ObjectNotFoundError, StorageError: the shard cannot be opened.

@@ -45,22 +45,22 @@ async def from_csv(
     """Make train, eval and test splits from the rows of a CSV file, whose first row names the columns.
 
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. An
-    empty cell among numbers is an absent value, and makes the feature a ``VarLen``; in a column of text it is the empty
-    text. If a few cells among numbers make a column text, ``notes`` of the report locates the first of them. The
-    file is held in memory.
+    empty cell in a column of numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is
+    the empty text. If a few other cells make a column of numbers text, ``notes`` of the report locates the first such
+    cell. The file is held in memory.
 
     Args:
-        label: a column of classes. They are numbered in order, and each split gets its share of each class. ``notes``
-            mentions rows with an empty class, and more classes than a label usually has.
-        key: a column of keys, each different; they are text.
-        files: columns of paths, relative to the CSV file; the feature is the contents of the file.
-        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test. If there are three, that
-            of eval or of test may be 0, and this split is not made.
-        seed: the seed of the order.
+        label: a column of classes, which are numbered in sorted order. Each split gets its share of each class.
+            ``notes`` mentions rows with an empty class, and an unusually large number of classes.
+        key: a column of unique keys, which are text.
+        files: columns of paths, relative to the CSV file. The feature holds the contents of the file.
+        ratios: one number, such as 0.8 for train and the rest for eval; two numbers; or three, for train, eval and
+            test. Of three numbers, that for eval or test may be 0; the split is then not written.
+        seed: the seed of the random order.
 
     Raises:
         DatasetError: a row has another number of cells than the header, a key occurs twice, a split gets no row, or the
-            file has another encoding.
+            file is not in ``encoding``.
         ValueError: ``label``, ``key`` or one of ``files`` is not a column, or two of these are the same column; or
             ``ratios`` is not valid.
         ObjectNotFoundError: a file that a row names does not exist. Nothing is changed.
@@ -83,7 +83,7 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Raise an error for JSON lines, which could be read as a table with one column, named by the first line.
+    """Raise an error for JSON lines, which could be read as a table with a single column named by the first line.
 
     Raises:
         DatasetError: the first line is a JSON object.
@@ -147,7 +147,7 @@ class _Table:
         if key is not None:
             self._kinds[key] = "str"
         self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
-        # A single mistake makes a column of numbers text, which would go unnoticed.
+        # A single wrong cell makes a column of numbers text, which would otherwise go unnoticed.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
@@ -214,7 +214,7 @@ class _Column:
     """The facts known about a column.
 
     Attributes:
-        numbers, texts: the number of cells that are numbers, and of those that are other text.
+        numbers, texts: the number of cells that are numbers, and of cells that are other text.
         empty, first_empty: the number of empty cells, and the row of the first.
         row, text: the row in which the column became text, and its cell there.
     """
@@ -244,9 +244,9 @@ class _Column:
         return self._kind if self.numbers or self.texts else "str"
 
 
-# Each type holds the values of the types before it.
+# Each type can hold the values of the types before it.
 _KINDS = ("int64", "float32", "str")
-# More classes than this are not a mistake by themselves, but rarely intended for a label.
+# More classes than this are not necessarily a mistake, but rarely intended for a label.
 _MANY_CLASSES = 1000
 # The number of bytes of the first line to read, to determine whether it is JSON.
 _MOST_LINE = 1 << 20
@@ -255,7 +255,7 @@ _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """Return the first type that holds a cell. A number has no underscores, although Python accepts them."""
+    """Return the first type that can hold a cell. Numbers must not have underscores, although Python accepts them."""
     if "_" in cell:
         return "str"
     try:

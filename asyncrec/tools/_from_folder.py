@@ -1,4 +1,4 @@
-"""`from_folder` makes train, eval and test splits from files in folders that are named by their label."""
+"""`from_folder` makes train, eval and test splits from files in folders that are named after their labels."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ async def from_folder(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> SplitsReport:
-    """Make train, eval and test splits from files in folders named by label (``cats/1.png``, ``dogs/2.png``).
+    """Make train, eval and test splits from files in folders named after labels (``cats/1.png``, ``dogs/2.png``).
 
-    A record has ``data`` (the contents of the file), ``label`` (the number of its folder's name, in sorted order) and
-    ``path`` (relative to ``source``). Names that begin with ``_`` or ``.`` are left out. Each split gets its share of
+    A record has ``data`` (the contents of the file), ``label`` (the position of its folder's name in sorted order) and
+    ``path`` (relative to ``source``). Names that begin with ``_`` or ``.`` are ignored. Each split gets its share of
     each label.
 
     Raises:
         ObjectNotFoundError: the folder does not exist.
-        DatasetError: its folders have no files, or a split would get no file.
+        DatasetError: no subfolder contains files, or a split would get no file.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
@@ -65,7 +65,7 @@ async def from_folder(
 
 
 class _Files:
-    """Files below a prefix, each in a folder that is named by its label. Other ``names`` are left out. Blocks."""
+    """The files below a prefix, each in a folder named after its label. Other ``names`` are ignored. Blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 

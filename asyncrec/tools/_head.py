@@ -1,4 +1,4 @@
-"""`open_records` reads all records of a path from the first on, or those that meet conditions."""
+"""`open_records` reads all records of a path in order, or those that meet conditions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from asyncrec.tools._shard_reading import open_shard
 class FoundRecord:
     """A record: its shard, its number among all records of the path, counted from 0, and its bytes.
 
-    `get_record` and ``asyncrec cat --record`` find it by that number, with the same path.
+    With the same path, `get_record` and ``asyncrec cat --record`` find the record by that number.
     """
 
     path: str
@@ -49,7 +49,7 @@ class RecordStream:
         self._stack = stack
         self._shard: SelectedShard | None = None  # the shard being read
         self._next: SelectedShard | None = None  # the shard being opened
-        self._read: list[FoundRecord] | None = None  # the last batch, until it has been searched
+        self._read: list[FoundRecord] | None = None  # the last batch, until it has been filtered
         self._reader: RecordReader
 
     def __aiter__(self) -> RecordStream:
@@ -83,7 +83,7 @@ class RecordStream:
                 return found
 
     def _chosen(self, conditions: Conditions, records: list[FoundRecord]) -> list[FoundRecord]:
-        """Return the records that meet the conditions. Blocks: each record is parsed."""
+        """Return the records that meet the conditions. Blocks, because each record is parsed."""
         return [records[at] for at in conditions.chosen([each.data for each in records])]
 
 
@@ -100,13 +100,13 @@ async def open_records(
     condition of ``where`` holds.
 
     Args:
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: raised on opening.
+        ObjectNotFoundError, StoragePermissionError: the path cannot be read. Raised on opening.
         ValueError: no record has the feature of a condition, or the feature cannot have that value. Raised on opening
             if there is a schema, otherwise while reading.
-        FormatError: raised while reading, after all records before the damage were returned.
+        FormatError: a record is damaged. Raised while reading, after all records before the damage have been returned.
     """
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options

@@ -1,7 +1,7 @@
-"""`Formats`: the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
+"""`Formats` holds the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
 
-The built-in formats are found without looking for plugins. No plugin can claim their names or suffixes, nor those of
-records. For a known format that is not installed, the error names the package to install.
+The built-in formats are found without looking for plugins. No plugin can claim their names or suffixes, or those of
+TFRecord files. For a known format that is not installed, the error names the package to install.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncrec.tools._formats import csv, jsonl
 __all__ = ["FORMATS", "RECORDS", "Formats"]
 
 RECORDS = "tfrecord"
-"""The format of a file whose suffix is unknown."""
+"""The name of the TFRecord format, which is assumed for files whose suffix is unknown."""
 
 _BUILT_IN = (jsonl, csv)
 # The formats that a known distribution provides, with their suffixes.
@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
 
 
 class Formats:
-    """The formats of this process. Plugins are searched for once."""
+    """The formats of this process. Plugins are loaded once, when they are first needed."""
 
     def __init__(self, plugins: Plugins = PLUGINS) -> None:
         self._plugins = plugins
@@ -45,8 +45,9 @@ class Formats:
     async def look_for(self, source: str, target: str = RECORDS) -> None:
         """Add the formats of plugins, unless both sides of a conversion are built in.
 
-        Each side is the name of a format or of a file. A name without a suffix is a data set if it is a target, or a
-        source of a built-in format; otherwise it is a folder of files that may have any format.
+        Each side is the name of a format or of a file. A name without a suffix is a data set if it is the target, or if
+        it is the source and the target has a built-in format. Otherwise, it is a folder of files that may have any
+        format.
         """
         writes_records = target == RECORDS or self._of_built_in(target) is None
         to_known = self._is_known(target) or "." not in _base(target)
@@ -102,7 +103,7 @@ class Formats:
             self._loaded = True
 
     def _checked(self, plugin: str, given: Any) -> Format:
-        """Return a format if it may be added. Otherwise raise PluginError."""
+        """Return ``given`` if it is a format that may be added; otherwise raise PluginError."""
         why = _fault(given)
         if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
             why = f"the format {given.name!r} is built in; choose another name"
@@ -112,7 +113,7 @@ class Formats:
                 why = f"the suffix {min(claimed)!r} is built in; choose another"
         if why is not None:
             raise PluginError(f"the plugin {plugin!r}: {why}")
-        return given  # type: ignore[no-any-return]  # `_fault` ensures that it is a Format
+        return given  # type: ignore[no-any-return]  # `_fault` has checked that it is a Format
 
     def _faults(self) -> str:
         said = f". {DISABLE} leaves out: {', '.join(self._plugins.disabled)}" if self._plugins.disabled else ""

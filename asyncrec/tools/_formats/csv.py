@@ -1,8 +1,8 @@
-"""A file of comma-separated values has a row for each record, a column for each feature, and a first row of names.
+"""The format CSV: a row for each record, a column for each feature, and a first row of column names.
 
-CSV is only written: `asyncrec.tools.from_csv` reads tables. A cell contains the feature's single value, a number or
-text. Several values, and bytes that are not UTF-8, are written as JSON like in a file of JSON lines. If a record lacks
-the feature, the cell is empty.
+`convert` only writes CSV; `asyncrec.tools.from_csv` reads it. A cell contains the feature's single value, a number or
+text. Several values, and bytes that are not UTF-8, are written as JSON, as in a JSON lines file. If a record lacks the
+feature, the cell is empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A file of JSON lines has one JSON object per line, each of which is a record. It is plain or GZIP.
+"""The format JSON lines: one JSON object per line, each of which is a record, in a plain or GZIP file.
 
-A line that is not a JSON object, or has a value that fits no feature, is bad and skipped. So is a line with more values
-than fit into memory: three bytes (``[],``) become an object of 64 bytes, so values are counted before a line is parsed.
+A line is bad and skipped if it is not a JSON object, has a value that fits no feature, or has more values than fit into
+memory. Because three bytes (``[],``) become an object of 64 bytes, values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import from_json, lists_of, to_json
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-# The approximate size of a value in Python. The values of a line may together take as many bytes as a record may have.
+# The approximate size of a value in Python. The values of a line may take as much memory in total as a record.
 _VALUE_BYTES = 64
 
 
@@ -56,11 +56,11 @@ class _Lines:
 
 
 class _Parser:
-    """A parser that is fed blocks of bytes, and returns records. Blocks.
+    """A parser that receives blocks of bytes and returns records. Blocks.
 
     Attributes:
         pending: whether the bytes fed so far contain more records.
-        lost: whether the rest cannot be read.
+        lost: whether the rest of the file cannot be read.
     """
 
     def __init__(self, path: str, max_record_bytes: int) -> None:
@@ -71,12 +71,12 @@ class _Parser:
         self._decompressor: Decompressor | None = None
         self._begun = False
         self._first = b""  # kept until the compression of the file is known
-        self._rest: list[bytes] = []  # the parts of a line without an end
+        self._rest: list[bytes] = []  # the parts of a line that has not yet ended
         self._rest_bytes = 0
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the lines that a block completes. ``b""`` is the end; `None` continues with the pending records."""
+        """Return the records that a block completes. ``b""`` marks the end; `None` continues with pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:
@@ -128,7 +128,7 @@ class _Parser:
             result.bad.append(self._bad(reason))
 
     def _parsed(self, line: bytes) -> Any:
-        # Commas and brackets within texts count, too, because taking the line apart would not be worth the time.
+        # Commas and brackets within texts are counted, too, because tokenizing the line would not be worth the time.
         values = sum(map(line.count, (b",", b"[", b"{")))
         most = self._most // _VALUE_BYTES
         if values > most:

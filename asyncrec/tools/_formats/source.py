@@ -1,4 +1,4 @@
-"""`StoredFile` is the `SourceFile` for a format's reader, over any storage."""
+"""`StoredFile` is the `SourceFile` that a format reads, in any storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 4 << 20
 
 
 class StoredFile:
-    """A file in a storage, made by `open_file_of`. Its methods are those of `asyncrec.plugins.SourceFile`."""
+    """A file in a storage, opened by `open_file_of`. Its methods are those of `asyncrec.plugins.SourceFile`."""
 
     def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource, max_record_bytes: int) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class StoredFile:
 async def open_file_of(
     storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """Open the version ``info`` of the file at a key, for a format's reader. ``path`` is for messages.
+    """Open the version ``info`` of the file at a key, for a format to read. Messages contain ``path``.
 
     Raises: as for `ResumingSource`, here and in ``receive``.
     """

@@ -1,5 +1,5 @@
-"""Choose the shards to join: runs of small neighbours that fill at least half a shard, or in which neither end outweighs
-the other shards together.
+"""Choose the shards to join: runs of small neighbours that fill half a shard, or whose end shards do not outweigh the
+others together.
 
 The naive way is to join all shards that are smaller than the limit, each time. Then a data set that grows by 20 MB each
 night is rewritten each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard is small only if it is smaller than

@@ -37,7 +37,12 @@ _FAR = 4
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """The result of `index`: the paths of new indexes, those of kept indexes, and the rejected shards with reasons."""
+    """The result of `index`.
+
+    Attributes:
+        made, kept: the paths of the new indexes, and of the existing indexes that were kept.
+        refused: the rejected shards, each with the reason.
+    """
 
     path: str
     made: list[str] = field(default_factory=list)

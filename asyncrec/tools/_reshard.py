@@ -119,7 +119,7 @@ async def reshard(
             ``temporary_folder``, which needs room for all of them.
         jobs: the number of shards to count at once, if records must be counted first; by default the number of
             processors that this process may use. If it is 2 or more, the next records are read and checked in a worker
-            thread while the last ones are written. The new shards are the same for any number. Sorting uses one thread.
+            thread while earlier ones are written. The new shards are the same for any number. Sorting uses one thread.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:

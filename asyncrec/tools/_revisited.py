@@ -33,7 +33,7 @@ _REFERENCES = Schema({name: PAGE.features[name] for name in _NAMES}, allow_extra
 _NAMED = 3
 
 LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
-"""A function that returns, for records and the number of the first, whether each record is left out. It blocks."""
+"""A blocking function that returns whether each record is left out. It receives the records and the first's number."""
 
 
 async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:

@@ -212,7 +212,7 @@ async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) ->
 
 
 def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Origin]:
-    """Return the origins of a shard's records, counted without the records that are dropped."""
+    """Return the origins of a shard's records, without counting the dropped records."""
     origins, end, left = origins_of(entry, name), 0, []
     for each in origins:
         begin, end = end, end + each.records

@@ -305,7 +305,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
 
 
 def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Return the objects without the replaced ones, which remain for readers that have the data set open. Blocks."""
+    """Return the objects that were not replaced. Replaced objects remain for readers with an open data set. Blocks."""
     prefix = dataset.prefix
     keys = [info.key[len(prefix) :] for info in found if info.key.startswith(prefix)]
     gone = {prefix + key for key in replaced_among(dataset.manifest, dataset.name, keys)}

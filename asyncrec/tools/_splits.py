@@ -62,7 +62,12 @@ class SplitsReport:
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """The parts of an example: its features so far, and by the name of a feature, the file whose bytes it will hold."""
+    """The parts of an example.
+
+    Attributes:
+        features: the features whose values are known.
+        files: for each other feature, the key of the file whose bytes become its value.
+    """
 
     features: Mapping[str, Any]
     files: Mapping[str, str]

@@ -1,13 +1,14 @@
-"""The ``asyncrec`` command, a thin layer over `asyncrec.tools`, which provides the same work as functions.
+"""The ``asyncrec`` command, a thin layer over the functions of `asyncrec.tools`.
 
     __init__         `main`, the entry point
-    _installed       the built-in commands and those of plugins; NAME is the function ``command`` of ``_NAME``, and
-                     calls the function NAME of `asyncrec.tools`
+    _installed       the built-in commands and those of plugins; the command NAME is the function ``command`` of
+                     ``_NAME``, which calls the function NAME of `asyncrec.tools`
     _help            the page of ``asyncrec --help``
-    _app             the group, which imports a command only when it is called, and converts errors to exit codes
+    _app             the group, which imports a command only when the command is called, and converts errors to exit
+                     codes
     _exits           the exit codes, and the messages and exit codes of errors
-    _options         the arguments and options that several commands share
-    _values          the values of these options, parsed from their text
+    _options         the arguments and options shared by several commands
+    _values          functions that parse the text of these options
     _splits          shared by ``from-csv`` and ``from-folder``
     _show_records    shared by ``head``, ``cat``, ``tail`` and ``sample``; `_record_formats` shows one record
     _written         shared by ``filter``, ``sample``, ``merge`` and ``dedupe``
@@ -18,19 +19,20 @@
     _output          text and JSON for the terminal, with the control characters of records escaped
     _progress        a progress bar on stderr, only on a terminal
 
-Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or of a plugin, 5 no record
+Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or in a plugin, 5 no record
 has the key, 130 interrupted.
 
-The names for the commands of plugins are exported here, and imported on first use, because ``asyncrec --help`` must
-take only a fraction of the time that typer, NumPy and anyio take to load.
+The names for the commands of plugins are exported here. They are imported on first use, because ``asyncrec --help``
+must take only a fraction of the time that typer, NumPy and anyio take to load.
 
     Path, Jobs, Json, Debug,
-    StorageOptions, SourceOptions, TargetOptions   the parameters that commands share
-    parse_options                                  parses the values of the last three to a dict
+    StorageOptions, SourceOptions, TargetOptions   the parameters shared by commands
+    parse_options                                  parses the values of the last three parameters into a dict
     run_async                                      runs an async function
-    say, print_json, human_bytes                   print text, with the control characters of records escaped
+    say, print_json                                print text or JSON, with the control characters of records escaped
+    human_bytes                                    formats a size with a unit
     Bar                                            a progress bar
-    FINE, DAMAGE                                   the exit codes that a command returns; errors have others
+    FINE, DAMAGE                                   the exit codes that a command returns; errors have other exit codes
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ __all__ = ["main", *_names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, by default ``sys.argv``. Return the exit code."""
+    """Run a command line, by default that of ``sys.argv``, and return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not take_closed_descriptors():
         return 3
@@ -94,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(given: list[str]) -> int:
-    if find_spec("typer") is None:  # report its absence in one line
+    if find_spec("typer") is None:
         sys.stderr.write("asyncrec: the command line needs typer and rich: pip install 'asyncrec[cli]'\n")
         return 2
     if given == ["--help"]:

@@ -1,4 +1,4 @@
-"""``python -m asyncrec.cli``, which runs the command if its script is not on the PATH."""
+"""The module that ``python -m asyncrec.cli`` runs, for use if the ``asyncrec`` script is not on the PATH."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`run` calls a command line's command, and converts its errors to a message and an exit code, without a traceback.
+"""`run` calls the command of a command line, and converts an error to a message and an exit code without a traceback.
 
-With ``--debug`` anywhere in the line, the traceback is also shown.
+With ``--debug`` anywhere before ``--``, the traceback is also printed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from asyncrec.cli._standard_streams import Warnings, complain, give_up_output
 
 # The terminal width below which the help has one column.
 _NARROW = 60
-INTERRUPTED = 130  # as shells report SIGINT: 128 + 2
+INTERRUPTED = 130  # the exit code of SIGINT in shells: 128 + 2
 
 
 class _Command(TyperCommand):
-    """A command whose help fits a narrow terminal, where the description of an option is below its name."""
+    """A command whose help puts the description of an option below its name if the terminal is narrow."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if formatter.width < _NARROW:
@@ -33,7 +33,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """A mapping of the commands by name, which creates each command at its first use."""
+    """A mapping of names to commands, which creates a command when it is first looked up."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
-    """Return a command that exits with 0 if the reader closes its output: ``asyncrec cat ... | head``."""
+    """Return a command that exits with 0 if the reader of its output closes the pipe: ``asyncrec cat ... | head``."""
 
     @wraps(command)
     def run(**arguments: Any) -> int:
@@ -123,7 +123,7 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Before any command; its help is `asyncrec.cli._help`'s."""
+    """Accept the options before a command. `asyncrec.cli._help` shows their help."""
 
 
 def run(argv: list[str]) -> int:
@@ -145,14 +145,14 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except Exception as error:
         if _is_of_output(error):
-            raise  # `main` reports it and abandons the output
+            raise  # `main` reports the error and discards the output
         if debug:
             traceback.print_exc()
         return _explain(error, warnings.reported)
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Return whether standard output raised the error. If so, it still holds the data, and flushing raises again."""
+    """Return whether writing to stdout raised the error. If so, data is still buffered, and flushing it fails again."""
     if not isinstance(error, OSError):
         return False
     try:
@@ -188,7 +188,7 @@ _SHOWN = 40
 
 
 def number_refused(error: BaseException | None) -> str | None:
-    """Return a message for typer's error about a number; `None` for other errors."""
+    """Return a message for an error of typer about a number, or `None` for any other error."""
     listed = getattr(error, "errors", None)
     if listed is None:
         return None

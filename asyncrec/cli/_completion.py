@@ -1,6 +1,7 @@
 """Completions for shells: paths, data sets, the schemes of installed stores, names of features, and conditions.
 
-A shell requests completions at each Tab and shows no errors. Names that are not found in time are not completed.
+A shell requests completions each time Tab is pressed, and shows no errors. If names are not found in time, no
+completions are returned.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
-# The time limit for a store that does not answer.
+# The time limit for reading the names of features from a store.
 _SECONDS = 3.0
 
 
 def complete_path(incomplete: str) -> list[str]:
-    """Return matching data sets, folders, files of records and beginnings of URLs."""
+    """Return the matching data sets, folders, files and schemes of URLs."""
     try:
         found = [*_local(incomplete), *(url for url in _stores() if url.startswith(incomplete) and incomplete)]
         if len(found) == 1 and found[0].endswith("/") and "://" not in found[0]:
@@ -67,7 +68,7 @@ def _stores() -> Iterable[str]:
 
 
 def _features(ctx: typer.Context) -> list[str]:
-    # A shell's line is incomplete, so its arguments are not yet in parameters. The first one is the input.
+    # The command line is incomplete, so typer has not yet parsed its arguments. The first argument is the input.
     if not ctx.args:
         return []
     path = os.path.expanduser(ctx.args[0])

@@ -1,4 +1,4 @@
-"""`of_the_dead` describes the records of dead writers, on a disk, in a spool or in a store, and how to recover them."""
+"""`of_the_dead` describes the uncommitted records of dead writers, and how to recover them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ SPOOL = (
 
 
 def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
-    """Return sentences on the dead writers of a data set, from their kinds and whether they had a spool."""
+    """Return sentences about the records of dead writers of a data set.
+
+    Args:
+        dead: for each dead writer, its kind and whether it had a spool.
+    """
     jobs = set(dead)
     said = []
     if any(spool for _, spool in jobs):
@@ -36,8 +40,10 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
 
 
 def of_the_dead_shortly(path: str, dead: Iterable[tuple[str, bool]]) -> str:
-    """Return a short form: the commands that recover the dead writers' records. ``dead`` has a command per writer,
-    and whether the writer had a spool.
+    """Return only the commands that recover the records of dead writers, and whether records are lost.
+
+    Args:
+        dead: for each dead writer, the command that recovers its records, and whether it had a spool.
     """
     jobs = list(dict.fromkeys(dead))
     bare = any(not spool for _, spool in jobs)

@@ -1,6 +1,6 @@
 """`explained` converts an error to an exit code and to lines that describe the problem and its remedy.
 
-Only the type of the error determines the exit code; see the tree in `asyncrec.errors`.
+The exit code depends only on the type of the error; see the class tree in `asyncrec.errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatErr
 
 FINE, DAMAGE, USAGE, STORAGE, FAULT, NO_KEY = range(6)
 
-# The parameters that the library's messages name, and the options that set them.
+# The parameters named in the library's messages, and the command line options that set them.
 _OPTIONS = (
     {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"}
     | {"manifest_only": "--manifest"}
@@ -43,7 +43,7 @@ _PARAMETER = re.compile(r"(?<![\w-])(\w{1,40})\b(=?)(?=(\S?))")
 
 
 def explained(error: BaseException) -> tuple[int, list[str]]:
-    """Return the exit code and the lines for an error: its message, then its notes."""
+    """Return the exit code of an error, and the lines to print, which are its message and its notes."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     lines = [_in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
@@ -64,7 +64,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
 
 
 def _whose(error: BaseException) -> str:
-    """Return the origin of an unexpected error: asyncrec, or the plugin whose code raised it or called that code."""
+    """Return the origin of an unexpected error: asyncrec, the plugin that raised the error, or both."""
     from importlib.metadata import entry_points
 
     plugins = {}
@@ -87,7 +87,7 @@ def _message(error: BaseException) -> str:
 
 
 def _in_options(message: str) -> str:
-    """Return the message with options in place of the parameters that it names."""
+    """Return the message with each name of a parameter replaced by the name of its option."""
 
     def option(match: re.Match[str]) -> str:
         name, assigned, follows = match.groups()

@@ -26,12 +26,12 @@ _CODES = (
     "Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or a plugin, 5 no "
     "such key, 130 Ctrl-C."
 )
-# The limits of the width of a command's help.
+# The maximum and minimum width of the help in columns.
 _WIDEST, _NARROWEST = 78, 38
 
 
 def show_help() -> None:
-    """Print the page. Warn on stderr about plugins that cannot be used."""
+    """Print the page, and warn on stderr about plugins that cannot be used."""
     with Warnings():
         page = help_page()
     sys.stdout.write(page + "\n")
@@ -43,7 +43,7 @@ def help_page() -> str:
 
 
 def help_width() -> int:
-    """Return the width of the help in columns, which depends on the terminal's."""
+    """Return the width of the help in columns, which depends on the width of the terminal."""
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
 
 

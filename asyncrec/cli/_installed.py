@@ -1,11 +1,11 @@
 """`Installed`: the built-in commands (`COMMANDS`) and those of plugins.
 
-A command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (with ``_`` for ``-``), imported when it
-is called. A new built-in command needs a module and a line here, which also gives its order and its description in
-``asyncrec --help``.
+The built-in command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (with ``_`` for ``-``), which
+is imported when the command is called. A new built-in command needs a module and a line here. The line determines its
+position and its description in ``asyncrec --help``.
 
-A built-in command is found without a search for plugins, and no plugin can use its name. For a known command that is
-not installed, `Installed.missing` returns the package to install.
+A built-in command is found without loading plugins, and no plugin can use its name. For a known command that is not
+installed, `Installed.missing` returns a message that names the package to install.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-# The distributions of known plugin commands.
+# The distributions that provide known plugin commands.
 _PACKAGES = {"report": "asyncrec-report"}
-# No command deletes a whole data set; this page of the docs shows how to delete one.
+# No command deletes a whole data set. This page of the docs shows how to delete a data set.
 _DELETE = "docs/how-to/rotate-by-day.md for a data set; delete, for records"
-# The names of commands in other tools, and asyncrec's commands for the same work.
+# Names of commands in other tools, and the commands of asyncrec for the same purpose.
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
@@ -88,7 +88,7 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 class Installed:
-    """The commands of this process. Plugins are searched once."""
+    """The commands of this process. Plugins are loaded once, when their commands are first needed."""
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self._plugins = plugins
@@ -99,7 +99,7 @@ class Installed:
         return COMMANDS.get(name) or self.all().get(name)
 
     def all(self) -> dict[str, Command]:
-        """Return all commands by name, the built-in ones first."""
+        """Return all commands by name, with the built-in commands first."""
         if self._of_plugins is None:
             self._of_plugins = self._load()
         return COMMANDS | self._of_plugins
@@ -112,7 +112,7 @@ class Installed:
         ]
 
     def missing(self, name: str) -> str | None:
-        """Return the remedy for a command that does not exist; `None` if no remedy is known."""
+        """Return a message with a remedy for a command that does not exist, or `None` if no remedy is known."""
         if name in _GUESSED:
             return f"there is no command {name!r}; see {_GUESSED[name]}"
         package = _PACKAGES.get(name)
@@ -144,14 +144,22 @@ INSTALLED = Installed()
 
 
 def function_of(command: Command) -> Callable[..., int]:
-    """Import and return the function of a command. Raises ImportError or AttributeError if its target is missing."""
+    """Import and return the function of a command.
+
+    Raises:
+        ImportError, AttributeError: the target of the command does not exist.
+    """
     module, _, name = command.target.partition(":")
     function: Callable[..., int] = getattr(import_module(module), name)
     return function
 
 
 def _checked(plugin: str, command: Any) -> Command:
-    """Return a valid command of a plugin. Raises PluginError if the command is not valid."""
+    """Return a plugin's command if it is valid.
+
+    Raises:
+        PluginError: the command is not valid.
+    """
     if not isinstance(command, Command):
         raise _refused(plugin, f"{command!r} is not a Command")
     for text in (command.name, command.words, command.target, command.section):

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and the function that runs a command's async code."""
+"""The arguments and options shared by several commands, and the function that runs the async code of a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _storage(help: str, name: str = "--storage-option") -> Any:
 
 
 Path = Annotated[str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL.")]
-# The path of a command that reads records and opens its input with `opened`.
+# The path argument of commands that read records and open their input with `opened`.
 Input = Annotated[
     str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL; - for standard input.")
 ]
@@ -66,7 +66,7 @@ TargetOptions = Annotated[
 
 
 def run_async(func: Callable[[], Awaitable[T]]) -> T:
-    """Run ``func`` on a new asyncio event loop, which every backend supports."""
+    """Run ``func`` in a new asyncio event loop, because every backend supports asyncio."""
     import anyio
 
     return anyio.run(func)

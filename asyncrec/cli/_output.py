@@ -1,11 +1,11 @@
 """Functions that print text and JSON to a terminal or a pipe.
 
-On a terminal, lines are wrapped to its width (at least 40 columns), and coloured unless NO_COLOR is set. A file or a
-program gets each line whole and without colours.
+On a terminal, lines are wrapped to its width (at least 40 columns), and coloured unless NO_COLOR is set. In a file or a
+pipe, lines are neither wrapped nor coloured.
 
-Records, names and messages may contain anything, including escape sequences. So their control characters are never
-written: all text goes through `clean`, and JSON is ASCII. Only ``cat --format raw`` writes bytes unchanged, and it
-refuses to write to a terminal.
+Records, names and messages may contain any characters, including escape sequences. To prevent control characters from
+reaching the terminal, all text is passed through `clean`, and JSON is ASCII. Only ``cat --format raw`` writes bytes
+unchanged, and it rejects a terminal.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from asyncrec.errors import StorageError
 
 Style = Literal["", "title", "name", "good", "bad"]
 
-# SGR: bold; cyan; green; bold red.
+# The SGR parameters for bold, cyan, green and bold red.
 _STYLES = {"title": "1", "name": "36", "good": "32", "bad": "1;31"}
-# The minimum width; a terminal that reports less is assumed to have this width.
+# The minimum width in columns, which is also assumed for a terminal that reports less.
 _NARROWEST = 40
 
-# C0 except the line feed, DEL, C1; line and paragraph separators; marks that change the direction of writing; the byte
-# order mark; and halves of surrogate pairs, which no encoding accepts.
+# The control characters (C0 except the line feed, DEL and C1), the line and paragraph separators, the marks that change
+# the direction of text, the byte order mark, and the surrogates, which no encoding accepts.
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _NAMED = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
 
 
 def clean(text: str, *, line: bool = False) -> str:
-    """Return ``text`` with control characters for the terminal escaped. With ``line``, line feeds are also escaped."""
+    """Return ``text`` with its control characters escaped. With ``line``, line feeds are also escaped."""
     if line:
         text = text.replace("\n", "\\n")
     text = _UNSAFE.sub(_escape, text)
@@ -44,7 +44,7 @@ def clean(text: str, *, line: bool = False) -> str:
 
 
 def write(text: str) -> None:
-    """Write to stdout.
+    """Write ``text`` to stdout.
 
     Raises:
         BrokenPipeError: the reader has closed the pipe.
@@ -73,7 +73,7 @@ def print_json(value: Any) -> None:
 
 
 def pairs(values: Mapping[str, object]) -> None:
-    """Print names and values in two columns, except values of `None`."""
+    """Print names and values in two columns, without those whose value is `None`."""
     given = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, given), default=0)
     for name, value in given.items():
@@ -81,7 +81,7 @@ def pairs(values: Mapping[str, object]) -> None:
 
 
 def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
-    """Print names, each padded to its width, and then a text, whose further lines are indented below its first."""
+    """Print names, each padded to its width, then a text, whose further lines are indented below its first line."""
     head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
     width = _width()
     below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)
@@ -122,12 +122,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def plural(count: int, what: str) -> str:
-    """Return a count with its noun: ``1 record``, ``2,000 records``."""
+    """Return a count with its noun, such as ``1 record`` or ``2,000 records``."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def human_bytes(size: int) -> str:
-    """Return a size with a unit: ``1.5 MiB``."""
+    """Return a size with a unit, such as ``1.5 MiB``."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -144,7 +144,7 @@ def _width() -> int | None:
 
 
 def _styled(text: str, style: Style) -> str:
-    """Return clean text in a style; unchanged if stdout is not a terminal or colours are disabled."""
+    """Return clean text in a style, or unchanged if stdout is not a terminal or colours are disabled."""
     if not style or not text or not sys.stdout.isatty():
         return text
     if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
@@ -153,7 +153,7 @@ def _styled(text: str, style: Style) -> str:
 
 
 def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
-    """Return a line after its head, wrapped between words if it is too long. A path stays whole, for copying."""
+    """Return a line after its head, wrapped between words if it is too long. A path is not split, for copying."""
     whole = (head + line).rstrip()
     if width is None or len(whole) <= width:
         return [whole]

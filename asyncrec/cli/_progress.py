@@ -1,4 +1,4 @@
-"""`Bar` shows a command's progress on stderr, if stderr is a terminal and rich is installed."""
+"""`Bar` shows the progress of a command on stderr, if stderr is a terminal and rich is installed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 import time
 from typing import Any
 
-# More frequent updates would not be visible.
+# The minimum time between two updates. More frequent updates would not be visible.
 _SECONDS_BETWEEN = 0.1
 
 
 class Bar:
-    """A context manager that tools call as their ``progress``, with the amount done and the total."""
+    """A context manager that can be passed to a tool as ``progress``."""
 
     def __init__(self, what: str, *, of_bytes: bool = True, show: bool = True) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""`Printer` shows records for ``head`` and ``cat``: decoded, as JSON lines, hex or text; or raw, but on no terminal."""
+"""`Printer` shows records for ``head`` and ``cat``: decoded, or as JSON lines, hex, text or (not on a terminal) raw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
-# The part of a value that the formats for people show; other formats show all of it.
+# The part of a value that is shown in the formats for users. Other formats show the complete value.
 _MOST_VALUES = 8
 _MOST_CHARACTERS = 200
 _HEX_BYTES = 256
@@ -26,13 +26,13 @@ class Printer:
     """A printer of records to stdout.
 
     Args:
-        schema: the schema of the data set. It determines the order of features, which bytes are shown as text, and
-            which features are lists in JSON even if they have one value.
-        only: the requested features. Raw, text and hex show the values of a single one instead of the record.
-        whole: show hex in full length.
+        schema: the schema of the data set, which determines the order of features, the features that are shown as text,
+            and the features that are lists in JSON even with a single value.
+        only: the requested features. Raw, text and hex show the values of a single feature instead of the record.
+        whole: whether hex is shown in full length.
 
     Raises:
-        UsageError: the format is unknown, or cannot be shown on a terminal.
+        UsageError: the format is unknown, cannot be shown on a terminal, or cannot show several features.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Printer:
         self._schema = schema
         self._only = only
         self._whole = whole
-        self._features: set[str] = set()  # the features of the records, if some are requested
+        self._features: set[str] = set()  # the features of the records so far, if ``only`` is passed
 
     def show(self, found: FoundRecord) -> None:
         """Print one record."""
@@ -74,7 +74,7 @@ class Printer:
             self._decoded(found)
 
     def _of_feature(self, found: FoundRecord, name: str) -> None:
-        """Print the values of one feature: raw bytes unchanged, text in lines, hex below a title."""
+        """Print the values of one feature: raw bytes unchanged, each text on a line, hex below a title."""
         for value in _values_of(found.data, name):
             if isinstance(value, bytes):
                 if self._format == "raw":
@@ -89,10 +89,10 @@ class Printer:
                 raise UsageError(f"the feature {name!r} holds numbers; use --format text or json")
 
     def end(self, path: str) -> None:
-        """Check, after the last record, that the requested features exist.
+        """Check after the last record that the requested features exist.
 
         Raises:
-            ValueError: there were records with features, but none had a requested feature.
+            ValueError: some records have features, but no record has a requested feature.
         """
         for name in sorted(self._only or ()):
             if self._features and name not in self._features:
@@ -135,7 +135,7 @@ class Printer:
             say(f"  {plural(len(empty), 'empty feature')} not shown; --format example shows all")
 
     def _known(self) -> Mapping[str, Any]:
-        """Return the schema's features, in its order."""
+        """Return the features of the schema in their order."""
         features = (self._schema or {}).get("features")
         return features if isinstance(features, Mapping) else {}
 
@@ -160,7 +160,7 @@ def _features_of(record: bytes) -> set[str]:
 
 
 def _values_of(record: bytes, name: str) -> list[Any]:
-    """Return the values of a record's feature, or of all steps of its feature list; empty if it has neither."""
+    """Return the values of a feature, or those of all steps of a feature list; an empty list if it does not exist."""
     from asyncrec.errors import DecodeError
     from asyncrec.example._codec import decode_sequence_example
 
@@ -188,7 +188,7 @@ def _title(found: FoundRecord) -> None:
 
 
 def _described(value: Any, is_text: bool) -> tuple[str, str]:
-    """Return the type and the values of a feature as text for people."""
+    """Return the type and the values of a feature as text for users."""
     if isinstance(value, list):
         kind, texts = "str" if is_text else "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
     else:
@@ -199,9 +199,9 @@ def _described(value: Any, is_text: bool) -> tuple[str, str]:
 
 
 def _quoted(data: bytes) -> str:
-    """Return bytes as quoted text if they are text, otherwise as hex. Cut long values, and add their length."""
+    """Return bytes as quoted text if they are text, otherwise as hex. Truncate long values, and add their length."""
     try:
-        # Cutting may split a character, whose remaining bytes are ignored.
+        # Truncation may split a character, whose bytes are then ignored.
         text = data[: 4 * _MOST_CHARACTERS].decode("utf-8", "strict" if len(data) <= 4 * _MOST_CHARACTERS else "ignore")
     except UnicodeDecodeError:
         text = ""

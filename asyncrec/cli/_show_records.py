@@ -26,7 +26,7 @@ _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
     _Format, typer.Option("-f", "--format", help="How to print a record; auto shows the features of Examples.")
 ]
-# For commands such as tail, where -f has another meaning.
+# For commands such as tail, in which -f has another meaning.
 LongFormat = Annotated[
     _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
 ]
@@ -57,7 +57,7 @@ Wheres = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """The display of a record: the format, the requested features, and whether hex is shown in full length."""
+    """The options for showing records: the format, the requested features, and whether hex is shown in full length."""
 
     format: str
     features: list[str] | None
@@ -67,7 +67,7 @@ class RecordView:
         """Return a printer of records.
 
         Raises:
-            UsageError: the format is unknown, or cannot be shown here.
+            UsageError: the format is unknown, cannot be shown on a terminal, or cannot show several features.
             ValueError: the schema does not have a requested feature.
         """
         only = frozenset(self.features) if self.features else None
@@ -81,7 +81,7 @@ class RecordView:
 
 
 def conditions(wheres: list[str] | None) -> list[Where]:
-    """Return the conditions of the options."""
+    """Return the conditions parsed from the values of ``--where``."""
     from asyncrec import tools
 
     return [tools.Where.parse(text) for text in wheres or ()]
@@ -96,11 +96,14 @@ def show_records(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Print the first ``limit`` records, or all, that match every condition. ``resolve`` adds revisits' bodies."""
+    """Print the first ``limit`` records that match every condition; all if it is `None`.
+
+    With ``resolve``, revisits are printed with the bodies that they refer to.
+    """
     from asyncrec import tools
 
     where = conditions(wheres)
-    view.printer()  # raises for invalid options before anything is opened
+    view.printer()  # to raise for invalid options before any file is opened
 
     async def run() -> None:
         left = limit
@@ -129,7 +132,7 @@ def show_records(
 
 
 def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
-    """Print all these records."""
+    """Print records."""
     for found in records:
         printer.show(found)
 
@@ -145,7 +148,10 @@ def show_record(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Print a record by its number or key, or all records with the key. ``resolve`` adds the bodies of revisits."""
+    """Print a record by its number or key, or all records with the key.
+
+    With ``resolve``, revisits are printed with the bodies that they refer to.
+    """
     from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
 
@@ -167,16 +173,16 @@ def show_record(
     run_async(run)
 
 
-# The number of bodies in memory at the same time.
+# The maximum number of bodies in memory at the same time.
 AT_ONCE = 16
 
 
 @asynccontextmanager
 async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterator[Resolve]:
-    """Open the data set of the bodies, and yield a function that resolves its records.
+    """Open the data set in which bodies are looked up, and yield a function that resolves the revisits among records.
 
     Raises:
-        UsageError: the path is stdin.
+        UsageError: the path means stdin.
     """
     from asyncrec import Schema, open_dataset, pages
     from asyncrec._concurrency.tasks import in_thread

@@ -1,4 +1,4 @@
-"""The options of ``from-csv`` and ``from-folder``, and the report of the splits that they write."""
+"""The options of ``from-csv`` and ``from-folder``, and the printing of their reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Compression = Annotated[options.Compression, typer.Option(help="Compression of t
 
 
 def split_arguments(ratios: str, seed: int, max_shard_bytes: str | None, compression: str) -> dict[str, Any]:
-    """Return the arguments of the tool for these options."""
+    """Return the arguments for the tool, parsed from the options."""
     return {
         "ratios": _parse_ratios(ratios),
         "seed": seed,

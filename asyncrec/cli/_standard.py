@@ -1,6 +1,6 @@
-"""`StandardStreams`: the storage that the path ``-`` names, which reads stdin and writes stdout.
+"""`StandardStreams` is the storage for the path ``-``, which reads stdin and writes stdout.
 
-A file can be read at any position and more than once, but a pipe cannot. So stdin is copied to a temporary file.
+Tools may read at any position, and more than once. A pipe does not allow this, so stdin is copied to a temporary file.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from asyncrec.errors import ObjectNotFoundError, StorageError, UsageError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, in_thread
 
 STANDARD = "-"
-"""The path that names stdin or stdout."""
+"""The path that means stdin or stdout."""
 
 _BLOCK = 1 << 20
 
 
 def standard_output(target: str) -> bool:
-    """Return whether a target is stdout.
+    """Return whether ``target`` means stdout.
 
     Raises:
-        UsageError: the target is stdout, and stdout is a terminal.
+        UsageError: ``target`` means stdout, but stdout is a terminal.
     """
     if target != STANDARD:
         return False
@@ -38,7 +38,7 @@ def standard_output(target: str) -> bool:
 
 
 class StandardStreams(Storage):
-    """A storage of the single object ``-``: reading it reads stdin, and writing an object writes stdout."""
+    """A storage with the single object ``-``, which is read from stdin. Every object is written to stdout."""
 
     root = STANDARD
 

@@ -1,7 +1,7 @@
-"""The handling of closed or abandoned stdin, stdout and stderr, and messages on stderr.
+"""Functions that handle closed stdin, stdout and stderr, and that print messages on stderr.
 
-`complain` prints a message with its control characters escaped, and `Warnings` does the same for warnings. The module
-imports no slow packages.
+`complain` prints a message with its control characters escaped, and `Warnings` does the same for logged warnings. This
+module imports no slow packages.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import suppress
 
 
 def take_closed_descriptors() -> bool:
-    """Open the null device in place of a closed stdin, stdout or stderr, so that no file gets its descriptor.
+    """Open the null device in place of a closed stdin, stdout or stderr, so that no other file gets its descriptor.
 
-    Return False if stdout was closed, because the command could not print its result.
+    Return `False` if stdout was closed, because the command could not print its result.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return True
@@ -32,18 +32,18 @@ def take_closed_descriptors() -> bool:
 
 
 def give_up_output() -> None:
-    """Discard the output that Python still buffers, because flushing it at exit would raise an error."""
+    """Discard the output that is still buffered, because flushing it at exit would raise an error."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # no other user can replace this path
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # other users cannot replace the null device
 
 
 class Warnings(logging.Handler):
     """A context manager that prints logged warnings, such as those of retried requests, as lines on stderr.
 
-    This includes the warnings of other packages, which Python would print without escaping control characters.
+    This includes the warnings of other packages, whose control characters Python would not escape.
 
     Attributes:
-        reported: the printed messages.
+        reported: the messages that were printed.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Warnings(logging.Handler):
 
 
 def complain(message: str, command: str = "asyncrec") -> None:
-    """Print a line on stderr."""
+    """Print a message on stderr, after the name of the command."""
     from asyncrec.cli._output import clean
 
     if sys.stderr is None:
@@ -72,5 +72,5 @@ def complain(message: str, command: str = "asyncrec") -> None:
     try:
         sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
         sys.stderr.flush()
-    except OSError:  # there is no other place to report it
+    except OSError:  # the error cannot be reported either
         pass

@@ -24,14 +24,14 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            # Do not show the text, which may be a misplaced secret.
+            # The message does not contain the text, which may be a misplaced secret.
             raise UsageError("--storage-option must be KEY=VALUE, such as --storage-option region=eu-west-1")
         options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
     return options or None
 
 
 def opened(path: str, given: list[str] | None, max_record_bytes: str | None = None) -> dict[str, Any]:
-    """Return the arguments with which a tool opens the storage of a path and reads its records; ``-`` is stdin."""
+    """Return the arguments of a tool for the storage of ``path`` and the size of records. ``-`` means stdin."""
     limit = {} if max_record_bytes is None else {"max_record_bytes": parse_size(max_record_bytes)}
     if path == STANDARD:
         return {"storage": StandardStreams(), **limit}
@@ -39,17 +39,17 @@ def opened(path: str, given: list[str] | None, max_record_bytes: str | None = No
 
 
 def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
-    """Return the arguments with which a tool opens the storage of its target; ``-`` is stdout."""
+    """Return the arguments of a tool for the storage of its target. ``-`` means stdout."""
     return {f"target_{name}": value for name, value in opened(target, given).items()}
 
 
 def stores(
     source: str, given: list[str] | None, target: str, for_target: list[str] | None, max_record_bytes: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments with which a tool opens the storages of its source and its target.
+    """Return the arguments of a tool for the storages of its source and its target.
 
     Raises:
-        UsageError: the target is stdout, which cannot hold several objects, or records beside a report.
+        UsageError: the target means stdout, but the command may write several objects, or prints its report to stdout.
     """
     if target == STANDARD:
         raise UsageError(
@@ -59,13 +59,13 @@ def stores(
 
 
 def parse_compression(text: str) -> Any:
-    """Return the library's name of a compression, written in any case. ``"keep"`` is unchanged."""
+    """Return the library's name for a compression, which may be in upper or lower case. ``"keep"`` is unchanged."""
     lower = text.lower()
     return lower if lower == "keep" else "" if lower == "none" else lower.upper()
 
 
 def parse_size(text: str | None) -> int | None:
-    """Return a size such as ``"64MiB"``, ``"64M"`` or ``"1000"`` in bytes. M is 10^6, Mi is 2^20."""
+    """Return a size such as ``"64MiB"``, ``"64M"`` or ``"1000"`` in bytes. M means 10^6, and Mi means 2^20."""
     if text is None:
         return None
     try:

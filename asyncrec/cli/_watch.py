@@ -21,7 +21,8 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
 
-# A report costs almost nothing on a disk, but two listings and a request per writer in a store.
+# The seconds between reports. A report is cheap on a disk, but in a store it requires two listings, and a request for
+# each writer.
 _EVERY = 2.0
 _EVERY_REMOTE = 10.0
 
@@ -120,13 +121,17 @@ async def _look(
         while True:
             try:
                 view.show(await watch.look())
-            except TransientStorageError as error:  # it may answer next time
+            except TransientStorageError as error:  # the store may answer next time
                 complain(str(error))
             await anyio.sleep(pause)
 
 
 class _View:
-    """An output for reports. ``last`` is the last report shown."""
+    """An output for reports.
+
+    Attributes:
+        last: the last report that was shown.
+    """
 
     last: WatchReport | None = None
 
@@ -148,7 +153,7 @@ class _Lines(_View):
 
 
 class _Screen(_View):
-    """An output that overwrites the screen with each report, or without a terminal prints one after another."""
+    """An output that overwrites the screen with each report or, if stdout is not a terminal, prints each report."""
 
     def __init__(self, *, moving: bool) -> None:
         self._moves = moving and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -163,7 +168,7 @@ class _Screen(_View):
             yield
         finally:
             sys.stdout.write(_BACK)
-            if self.last is not None:  # the last report stays visible
+            if self.last is not None:  # keep the last report visible
                 self._print(self.last)
 
     def show(self, report: WatchReport) -> None:

@@ -1,4 +1,4 @@
-"""The common part of ``filter``, ``sample``, ``merge`` and ``dedupe``: their options, writing and report."""
+"""The options of ``filter``, ``sample``, ``merge`` and ``dedupe``, and the function that writes their targets."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def write(
     storage_option: list[str] | None,
     json: bool,
 ) -> int:
-    """Run a tool that writes a new target, and print a report, on stderr if the records go to stdout.
+    """Run a tool that writes a new target, and print its report, on stderr if the records are written to stdout.
 
     Args:
         doing: the text of the progress bar.
         tool: a function with the parameters ``target``, ``progress`` and the options for writing.
-        storage_option: options for the target's backend.
+        storage_option: the options of the target's backend.
 
     Raises:
-        UsageError: the target is standard output, and standard output is a terminal.
+        UsageError: the target means stdout, but stdout is a terminal.
     """
     arguments: dict[str, Any] = {
         "compression": parse_compression(compression),

@@ -1,7 +1,8 @@
-"""`Identities` finds equal records, by content, key or a feature, and groups them in bounded memory.
+"""`Identities` finds records with equal content, keys or values of a feature, and groups them in bounded memory.
 
-Each record is a row of a table: a digest of its identity (16 bytes) and of its content (8), its number, and its side.
-Above the memory limit, rows go to files by their first byte, and are grouped file by file.
+Each record is a row of a table: a digest of its identity (16 bytes), a digest of its content (8 bytes), its number, and
+its side. Above the memory limit, rows are written to files by the first byte of the identity, and the files are grouped
+one at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Features = Mapping[str, Raw]
 
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
-# The bytes held before rows go to files: 1.6 million rows.
+# The size of the rows in memory above which they are written to files: 1.6 million rows.
 _MEMORY = 64 << 20
 
 
@@ -39,18 +40,20 @@ def check_by(by: str) -> None:
     """Check ``by`` before any file is opened.
 
     Raises:
-        ValueError: `Identities` does not accept it.
+        ValueError: `Identities` does not accept ``by``.
     """
     if by not in (CONTENT, KEY) and not by.startswith("feature:"):
         raise ArgumentValueError(f"by must be 'content', 'key' or 'feature:NAME', not {by!r}")
 
 
 class Identities:
-    """A table of the records that were read. An async context that deletes its files at the end. Its methods block.
+    """A table of the records that were read. An async context manager that deletes its files on exit.
+
+    Except for `read`, its methods block.
 
     Args:
-        by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
-        newest_by: the feature with the age of a record. Rows then have a member ``age``, which sorts like the ages.
+        by: ``"content"``, ``"key"``, or ``"feature:"`` and the name of a feature (`check_by`).
+        newest_by: the feature with the age of a record. Rows then have a member ``age``, which sorts by age.
         ignore: features that do not count as part of a record's content.
     """
 
@@ -78,11 +81,11 @@ class Identities:
         await self._rows.__aexit__(*error)
 
     async def read(self, selection: Selection, side: int, progress: Progress) -> int:
-        """Add all records of a selection to the table. Return their number.
+        """Add all records of a selection to the table, and return the number of records read.
 
         Raises:
-            DatasetError: ``by`` is the key, but the selection has no keys.
-            ValueError: no record has the feature of ``by``, or one of ``ignore``.
+            DatasetError: ``by`` is ``"key"``, but the selection has no keys.
+            ValueError: no record has the feature named by ``by``, or a feature in ``ignore``.
         """
         if self._by == KEY and not has_keys(selection):
             raise DatasetError(f"{selection.path}: the records have no keys; compare them by content instead")
@@ -104,7 +107,7 @@ class Identities:
         return records.given
 
     def groups(self) -> Iterator[Rows]:
-        """Yield all rows in arrays. Rows of one identity are neighbours in one array, ordered by side and number."""
+        """Yield all rows in arrays. Rows with the same identity are adjacent in one array, by side and number."""
         for rows in self._rows.groups():
             yield rows[np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))]
 
@@ -128,9 +131,9 @@ class Identities:
         self._rows.add(rows)
 
     def add_digests(self, digests: bytes, first: int) -> None:
-        """Add records by the digests of their keys alone. ``first`` is the number of the first."""
+        """Add records by the digests of their keys alone. ``first`` is the number of the first record."""
         ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
-        numbers = np.flatnonzero(ids.any(axis=1))  # a digest of zeros is no key
+        numbers = np.flatnonzero(ids.any(axis=1))  # a digest of zeros means that the record has no key
         rows = np.zeros(len(numbers), self._row)
         rows["high"], rows["low"] = ids[numbers, 0], ids[numbers, 1]
         rows["number"] = numbers + first
@@ -143,24 +146,24 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """Return a digest of a record's value of the feature, or `None` if it has no value."""
+        """Return a digest of the feature's value in a record, or `None` if the record has no value."""
         assert self._feature is not None, "asked for"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
     def _without_ignored(self, features: Features) -> bytes:
-        """Return bytes that represent a record's content without the ignored features."""
+        """Return bytes that stand for a record's content without the ignored features."""
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """Return the keys of records; `None` if one was written without a key."""
+    """Return the key of each record, or `None` for a record that was written without a key."""
     return [None if key == NO_KEY else key for key in _keys_in(batch)]
 
 
 def _keys_in(batch: KeyedBatch) -> list[bytes]:
-    """The digests of keys, without those of contents."""
+    """Return the digests of the keys, without the digests of the contents."""
     return [NO_KEY] * len(batch.records) if batch.keys is None else [each[:KEY_BYTES] for each in batch.keys]
 
 

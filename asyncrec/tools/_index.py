@@ -1,4 +1,4 @@
-"""`index` writes the offsets of a shard's records, to the file in which readers look for them.
+"""`index` writes the offsets of a shard's records to the file in which readers look for them.
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
@@ -31,13 +31,18 @@ from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
-# The number of shards to read at once from a remote store. Each holds the numbers and the text of one index.
+# The number of shards to read at once from a remote store. Each needs memory for the numbers and the text of its index.
 _FAR = 4
 
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """The result of `index`: the paths of new and of kept indexes, and the shards without an index, with the reason."""
+    """The result of `index`.
+
+    Attributes:
+        made, kept: the paths of the new indexes, and of the existing indexes that were kept.
+        refused: the rejected shards, each with the reason.
+    """
 
     path: str
     made: list[str] = field(default_factory=list)
@@ -60,20 +65,21 @@ async def index(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> IndexReport:
-    """Create an index for every shard that lacks one, by reading its lengths; with ``force``, of every shard.
+    """Create an index for every shard that lacks one, or with ``force`` for every shard, by reading record lengths.
 
-    Existing indexes of asyncrec are kept if they match their shard, and other indexes if they exist. tfrecord and DALI
-    cannot read compressed files, so such a shard is rejected for these layouts.
+    Existing indexes in the layout ``"asyncrec"`` are kept if they match their shard. In the other layouts, all existing
+    indexes are kept. tfrecord and DALI cannot read compressed files, so compressed shards are rejected for their
+    layouts.
 
     Args:
         jobs: the number of shards to read at once, each in a worker thread; by default the number of processors that
-            this process may use, and at least 4 for a remote store. The report, the indexes and the errors are the same
-            for any number. After an error, the indexes of all shards before the faulty one have been created, and some
-            after it.
+            this process may use, but at least 4 for a remote store. The report, the indexes and the errors are the same
+            for any number. After an error, the indexes of all shards before the faulty shard have been created, and
+            some of those after it.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: in a shard, a length or the compression is damaged.
+        FormatError: the length of a record or the compression of a shard is damaged.
         ValueError: the layout is unknown, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)

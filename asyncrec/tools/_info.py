@@ -1,4 +1,4 @@
-"""`info` describes the content of a path, from manifests, indexes and the first records, without reading the rest."""
+"""`info` describes the content of a path from its manifests, indexes and first records, without reading the rest."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# Files without an index are read to be counted if they have at most this size together. This takes a fraction of a
-# second from a disk, or a few seconds from a store.
+# Files without an index are read to count their records if the total size is at most this. Reading takes a fraction of
+# a second from a disk, or a few seconds from a store.
 _COUNTED_BYTES = 64 << 20
-# The number of records that are read to determine what the records are.
+# The number of records to read to determine the kind of the records.
 _LOOKED_AT = 100
-# The number of files to examine at once, enough to hide a store's latency.
+# The number of files to examine at once, which is enough to hide a store's latency.
 _CONCURRENT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A file that no manifest names. ``records`` is `None` if the file has no index and is too large to count."""
+    """A file that no manifest lists.
+
+    Attributes:
+        records: the number of records; `None` if the file has no index and is too large to read, or is damaged.
+    """
 
     path: str
     bytes: int
@@ -54,14 +58,15 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterInfo:
-    """A writer of a data set, or a tool that is working on it.
+    """A writer of a data set, or a tool that is working on the data set.
 
     Attributes:
-        state: ``"closed"``: it ended well. ``"recovered"``: it died, and its records were committed for it. ``"died"``:
-            the same, but it left no record. ``"given up"``. A writer that has not ended is ``"alive"``, ``"dead"``, or
-            ``"unknown"`` if this machine cannot find out; ``"open"`` if it left no trace that could be checked.
-        shards, records: the numbers that it committed.
-        job: its description from when it began, if it has not ended.
+        state: ``"closed"`` if the writer ended well; ``"recovered"`` if it died and its records were committed by
+            another process; ``"died"`` if it died without any records; ``"given up"`` if it was given up. A writer that
+            has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its state, or
+            ``"open"`` if the writer has no mark to check.
+        shards, records: the number of shards and of records that the writer committed.
+        job: the description that the writer stored when it began, if it has not ended.
     """
 
     id: str
@@ -82,7 +87,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set: its snapshot, its past and present writers, and its files that are in no manifest."""
+    """A data set: its snapshot, its past and present writers, and its orphans."""
 
     path: str
     manifest: Manifest
@@ -119,10 +124,10 @@ class InfoReport:
     Attributes:
         files: the files that are in no data set.
         content: the kind of the first records: ``"Example"``, ``"bytes"``, ``"empty"``; `None` if they cannot be read.
-        schema: the schema of the data set, or one inferred from the first records.
-        inferred: the number of records from which the schema was inferred; 0 if it is from a manifest.
+        schema: the schema of the data set, or the schema inferred from the first records.
+        inferred: the number of records from which the schema was inferred; 0 if the schema is from a manifest.
         damage: the reason why the first records cannot be read.
-        spool: whether this is the folder of a spool, where shards wait to be uploaded.
+        spool: whether the path is the folder of a spool, in which shards wait to be uploaded.
     """
 
     path: str
@@ -145,7 +150,7 @@ class InfoReport:
 
     @property
     def records(self) -> int | None:
-        """The number of records; `None` if a file was too large to be counted."""
+        """The number of records; `None` if the number in some file is unknown."""
         counts = [file.records for file in self.files]
         known = [each for each in counts if each is not None]
         if len(known) < len(counts):
@@ -175,10 +180,11 @@ async def info(
 
     A data set without a commit exists if a writer is working on it, or died while working on it.
 
-    Files in no manifest are counted by their indexes, or by reading them if they have at most 64 MiB together.
+    The records of files in no manifest are counted by their indexes, or by reading the files if their total size is at
+    most 64 MiB.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or the path cannot be listed.
         ManifestError: a manifest cannot be read.
     """
     try:
@@ -193,7 +199,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """Return a data set that a writer has begun but not yet committed to, or `None`."""
+    """Return the report on a data set that a writer has begun but not yet committed to, or `None`."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):
@@ -235,7 +241,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
-    """Return the writers that have committed or ended, and those that are at work or died at work."""
+    """Return the writers that have committed or ended, and the jobs that have not ended, alive or dead."""
     unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():
@@ -258,7 +264,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
     try:
         records = await (counted if readable else counted_by_index)(selection, shard)
     except FormatError:
-        records = None  # the file is damaged
+        records = None
     return FileInfo(
         path=shard.display_path,
         bytes=entry.bytes,
@@ -269,7 +275,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
-    """Read the first records. Determine their kind, and their schema if no manifest has it."""
+    """Read the first records, and determine their kind and, if no manifest has a schema, their schema."""
     report.schema = selection.schema
     first = next((shard for shard in selection.shards if shard.size), None)
     if first is None:
@@ -291,4 +297,4 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             report.schema = (await in_thread(Schema.infer, records)).to_json()
             report.inferred = len(records)
         except ExampleError:
-            report.content = "bytes"  # some of them are not Examples
+            report.content = "bytes"  # some of the records are not Examples

@@ -1,10 +1,11 @@
-"""Choose the shards to join: runs of small neighbours that fill a shard, or make half of their bytes new.
+"""Choose the shards to join: runs of small neighbours that fill half a shard, or whose end shards do not outweigh the
+others together.
 
 The naive way is to join all shards that are smaller than the limit, each time. Then a data set that grows by 20 MB each
-night is written anew each night: 20 MB, 40 MB, 60 MB and so on. So a shard is small if it has less than half of the
-limit, and a run that fills less than half of a shard leaves out the shards at its ends that are larger than all others
-of it together. A byte is written anew only if its new shard is twice as large. A joined shard is not joined again
-before something is added.
+night is rewritten each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard is small only if it is smaller than
+half the limit, and a run that fills less than half a shard excludes each shard at its ends that is larger than all
+other shards of the run together. Most bytes are then rewritten only into a shard that is at least twice as
+large. A joined shard is not joined again until shards are added.
 
 All functions here are pure.
 """
@@ -18,8 +19,8 @@ from asyncrec._shards.manifest.names import maker_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.tools._selection import SelectedShard
 
-# The size of a piece of the work. A kill loses at most a piece, and a piece needs this room beside the data set. Memory
-# holds an entry of a kilobyte for each joined shard.
+# The size of a piece of the work. If the process is killed, it loses at most one piece. A piece needs as much storage
+# beside the data set, and a kilobyte of memory for the entry of each joined shard.
 _PIECE_SHARDS = 1 << 14
 _PIECE_BYTES = 1 << 30
 
@@ -28,7 +29,7 @@ Run = list[SelectedShard]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The options that all shards of one job share: their compression, and whether they have an index."""
+    """The options shared by all shards of one job: their compression, and whether they have an index."""
 
     compression: str
     index: bool
@@ -43,7 +44,7 @@ class Piece:
 
     @property
     def shards(self) -> Run:
-        """All shards of the piece."""
+        """The shards of all groups."""
         return [shard for group in self.groups for shard in group]
 
     @property
@@ -59,13 +60,13 @@ def planned(
     concerned: Callable[[SelectedShard], bool] = lambda shard: False,
     stays: Callable[[SelectedShard], bool] = lambda shard: False,
 ) -> list[Piece]:
-    """Return the pieces of work for the shards of a data set, in the order of their names.
+    """Return the pieces of work for the shards of a data set, in the order of the shards' names.
 
     Args:
         max_bytes: the maximum size of a new shard.
-        compression: the compression of all new shards; `None` keeps that of the old ones.
-        concerned: whether a shard is written anew in any case.
-        stays: whether a shard stays as it is.
+        compression: the compression of all new shards; if `None`, the new shards keep that of the old shards.
+        concerned: returns whether a shard must be rewritten.
+        stays: returns whether a shard must not be rewritten.
     """
 
     def kind_of(entry: ShardEntry) -> Kind:
@@ -91,7 +92,7 @@ def _groups(
     stays: Callable[[SelectedShard], bool],
     max_bytes: int,
 ) -> Iterator[tuple[Kind, Run]]:
-    """Yield the groups that become a shard each, with the options that their shards share."""
+    """Yield the groups of shards, each of which becomes one new shard, with the options of the group."""
     run: Run = []
     size, kind = 0, None
 
@@ -124,7 +125,7 @@ def _groups(
 
 
 def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
-    """Return the parts of a run that are worth joining, and the shards that are written anew by themselves."""
+    """Yield the part of a run that is worth joining, and each remaining shard that must be rewritten alone."""
     low, high, total = 0, len(run), sum(shard.size for shard in run)
     while not full and high - low > 1 and 2 * run[low].size > total:
         total -= run[low].size

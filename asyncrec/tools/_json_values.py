@@ -1,14 +1,14 @@
-"""Convert a record to a JSON value and back, without loss. Pure.
+"""Convert a record to a JSON value and back, without loss. This module does no I/O.
 
-An Example is an object with its features by name. A feature with one value is that value, and any other is a list. A
-feature that is a list according to the schema is always a list. int64 values are numbers without a fraction, floats are
-numbers with a fraction, in the fewest digits that give the same float32. Bytes that are UTF-8 are text. Values that
-JSON cannot represent are marked:
+An Example becomes an object with its features by name. A feature with one value becomes that value, and any other
+feature becomes a list. A feature that the schema declares as a list always becomes a list. int64 values become numbers
+without a fraction. Floats become numbers with a fraction, with the fewest digits that represent the same float32. Bytes
+that are valid UTF-8 become text. Values that JSON cannot represent are marked:
 
     {"$base64": "..."}                      bytes that are not UTF-8
     {"$float": "nan"}                       also "inf" and "-inf"
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
-    {"$record": ...}                        a record that is not an Example: its bytes
+    {"$record": ...}                        the bytes of a record that is not an Example
 
 ``to_json`` and ``from_json`` are inverses, except for details that decoding an Example loses (the kind of an empty
 list, the order and packing of the features on the wire), and the payload of a NaN.
@@ -38,7 +38,7 @@ def is_example(record: bytes) -> bool:
 
 
 def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the features that are lists, even with one value, according to a schema in the form of its ``to_json``."""
+    """Return the features that a schema declares as lists. The schema has the form returned by ``Schema.to_json``."""
     features = (schema or {}).get("features")
     if not isinstance(features, Mapping):
         return frozenset()
@@ -49,7 +49,7 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
     """Return the JSON value of a record.
 
     Args:
-        lists: features that are written as lists, whatever their length.
+        lists: features that become lists, even with a single value.
         only: the features to keep; `None` for all.
     """
     try:
@@ -72,12 +72,13 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """Return the record of a JSON value, made by ``to_json`` or written by hand: ``{"label": 3, "text": "..."}``.
+    """Return the record for a JSON value from ``to_json`` or written by hand, such as ``{"label": 3, "text": "..."}``.
 
-    `True` and `False` are int64; `None` is an absent feature.
+    `True` and `False` become int64; `None` means that the feature is absent.
 
     Raises:
-        SchemaError: the value is not an object, or a member fits no feature: an unmarked object, a mixed list.
+        SchemaError: the value is not an object, or a member cannot be a feature, such as an unmarked object or a list
+            of mixed types.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
@@ -106,7 +107,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a feature in the form for the encoder. In a list of floats and whole numbers, all become floats."""
+    """Return a feature in the form for the encoder. In a list of floats and integers, all values become floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]
@@ -151,7 +152,7 @@ def _encoder(value: Decoded) -> Callable[[Any], Any]:
 
 def _float(value: float) -> Any:
     if math.isfinite(value):
-        return float(str(np.float32(value)))  # 0.1, while the float32 itself is 0.10000000149011612
+        return float(str(np.float32(value)))  # 0.1 rather than 0.10000000149011612
     return {"$float": str(value)}
 
 

@@ -1,7 +1,7 @@
-"""`KeyedRecords` iterates over all records of a selection with their keys; `write_new` writes such records.
+"""`KeyedRecords` iterates over all records of a selection with their keys; `write_new` writes records with their keys.
 
-Every tool that makes a data set from another uses these two: the target appears as a whole or not at all, the source is
-not changed, and keys, schema and metadata are kept with the records.
+Every tool that makes one data set from another uses these two. The target is published completely or not at all, the
+source is not changed, and the keys, the schema and the metadata are kept.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WriteReport:
     Attributes:
         sources: the paths that were read, without secrets.
         read: the number of records that were read.
-        records, bytes: the number of records written, and the size of the files.
+        records, bytes: the number of records written, and the total size of the files.
         shards: the names of the new shards.
     """
 
@@ -64,13 +64,13 @@ class WriteReport:
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """The place for new records, and the way to write them.
+    """The path for new records, and the options for writing them.
 
     Attributes:
         path: the path of a data set, or of a single file if the name contains ``.tfrec``.
-        compression: ``"keep"`` means that of the source.
-        max_shard_bytes: the limit for a data set's shards; 256 MiB.
-        max_record_bytes: the limit for a single file. Readers of a data set read it from the manifest.
+        compression: the compression; ``"keep"`` keeps the compression of the source.
+        max_shard_bytes: the maximum size of a data set's shards; 256 MiB if `None`.
+        max_record_bytes: the maximum size of a record in a single file. For a data set, it is not used.
     """
 
     path: str | os.PathLike[str]
@@ -81,10 +81,10 @@ class NewTarget:
     storage_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Reject a path that means a file of another format.
+        """Reject the name of a file in another format.
 
         Raises:
-            ArgumentValueError: the path means such a file.
+            ArgumentValueError: the path is the name of such a file.
         """
         path = os.fspath(self.path)
         if (kind := FORMATS.of(path)) != RECORDS:
@@ -108,15 +108,16 @@ async def write_new(
     *,
     carries: bool = False,
 ) -> WriteReport:
-    """Write these records, which come from ``selections``. The report lacks the number of records read.
+    """Write records that come from ``selections``. The report does not include the number of records read.
 
     Args:
-        made: how the records were made, for the metadata of the data set.
-        carries: whether the progress of the sources also holds for the target, because it has all their records.
+        made: a description of how the records were made, for the metadata of the data set.
+        carries: whether the progress of the sources also holds for the target, because the target has all their
+            records.
 
     Raises:
         ObjectExistsError: the target already exists.
-        FormatError: the source is damaged; no part of the target is left.
+        FormatError: the source is damaged; no part of the target remains.
     """
     report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
     size = MAX_SHARD_BYTES if target.max_shard_bytes is None else byte_count(target.max_shard_bytes, "max_shard_bytes")
@@ -165,7 +166,7 @@ async def write_chosen(
     count: int | None = None,
     carries: bool = False,
 ) -> WriteReport:
-    """Write the records that ``choose`` selects from all records of a selection. The report is complete.
+    """Write the records that ``choose`` selects from all records of a selection. Return a complete report.
 
     Args:
         made, carries: as for `write_new`, which also lists the errors.
@@ -179,18 +180,18 @@ async def write_chosen(
 
 
 def carried_of(selections: Sequence[Selection]) -> dict[str, Any]:
-    """Return the source progress of a data set that has all records of these data sets."""
+    """Return the progress of a data set that has all records of these data sets."""
     return carried_from(dataset.manifest for selection in selections for dataset in selection.datasets)
 
 
 def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
-    """Return the schema that all selections have, or `None` if they differ."""
+    """Return the schema shared by all selections, or `None` if the schemas differ."""
     schemas = [selection.schema for selection in selections]
     return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
 
 
 def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the data sets, with a description of how the target was made from them."""
+    """Return the metadata of the data sets, together with the description of how the target was made."""
     metadata: dict[str, Any] = {}
     for selection in selections:
         for dataset in selection.datasets:
@@ -199,11 +200,11 @@ def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dic
 
 
 async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:
-    """Return the requested compression. For ``"keep"``, return the compression of most records."""
+    """Return the requested compression. For ``"keep"``, return the compression of most records in the sources."""
     if given != "keep":
         return parse_compression(given)
     counts = await in_thread(_records_by_compression, selections)
-    if not counts:  # without a manifest, examine only the first file, because each costs a request
+    if not counts:  # without a manifest, examine only the first file, because each file requires a request
         first = next(((each.storage, shard) for each in selections for shard in each.shards if shard.size), None)
         if first is not None:
             entry, _ = await unlisted_entry(first[0], first[1].key)
@@ -212,7 +213,7 @@ async def kept_compression(given: KeptCompression, selections: Sequence[Selectio
 
 
 def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
-    """Return the number of records with each compression, according to the manifests. Blocks for a million shards."""
+    """Return the number of records with each compression, according to the manifests. Blocks if shards are many."""
     counts: Counter[str] = Counter()
     for selection in selections:
         for shard in selection.shards:
@@ -227,7 +228,7 @@ def has_keys(selection: Selection) -> bool:
 
 
 class ShardsInTurn:
-    """The shards of a selection, opened one at a time, with their keys if any has keys. A base class for iterators.
+    """A base class of iterators that opens the shards of a selection one at a time, with keys if any shard has keys.
 
     If the iteration ends early, ``stack`` closes the open shard.
     """
@@ -249,7 +250,7 @@ class ShardsInTurn:
         raise NotImplementedError
 
     async def _has_shard(self) -> bool:
-        """Open the next shard unless one is open. Return `False` after the last."""
+        """Open the next shard unless a shard is open. Return `False` after the last shard."""
         if self._shard is None:
             self._shard = next(self._waiting, None)
             if self._shard is None:
@@ -274,9 +275,9 @@ class KeyedRecords(ShardsInTurn):
     If the iteration ends early, ``stack`` closes the open shard.
 
     Args:
-        count: the number of records counted before, if later steps depend on it. Any other number raises a
-            DatasetError.
-        losses: if passed, shards are read past their damage, and the loss of each is added to this list.
+        count: the number of records that was counted before, if the caller relies on it. If the number of records
+            read differs, DatasetError is raised.
+        losses: if passed, shards are read past their damage, and the loss of each shard is added to this list.
     Attributes:
         given: the number of records returned so far.
     """
@@ -337,7 +338,7 @@ class KeyedRecords(ShardsInTurn):
 
 
 def in_set(batch: KeyedBatch, behind: int, chosen: RecordSet) -> KeyedBatch:
-    """Return the records of a batch that are in a set. ``behind`` is the number of the record after the batch."""
+    """Return the records of a batch that are in a set. ``behind`` is the number of the first record after the batch."""
     first = behind - len(batch.records)
     positions = chosen.between(first, behind) - first
     return batch if len(positions) == len(batch.records) else picked(batch, positions.tolist())

@@ -50,7 +50,7 @@ async def ls(
     shards.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or the path cannot be listed.
         ManifestError: a manifest cannot be read.
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
@@ -58,7 +58,7 @@ async def ls(
 
 
 def _entries(selection: Selection) -> list[Listed]:
-    """Return the entries. Blocks, because there may be a million."""
+    """Return the entries. Blocks, because there may be a million entries."""
     found = []
     for shard in selection.shards:
         if shard.dataset is None:

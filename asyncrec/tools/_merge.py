@@ -41,18 +41,18 @@ async def merge(
     """Write the records of all ``sources``, in their order, as the new data set ``target``: all or nothing.
 
     Records keep their keys. A record that is in two sources is written twice (`dedupe` removes duplicates). The sources
-    must have the same schema, or none. If the name of the target contains ``.tfrec``, it is a single file. No source is
-    changed.
+    must have the same schema, or no schema. If the name of the target contains ``.tfrec``, the target is a single file.
+    No source is changed.
 
     Args:
         compression: the compression of the new shards; by default, that of most records.
-        max_shard_bytes: the maximum size of a shard; 256 MiB.
-        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            allows are read in any case.
+        max_shard_bytes: the maximum size of a shard; by default 256 MiB.
+        max_record_bytes: as for `asyncrec.open_reader`; also the limit for a target that is a single file. Longer
+            records that a manifest allows are read in any case.
 
     Raises:
-        DatasetError: the sources have different schemas.
-        FormatError: a source is damaged; no part of the target is left.
+        DatasetError: the sources have different schemas, or only some have a schema.
+        FormatError: a source is damaged; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     if not sources:

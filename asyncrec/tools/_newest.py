@@ -1,4 +1,4 @@
-"""Find the newest version of each key of the data set at a path, and open the data set to look up all versions."""
+"""Open the data set of a selection to look up keys, and find the newest version of each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
     """Open the data set of a selection, to look up keys in it.
 
     Raises:
-        DatasetError: the selection is not a data set; or with ``newest``, no record has a key.
+        DatasetError: the selection is not a data set, or ``newest`` is passed, but no shard has keys.
         ValueError: the values of the feature ``newest`` have no order.
     """
     if selection.kind != "data set":
@@ -30,12 +30,12 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
 
 
 async def newest_records(selection: Selection, newest: str, *, keyless: bool = False) -> RecordSet:
-    """The newest version of each key.
+    """Return the set of records that are the newest version of their key.
 
     Args:
-        keyless: if no record has a key, that is no error: all are the newest of their own.
+        keyless: return all records, instead of raising DatasetError, if shards have keys files but no record has a key.
 
-    Raises: as `keyed_dataset`, and FormatError: a record is damaged.
+    Raises: as `keyed_dataset`, and FormatError if a record is damaged.
     """
     async with keyed_dataset(selection, newest) as dataset:
         assert dataset.newest_versions is not None, "it was opened for the newest"

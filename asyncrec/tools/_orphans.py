@@ -1,9 +1,10 @@
-"""Find the objects that look like a data set's but are in no manifest, for `verify`, and adopt or delete them.
+"""Find the orphans of a data set for `verify`, and adopt or delete them.
 
-The names of all objects of a job contain its id, and its mark stays until it has ended (`_shards.ownership.marks`). So
-the objects of a job that has not ended are left to that job, or to `asyncrec.recover`. The objects of an ended job may
-be deleted. If a person removed the mark, only the age decides: a whole rolling shard may be adopted, and objects are
-deleted behind a tombstone.
+The name of an object contains the id of its job, except for plain fixed shards, whose job is found by its claim. The
+job's mark stays until the job has ended (`_shards.ownership.marks`). So the objects of a job that has not ended are
+left to that job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user removed the mark, only
+the age of an object decides: a whole rolling shard may be adopted, and objects may be deleted after a tombstone is
+written.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
 
-# No commit takes so long between a shard and its segment, except for fixed shards that are published together.
+# A commit publishes the segment much sooner than this after the shard, except for fixed shards.
 MIN_AGE = 3600.0
-# The number of objects that are looked up in one hop to a thread: some 30 microseconds each.
+# The number of objects to look up in one hop to a thread. Each takes some 30 microseconds.
 _LOOKED_AT_ONCE = 1000
-# The number of shards that are read at once to be adopted.
+# The number of shards to read at once in order to adopt them.
 _READ_AT_ONCE = 4
 
 _SUFFIX = re.compile(r"\.(index|keys|progress)\Z")
 
-_Found = tuple[ObjectInfo, str, str]  # an object, its kind, and the name of its shard
+_Found = tuple[ObjectInfo, str, str]  # the object, its kind, and the name of its shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +56,13 @@ class Orphan:
     """An object that is in no manifest.
 
     Attributes:
-        path: its path, for people.
-        key: its key in the data set's folder.
-        kind: ``"shard"``; ``"index"`` or ``"keys"``, whose shard does not exist, either; ``"positions"``, of
-            a shard; or ``"run"``, a run of keys that no checkpoint names.
-        refused: the reason why it must not be adopted; `None` for a shard that may be adopted if it is whole.
-        owner: the job to which it belongs, if the job has not ended; the object is left to `asyncrec.recover`.
-        recent: whether it is younger than the required age.
+        path: the display path.
+        key: the key in the data set's folder.
+        kind: ``"shard"``; ``"index"`` or ``"keys"`` if the shard does not exist, either; ``"positions"`` for the
+            positions of a shard; or ``"run"`` for a run of keys that no checkpoint names.
+        refused: the reason why the object must not be adopted; `None` for a shard that may be adopted if it is whole.
+        owner: the id of the object's job, if the job has not ended; such an object is left to `asyncrec.recover`.
+        recent: whether the object is younger than the required age.
     """
 
     path: str
@@ -75,7 +76,7 @@ class Orphan:
 
     @property
     def is_free(self) -> bool:
-        """Whether the object belongs to no job, and is old enough."""
+        """Whether the object belongs to no unfinished job, and is old enough."""
         return self.owner is None and not self.recent
 
     def to_json(self) -> dict[str, Any]:
@@ -91,9 +92,9 @@ _KINDS = (
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
-    """Return the objects in the data set's folder that have its names but are in no manifest.
+    """Return the objects in the data set's folder that are named like objects of the data set but are in no manifest.
 
-    Objects replaced less than ``min_age`` seconds ago are not orphans, because `compact` leaves them to active readers.
+    Objects replaced less than ``min_age`` seconds ago are not orphans, because `compact` keeps them for active readers.
     """
     return [
         *await _without_replaced(dataset, await find_unlisted(dataset, base, min_age=min_age), min_age),
@@ -111,11 +112,11 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """Return the runs of keys that no checkpoint names. Only their age shows if a checkpoint may still name them."""
+    """Return the runs of keys that no checkpoint names. A checkpoint may still be published that names a recent run."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
-    if named.issuperset(there):  # nearly always, so the manifest need not be listed again
+    if named.issuperset(there):  # this is the usual case, which saves listing the manifest again
         return []
     listed = await list_manifest(dataset.folder, dataset.name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
@@ -162,7 +163,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # In this order: if a job has no mark by now, the history has all that it committed, also after the manifest was
+    # The order matters: if a job has no mark by now, the history has all its commits, also those after the manifest was
     # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
@@ -180,7 +181,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
             if maker not in others:
                 others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
             if others[maker] or (owner is None and writer not in known):
-                continue  # a plain fixed shard of another data set whose longer name begins with this one
+                continue  # a plain fixed shard of another data set, whose longer name begins with this name
         if kind != "shard":
             refused: str | None = "its shard is missing"
             if history.lists(shard):
@@ -211,10 +212,10 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Add whole rolling shards to the data set, with the commits that their writers had not made.
+    """Commit whole rolling shards to the data set in place of their writers.
 
     Raises:
-        ConflictError: the writer has committed a shard, or was abandoned, meanwhile.
+        ConflictError: meanwhile, the writer has committed a shard, or was abandoned.
         StorageError: the manifest could not be written.
     """
     folder, name = dataset.folder, dataset.name
@@ -227,7 +228,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
         manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
         entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest)
         entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
-        await for_each(manifest.commit, entries)  # the shards that are ready go into one segment
+        await for_each(manifest.commit, entries)  # one segment lists all shards that are ready
 
 
 async def _entry_of(
@@ -243,12 +244,12 @@ async def _entry_of(
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
-    """Delete the objects that belong to no job, with the index and the keys of each shard. Return them.
+    """Delete the orphans that belong to no job, with the index and the keys of each shard. Return the deleted orphans.
 
-    Their writers are ended first: their earlier commits stay, and they commit nothing more.
+    First, the writers of the objects are ended. Their earlier commits remain, but they can commit nothing more.
 
-    The claims of ended jobs that are newer than that end are deleted, too. A claim on plain names stays, because a job
-    that was given up may be alive, and a shard with such a name may be on its way.
+    The claims of ended jobs are deleted, too. A claim on plain names stays, because a job that was given up may be
+    alive, and may still publish a shard with such a name.
     """
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
@@ -281,7 +282,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects that are not listed in the data set. Blocks."""
+    """Return the objects that are still not listed in the data set. Blocks."""
     return [
         each
         for each in found

@@ -1,9 +1,9 @@
 """The parameters ``jobs=`` and ``progress=``, which many tools have.
 
-``jobs=`` is the number of pieces of its work, shards or files, that a tool processes at once.
+``jobs=`` is the number of shards or files that a tool processes at once.
 
-The heavy work on a piece is done in worker threads, in C code that releases the GIL, so that each processor can work on
-one piece. The results, output and errors of a tool do not depend on this number, because
+The heavy work on a shard or file is done in worker threads, in C code that releases the GIL, so each processor can work
+on another shard. The results, output and errors of a tool do not depend on the number of jobs, because
 `asyncrec._concurrency.map.side_by_side` keeps the order.
 """
 
@@ -15,7 +15,7 @@ from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Enough to hide the latency of a remote store.
+# The number of pieces to process at once that hides the latency of a remote store.
 _FAR = 8
 
 
@@ -35,20 +35,19 @@ def check_jobs(jobs: int | None) -> None:
 
 
 def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
-    """Return the number of pieces to process at once: ``jobs``, or by default the number of processors that this
-    process may use.
+    """Return the number of shards or files to process at once.
 
-    For a remote store the default is at least ``far``.
+    By default, this is the number of processors that this process may use, but at least ``far`` for a remote store.
     """
     return jobs or max(processors(), far if storage.read_ahead else 1)
 
 
 Progress = Callable[[int, int | None], None]
-"""A function that is called with the work done and the total work, which is `None` if unknown."""
+"""A function that is called with the amount of work done and the total amount, or `None` if the total is unknown."""
 
 
 class Advance:
-    """A callable that adds to the work done, and reports it: ``advance(size)``."""
+    """A callable that adds to the amount of work done, and reports the sum: ``advance(size)``."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress = progress

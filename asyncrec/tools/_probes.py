@@ -24,12 +24,12 @@ from asyncrec.tools._doctor_report import Check
 
 
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
-    """Let exclusive writers of one key send everything before the first of them publishes.
+    """Let several writers create one key exclusively, each sending all its bytes before the first writer publishes.
 
-    Return the numbers of the writers whose creation succeeded. There is one if the store keeps them apart.
+    Return the numbers of the writers that created the object: exactly one if the store supports exclusive creation.
 
     Raises:
-        StorageError: a writer failed for a reason other than that the object exists.
+        StorageError: a writer failed, but not because the object exists.
     """
     won: list[int] = []
     failed: list[StorageError] = []
@@ -72,19 +72,19 @@ _TICK = 0.005
 
 
 class HeldLoop:
-    """A monitor of the event loop. `watch` is the task to run during the checks.
+    """A monitor that measures how long checks block the event loop. `watch` is the task to run during the checks.
 
     Attributes:
-        longest: the longest block in seconds, and the check during which it occurred.
+        longest: the longest time in seconds for which the event loop was blocked, and the check that blocked it.
     """
 
     def __init__(self) -> None:
         self.longest = 0.0, ""
         self._trying = ""
-        self._ticked = 0.0  # when another task last ran, or the current check began
+        self._ticked = 0.0  # the time at which `watch` last ran, or the current check began
 
     def trying(self, what: str) -> None:
-        """Name the check that begins now."""
+        """Set the name of the check that begins now."""
         self.tick()
         self._trying = what
 
@@ -101,7 +101,7 @@ class HeldLoop:
 
 
 def check_locks(folder: LocalStorage) -> Check:
-    """Lock a file in a folder, and check that a second descriptor of the file cannot be locked. Blocks."""
+    """Lock a file in a folder, and check that the lock cannot be acquired through a second descriptor. Blocks."""
     path = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
     try:
         with mapped_errors("locking", path):

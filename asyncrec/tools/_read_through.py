@@ -1,8 +1,8 @@
 """`read_through` reads one shard to its end, and returns its properties and its damage.
 
-An intact shard, as nearly all are, is only measured, and no record object is made. A damaged shard is read again by a
-reader that skips and reports the damage, so that damage is reported by one piece of code. The bytes that it reads pass
-through a `ChecksummedStorage`, which computes the CRC32C of all of them.
+In the usual case of an intact shard, the records are only scanned, and no object is created for a record. A damaged
+shard is read again by a reader that skips and reports the damage, so that one piece of code reports all damage. This
+reader reads through a `ChecksummedStorage`, which computes the CRC32C of the shard.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class ReadThrough:
     Attributes:
         records: the number of whole records in the shard.
         info: the store's description of the shard.
-        crc32c: the checksum of all its bytes; `None` if the shard was not read to its end.
+        crc32c: the checksum of the shard's bytes; `None` if the shard was not read to its end.
         damage: the damage that was skipped.
-        error: the error that stopped the reader despite skipping.
-        index: a function that makes the index, for a worker thread; only if ``sizes`` were requested.
+        error: the error that stopped the reader although it skips damage.
+        index: a function that returns the index. It blocks, and may be called only if ``sizes`` was true.
     """
 
     records: int
@@ -52,10 +52,10 @@ class ReadThrough:
 
 
 async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, advance: Advance) -> ReadThrough:
-    """Read a shard, and check every checksum.
+    """Read a shard, and verify every checksum.
 
     Args:
-        sizes: whether the index will be needed.
+        sizes: whether to keep the sizes of the records, which the index requires.
         advance: called with the number of bytes read since the last call.
 
     Raises:
@@ -76,12 +76,12 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
             records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
         )
     except FormatError:
-        pass  # found again below, with its place and the data after it
+        pass  # the reader below finds the damage again, with its range, and reads the records after it
     return await _skipping(storage, shard, sizes=sizes, advance=_behind(done, advance))
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """Return a function like ``advance`` that ignores the first ``done`` bytes."""
+    """Return a function that reports to ``advance`` except for the first ``done`` bytes."""
     left = done
 
     def on(size: int) -> None:
@@ -129,7 +129,7 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
 
 
 class _Counts:
-    """The number of records that a reader returns, and with ``sizes`` the length of each."""
+    """The number of records that a reader returns, and with ``sizes`` the length of each record."""
 
     def __init__(self, *, sizes: bool) -> None:
         self.records = 0
@@ -151,7 +151,7 @@ class _Counts:
         self.compression = reader.compression
 
     def index(self) -> RecordIndex:
-        """Return the index of a shard that was damaged at the first read, but intact when read again."""
+        """Return the index of a shard that seemed damaged in the first scan, but was intact when read again."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
         if self.compression != "GZIP" or not len(sizes):
             return RecordIndex.of_sizes(sizes)
@@ -159,19 +159,19 @@ class _Counts:
         return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])
 
 
-# The checksum of this much takes some 50 us. That of more is computed in a worker thread.
+# The checksum of this many bytes takes some 50 us. The checksum of more bytes is computed in a worker thread.
 _MOST_ON_LOOP = 1 << 20
 
 
 class ChecksummedStorage(ReadOnlyStorage):
-    """A storage that wraps another, to read one object from its beginning with one reader at a time.
+    """A wrapper around a storage that computes the checksum of one object, which is read from its beginning.
 
-    A range that is read again counts once, because the reader goes back if bytes arrive damaged.
+    Only one reader may read at a time. If bytes arrive damaged, the reader reads them again; such a range counts once.
 
     Attributes:
         crc32c: the checksum of the bytes ``[0, position)``.
         position: the number of bytes read so far.
-        info: the store's description of the object; `None` before the object was opened.
+        info: the store's description of the object; `None` until the object is opened.
     """
 
     why = "this storage is only used to compute a checksum"
@@ -198,10 +198,10 @@ class ChecksummedStorage(ReadOnlyStorage):
         return await self._storage.head(key)
 
     async def passed(self, start: int, block: bytes) -> None:
-        """Count ``block``, which was read from ``start``."""
+        """Add ``block``, which was read at the offset ``start``, to the checksum."""
         new = self.position - start
         if not 0 <= new < len(block):
-            return  # read before; or after a gap, in which case the checksum stays that of the bytes before the gap
+            return  # the block was counted before, or there is a gap, and the checksum ends before the gap
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
             self.crc32c = await in_thread(crc32c, rest, self.crc32c)
@@ -215,7 +215,7 @@ class _Source(ByteSource):
         self._storage = storage
         self._source = source
         self._at = start
-        self._block = b""  # received but not yet returned, so that a cancelled call can be repeated
+        self._block = b""  # bytes received but not yet returned, which are kept if the call is cancelled
         self.info = source.info
 
     async def receive(self, max_bytes: int) -> bytes:

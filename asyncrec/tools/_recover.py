@@ -40,7 +40,7 @@ async def recover(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RecoverReport:
-    """Commit the records that dead writers left, as `asyncrec.recover` does, with the same arguments and errors."""
+    """Commit the records of dead writers, as `asyncrec.recover` does, with the same arguments and errors."""
     options = None if storage_options is None else dict(storage_options)
     found = await recovery_.recover(path, to=to, abandon=abandon, dead=dead, storage=storage, storage_options=options)
     return RecoverReport(path=redact(os.fspath(path)), recovery=found)

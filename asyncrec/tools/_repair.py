@@ -31,7 +31,7 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
 
-# An index line has some 20 bytes, so this is enough for ten million records. The search ignores a longer index.
+# An index line has some 20 bytes, so this is enough for ten million records. A larger index is not used.
 _MOST_INDEX = 256 << 20
 
 
@@ -41,10 +41,10 @@ class RepairReport:
 
     Attributes:
         records: the number of intact records in the target.
-        bytes: the bytes of their frames, before compression.
+        bytes: the total size of the frames of these records, before compression.
         compression: the compression of both files.
         damage: the first 1,000 ranges of damage in the source, as in `asyncrec.RecordReader.damage`.
-        lost_ranges, lost_bytes, ambiguous_ranges: the totals.
+        lost_ranges, lost_bytes, ambiguous_ranges: the totals, as in `asyncrec.RecordReader.stats`.
     """
 
     source: str
@@ -81,21 +81,21 @@ async def repair(
 ) -> RepairReport:
     """Write every intact record of the file ``source`` to the file ``target``, in order, and report what was lost.
 
-    The target has the compression of the source, and appears when it is complete. The source is not changed. If the
-    source is uncompressed and has an index (``_index/<name>.index``, as asyncrec writes), the index shows the offsets
-    of the records.
+    The target has the compression of the source, and is published when it is complete. The source is not changed. If
+    the source is uncompressed and has an index (``_index/<name>.index``, as written by asyncrec), the offsets of the
+    records are taken from the index.
 
     Args:
-        compression: the compression of the source, if its beginning is too damaged to detect it.
-        max_record_bytes: a longer record counts as damage, unless a manifest allows it. Then it raises a ValueError,
-            because the target has no manifest.
-        overwrite: replace an existing target; otherwise it is an error.
+        compression: the compression of the source, if its beginning is too damaged to detect the compression.
+        max_record_bytes: the maximum size of a record. A longer record counts as damage. But if a manifest allows the
+            record, ValueError is raised, because the target has no manifest.
+        overwrite: replace an existing target instead of raising ObjectExistsError.
         progress: called with the number of records saved so far, and `None`.
 
     Raises:
         ObjectNotFoundError: the source does not exist.
-        ObjectExistsError: the target exists.
-        ValueError: target and source are the same file.
+        ObjectExistsError: the target exists, and ``overwrite`` is false.
+        ValueError: the target and the source are the same file, or a record is too long for the target.
     """
     max_record_bytes = record_limit(max_record_bytes)
     given = parse_reading_compression(compression)
@@ -124,7 +124,8 @@ async def repair(
             max_record_bytes=max_record_bytes if entry is None else max(max_record_bytes, entry.max_record_bytes),
         )
         try:
-            # Damage at the very beginning is found with the first records. Only then is the compression known.
+            # The first records must be read before the writer is opened: if the beginning is damaged, the compression
+            # is known only after that.
             records = await _next(reader)
             mode: Literal["w", "x"] = "w" if overwrite else "x"
             async with open_writer(
@@ -160,7 +161,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 
 
 async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> Sequence[int]:
-    """Return the offsets of the file's records when its index was made; empty without a usable index."""
+    """Return the offsets of the file's records according to its index; an empty sequence without a usable index."""
     key = index_key(shard) if entry is None or entry.index is None else entry.index.path
     try:
         text = await folder.get(key, max_bytes=_MOST_INDEX)
@@ -171,7 +172,7 @@ async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> 
 
 
 async def _entry_of(folder: Storage, shard: str) -> ShardEntry | None:
-    """Return a shard's entry in the manifest of its data set, or `None` for a file in no readable manifest."""
+    """Return a shard's entry in the manifest of its data set, or `None` if no readable manifest lists the file."""
     name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
     try:
         manifest = await load_manifest(folder, name, path=name) if name != shard else None

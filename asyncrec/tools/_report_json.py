@@ -1,4 +1,4 @@
-"""`json_of` makes the JSON of a report from its named attributes, in that order."""
+"""`json_of` returns the JSON of a report, made from the named attributes in the order of the names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
-    """Return the attributes of a report with these names, which are separated by spaces.
+    """Return the attributes of a report with the given names, which are separated by spaces.
 
-    A report among them is converted by its own ``to_json``, a time becomes text (ISO 8601), and a float is rounded to
-    three places, because a report's floats are seconds and rates.
+    A value that is itself a report is converted by its ``to_json``, a time becomes text (ISO 8601), and a float is
+    rounded to three decimal places, because the floats in reports are seconds and rates.
 
     Args:
-        instead: the values of names that are not attributes, or those to show differently.
+        instead: the values for names that are not attributes, or that replace the values of attributes.
     """
     return {name: instead[name] if name in instead else _plain(getattr(report, name)) for name in names.split()}
 

@@ -1,9 +1,9 @@
-"""`reshard` writes the same records to other shards, with another number or size of shards, compression, order or
+"""`reshard` writes the records of a source to new shards, with another number or size of shards, compression, order or
 grouping.
 
 By default, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on their
-present order. ``group_by`` puts records with equal values of a feature next to each other (as samplers that interleave
-shards by class require). Both sort by a hash, through files on disk once 64 MiB are held.
+present order. ``group_by`` puts records with equal values of a feature next to each other, as required by samplers that
+interleave shards by class. Both options sort by a hash, and use files on disk above the memory limit.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 @dataclass(slots=True, kw_only=True)
 class ReshardReport:
-    """The result of `reshard`. ``spilled_bytes`` is the size of the temporary files for sorting.
+    """The result of `reshard`.
 
     Attributes:
-        losses: the loss of each damaged shard of the source, with ``on_corrupt="skip"``.
+        spilled_bytes: the size of the temporary files for sorting.
+        losses: with ``on_corrupt="skip"``, the loss of each damaged shard of the source.
     """
 
     source: str
@@ -102,25 +103,27 @@ async def reshard(
     Keys, schema and metadata of a data set are kept.
 
     Args:
-        num_shards: the number of shards, whose record counts differ by at most one; or
-        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is passed.
-        compression: the compression of the new shards; by default that of the source.
-        shuffle: put the records in random order; the same ``seed`` and source give the same order.
+        num_shards: the number of shards, whose record counts differ by at most one. Cannot be combined with a maximum
+            size.
+        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither these nor ``num_shards`` is
+            passed.
+        compression: the compression of the new shards; by default that of most records of the source.
+        shuffle: put the records in random order. The same ``seed`` and source result in the same order.
         group_by: a feature. Records with equal values are put next to each other, in their order or, with ``shuffle``,
-            in random order. Groups come in the order in which they first appear, but groups after the first 65,000 in
-            the order of a hash.
-        on_corrupt: ``"skip"`` leaves out damaged records. All others keep their keys, by means of the index of their
-            shard, and ``losses`` of the report lists the losses. Not with ``num_shards`` or ``group_by``, which count
-            the records first: reshard the result once more.
-        memory_limit: the bytes of records held for sorting. Above it they go to ``temporary_folder``, which needs room
-            for all of them.
-        jobs: with 2 or more, the next records are read and checked in a worker thread while the last ones are written,
-            and shards that must be counted first are counted at the same time, this many at once. By default the number
-            of processors that this process may use. The shards are the same for any number; sorting uses one thread.
+            in random order. The first 65,000 groups are in the order in which they first appear in the source, and all
+            further groups are in the order of a hash.
+        on_corrupt: ``"skip"`` leaves out damaged records. The index of a damaged shard shows the keys of its other
+            records, and ``losses`` of the report lists what was lost. Cannot be combined with ``num_shards`` or
+            ``group_by``, which count the records first; reshard the result again to use them.
+        memory_limit: the maximum size of the records held in memory for sorting. Above it, records are written to
+            ``temporary_folder``, which needs room for all of them.
+        jobs: the number of shards to count at once, if records must be counted first; by default the number of
+            processors that this process may use. If it is 2 or more, the next records are read and checked in a worker
+            thread while earlier ones are written. The new shards are the same for any number. Sorting uses one thread.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; no part of the target is left.
+        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; no part of the target remains.
         ObjectNotFoundError: a shard is missing, regardless of ``on_corrupt``.
         ObjectExistsError: the target already exists.
         DatasetError: no record has the feature ``group_by``.
@@ -216,7 +219,7 @@ async def reshard(
 async def _in_order(
     selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool, losses: list[ShardLoss] | None
 ) -> AsyncIterator[Batch]:
-    """Iterate over the records in order. With ``ahead``, the next are read and checked while the last are written."""
+    """Return the records in order. With ``ahead``, the next records are read and checked while others are written."""
 
     def records(inner: AsyncExitStack) -> AsyncIterator[Batch]:
         if losses is not None:
@@ -229,7 +232,7 @@ async def _in_order(
 
 
 def _made(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:
-    """Return the origin of the new shards, for the metadata."""
+    """Return a description of how the new shards were made, for the metadata."""
     made: dict[str, Any] = {"source": source}
     if len(selection.datasets) == 1:
         made["snapshot"] = selection.datasets[0].manifest.id

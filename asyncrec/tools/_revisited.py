@@ -1,10 +1,10 @@
-"""What leaves out some records of a data set must not leave revisits whose bodies it leaves out.
+"""`revisits_without` finds the revisits that would lose their bodies if some records of a data set were left out.
 
-A deletion by keys takes all versions of a page, and a revisit has the key of the page that it refers to. Conditions may
-choose the body and not its revisits (``date<2026-11-01``), and so do a compaction and a `dedupe` that keep the newest
-version. So before anything is left out, all pages are looked through. Of each, 8 bytes stand for its URL and its
-digest, by which a body and its revisits belong together. If a writer had ``seen=``, a body may have moved to a page
-with another URL, where a reader finds it by its digest. So 8 more bytes stand for the digest alone.
+A deletion by keys removes all versions of a page, including its revisits, because a revisit has the key of the page
+that it refers to. But conditions may select a body without its revisits (``date<2026-11-01``), and so may a compaction
+or a `dedupe` that keeps the newest versions. So all pages are read before any record is left out. For each page, 8
+bytes are held: a hash of the URL and the digest, which a body and its revisits share. If a writer had ``seen=``, a body
+may have moved to a page with another URL, where readers find it by its digest. So a hash of the digest is held, too.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _REFERENCES = Schema({name: PAGE.features[name] for name in _NAMES}, allow_extra
 _NAMED = 3
 
 LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
-"""Says of records, of which the first has this number, whether each is left out. Blocks."""
+"""A blocking function that returns whether each record is left out. It receives the records and the first's number."""
 
 
 async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:
-    """Some of the revisits that stay, but whose bodies are all left out: by their URLs and dates, for an error.
+    """Return the URLs and dates of up to three revisits that would stay without their bodies, for an error message.
 
     Raises: as `KeyedRecords` and ``leaves_out``.
     """
     known = features_of(selection.schema)
     if known is None or not known.keys() >= set(_NAMES):
-        return []  # no pages, or none that may be revisits
+        return []  # the records are not pages, or their schema has no revisits
     identities: list[_Identity] = [_by_url, _by_digest] if await in_thread(has_contents, selection) else [_by_url]
     look = partial(_look, leaves_out=leaves_out, identities=identities)
     found = [_Bodies() for _ in identities]
@@ -67,12 +67,12 @@ async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Some pages.
+    """A batch of pages. Each list and array has one item for each page.
 
     Attributes:
-        bodies: uint64, one for each page, by each identity: what stands for the body that the page has or refers to.
-        chosen, revisits: bool, one for each page: whether it is left out, and whether it is a revisit.
-        names: their URLs and dates.
+        bodies: for each identity of a body, uint64 hashes of the bodies that the pages have or refer to.
+        chosen, revisits: bools, whether the page is left out, and whether it is a revisit.
+        names: the URLs and dates of the pages.
     """
 
     bodies: list[NDArray[np.uint64]]
@@ -89,7 +89,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """The digests of the bodies that are left out, of those that stay, and of those that revisits need."""
+    """The hashes of the bodies that are left out, of those that stay, and of those needed by revisits that stay."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Bodies:
         self.needed.append(bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return the needed bodies that would be deleted. Blocks."""
+        """Return the needed bodies that are left out and do not stay in another page. Blocks."""
         chosen, stay, needed = (
             np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
         )
@@ -109,7 +109,7 @@ class _Bodies:
 
 
 async def _pages(selection: Selection, look: Callable[[list[bytes], int], _Pages]) -> AsyncGenerator[_Pages]:
-    """All pages of a data set, some at a time."""
+    """Yield all pages of a data set in batches."""
     async with AsyncExitStack() as stack:
         records = KeyedRecords(selection, stack, lambda done, total: None, keyed=False)
         async for batch in records:
@@ -117,7 +117,7 @@ async def _pages(selection: Selection, look: Callable[[list[bytes], int], _Pages
 
 
 def _look(records: list[bytes], first: int, *, leaves_out: LeavesOut, identities: list[_Identity]) -> _Pages:
-    """Blocks."""
+    """Return a batch of pages. Blocks."""
     columns = _columns(records)
     revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
     targets = [refers or url for url, refers in zip(columns["url"], columns["refers_to_url"], strict=True)]
@@ -141,7 +141,7 @@ def _by_digest(url: str, digest: str) -> str:
 
 
 def _columns(records: list[bytes]) -> dict[str, list[str]]:
-    """Return the texts of the records, which are empty for a record that is not a page."""
+    """Return the values of `_NAMES` in the records, with empty texts for a record that is not a page."""
     try:
         return {name: values.tolist() for name, values in _REFERENCES.decode_batch(records).items()}
     except ExampleError:

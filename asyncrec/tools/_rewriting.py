@@ -1,11 +1,9 @@
-"""`rewrite` publishes new shards of a data set in the place of old ones, and commits them.
+"""`rewrite` publishes new shards of a data set in the place of old ones, and commits them, for `delete` and `compact`.
 
-`delete` and `compact` use it.
-
-A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and
-ends with one segment that adds the new shards and removes the old ones. After that no other job can remove anything, so
-it checks then that the old shards are still in the data set. Changes that other jobs made to other shards meanwhile do
-not matter.
+Each piece of work is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
+removals, and ends with one segment that adds the new shards and removes the old ones. Once the job has won its place,
+no other job can remove shards, so the job then checks that the old shards are still in the data set. Other jobs may
+change other shards meanwhile.
 """
 
 from __future__ import annotations
@@ -45,11 +43,11 @@ from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
 from asyncrec.tools._sorting import ByFeature, Sorted, Sorter
 
 Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
-"""Records that are put into the place of others, with their digests: by the key of the shard, and the number there."""
+"""Replacements, each a record with its digests, by the key of the shard and the number of the replaced record."""
 
-# The number of shards that are written at once. Each takes some chunks of memory.
+# The number of shards to write at once. Each needs memory for a few chunks.
 MOST_AT_ONCE = 4
-# The bytes of a sorted shard that are held in memory before records go to temporary files.
+# The size of the records of a sorted shard above which they are written to temporary files.
 _SORTED_BYTES = 64 << 20
 
 
@@ -59,7 +57,7 @@ class Joining:
 
     Attributes:
         rule: as for `Job.commit`.
-        sort_by: the feature by which each new shard is sorted; `None`: the records keep their order.
+        sort_by: the feature by which each new shard is sorted; if `None`, the records keep their order.
     """
 
     rule: tuple[str, int] = ("", 0)
@@ -68,11 +66,11 @@ class Joining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """The shards that one job has replaced.
+    """The result of `rewrite`.
 
     Attributes:
         job: the id of the job.
-        old, new: the entries of the shards before and after.
+        old, new: the entries of the old shards and of the new shards.
         place: the place of the job in the log of removals.
     """
 
@@ -92,18 +90,18 @@ async def rewrite(
     moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
-    """Write one shard for each group of shards, without some of their records, and commit the new ones in their place.
+    """Write one shard for each group of shards, without some of their records, and replace the group with it.
 
     Args:
         groups: groups of shards of one data set, each shard with the numbers of the records to leave out.
-        tasks: the number of shards that are written at once.
-        joining: set if the shards are joined. The old ones then stay for their readers; otherwise they are deleted
-            after the commit.
-        moved: the replacements of some records, by the keys of shards and the numbers of records.
-        goes_on: called when the job is open. If it returns false, nothing is done, and `None` is returned.
+        tasks: the number of shards to write at once; 1 if they are sorted.
+        joining: the options if shards are joined. The old shards then remain for their readers; otherwise they are
+            deleted after the commit.
+        moved: replacements for some records.
+        goes_on: called when the job is open. If it returns false, nothing is written, and `None` is returned.
 
     Raises:
-        ConflictError: another process was faster; the data set is unchanged.
+        ConflictError: another job replaced some of the shards first; the data set is unchanged.
     """
     (dataset,) = selection.datasets
     old = [entry_of(shard) for group in groups for shard, _ in group]
@@ -140,10 +138,10 @@ def entry_of(shard: SelectedShard) -> ShardEntry:
 
 
 def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> None:
-    """Refuse shards that cannot be rewritten.
+    """Reject shards that cannot be rewritten.
 
     Raises:
-        DatasetError: the name of a shard does not tell its place.
+        DatasetError: the name of a shard is not in the form of the data set's own names.
     """
     (dataset,) = selection.datasets
     for shard in shards:
@@ -157,7 +155,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
 async def _write(
     selection: Selection, job: Job, joining: Joining | None, moved: Moved, group: Sequence[Found]
 ) -> ShardEntry | None:
-    """Publish the remaining records of some shards in the place of the first; return `None` if no record remains."""
+    """Publish the remaining records of a group in the place of its first shard. Return `None` if no record remains."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
@@ -190,7 +188,9 @@ async def _write(
 
 
 async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) -> AsyncGenerator[Batch]:
-    """Yield the records of `_records`, sorted by a feature; read twice, the second time through temporary files.
+    """Yield the records of `_records`, sorted by a feature.
+
+    The records are read twice, first for the values of the feature, and then to sort them through temporary files.
 
     Raises: as `_records` and `ByFeature`.
     """
@@ -212,7 +212,7 @@ async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) ->
 
 
 def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Origin]:
-    """Return the description of a shard without some of its records."""
+    """Return the origins of a shard's records, without counting the dropped records."""
     origins, end, left = origins_of(entry, name), 0, []
     for each in origins:
         begin, end = end, end + each.records
@@ -224,9 +224,9 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
 async def _records(
     selection: Selection, group: Sequence[Found], moved: Moved, *, framed: bool = True
 ) -> AsyncGenerator[Any]:
-    """Yield the records of some shards, without those to leave out, and with replacements for some.
+    """Yield the records of a group, without the records to leave out, and with replacements for some records.
 
-    The batches are `Batch`, or, if not ``framed``, `KeyedBatch`.
+    The batches are of the type `Batch`, or `KeyedBatch` if ``framed`` is false.
 
     Raises:
         DatasetError: the number of records in a shard differs from that in the manifest.
@@ -257,7 +257,7 @@ async def _records(
 
 
 def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:
-    """Return a batch with replacements for some records. Its first record has the number ``first``."""
+    """Yield a batch in parts, with replacements for some records. Its first record has the number ``first``."""
     at = first
     for number in sorted(number for number in moved if first <= number < first + len(batch)):
         record, digests = moved[number]
@@ -272,9 +272,7 @@ def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes
 
 
 async def end_dead(dataset: SelectedDataset) -> None:
-    """End the rewriting jobs that have died, as far as this machine can tell, and delete the objects that they
-    published.
-    """
+    """End the rewriting jobs that this machine can prove dead, and delete the objects that they published."""
     for job in await find_jobs(dataset.folder, dataset.name):
         if job.header.rewrites:
             await end_job(dataset.folder, job, Verdict())
@@ -283,9 +281,12 @@ async def end_dead(dataset: SelectedDataset) -> None:
 async def removed_among(
     dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[str, float] | None = None, *, until: float = 0.0
 ) -> list[str]:
-    """Return the objects that were once committed and are not in the data set any more; such a name never returns.
+    """Return the keys of objects that were once committed, but are no longer in the data set.
 
-    With ``times``, the times of the removals, only objects that were removed by the time ``until``.
+    The name of such an object is not used again.
+
+    Args:
+        times: the times of the removals. If passed, return only objects that were removed by the time ``until``.
     """
     shards = dataset.manifest.shards
     history = shards.history
@@ -299,12 +300,15 @@ async def removed_among(
 
 
 async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
-    """Delete the objects that were removed from the data set this long ago, by the store's clock and this machine's."""
+    """Delete the objects that were removed from the data set at least ``grace`` seconds ago. Return their paths.
+
+    The removals are dated by the store's clock, and compared with this machine's clock.
+    """
     (dataset,) = selection.datasets
     until = time.time() - grace
     times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
     if min(times.values(), default=until + 1) > until:
-        return ()  # and no listing is needed
+        return ()  # no removal is that old, so nothing need be listed
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
     gone = await removed_among(dataset, orphans, times, until=until)
     await for_each(dataset.folder.delete, gone)

@@ -1,8 +1,7 @@
-"""`SalvagedShard` reads a shard past its damage, and reports the loss and the numbers of the records, for their keys.
+"""`SalvagedShard` reads a shard past its damage, and returns the loss and the numbers of the records, for their keys.
 
-A key is stored by the number of its record, and after damage it is unknown how many records were lost. The index has
-the offset of each record, and so gives its number. A record whose number is uncertain gets no key rather than a wrong
-one.
+A key is stored by the number of its record, but damage hides how many records were lost. The index has the offset of
+each record, which shows the record's number. A record whose number is uncertain gets no key rather than a wrong key.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class ShardLoss:
 
     Attributes:
         path: the path of the shard.
-        records: the number of missing records; `None` if no manifest lists it.
-        bytes: the size of the lost ranges.
-        without_key: the number of records that were read but have lost their key: without an index, or after damage
+        records: the number of missing records; `None` if no manifest lists the shard.
+        bytes: the total size of the lost ranges.
+        without_key: the number of records that were read but have lost their keys. Without an index, or after damage
             inside a compressed stream, it is unknown to which records the keys belong.
-        ambiguous_ranges: the number of ranges of records that were read but may be part of a lost record.
+        ambiguous_ranges: the number of ranges whose records were read but may be part of a lost record.
     """
 
     path: str
@@ -47,11 +46,11 @@ class ShardLoss:
 
 
 class SalvagedShard:
-    """One shard that is being read. `open_salvaged` makes it.
+    """A shard that is read past its damage, returned by `open_salvaged`.
 
     Attributes:
-        reader: returns the intact records.
-        without_key: the number of records without a certain number.
+        reader: a reader that returns the intact records.
+        without_key: the number of records so far whose number is uncertain.
     """
 
     def __init__(self, shard: SelectedShard, reader: RecordReader, index: RecordIndex | None) -> None:
@@ -59,14 +58,14 @@ class SalvagedShard:
         self.without_key = 0
         self._shard = shard
         self._index = index
-        # The offset of each record, or of its member.
+        # The offset of each record, or of the record's member in a compressed file.
         column = None if index is None else index.offsets if index.members is None else index.members
         self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
         """Return the numbers of a batch's records in the undamaged shard, ascending; `None` for an uncertain number.
 
-        Runs in a thread, because there may be many records.
+        Blocks, because there may be many records.
         """
         sizes = [len(record) + FRAME_OVERHEAD for record in batch.records]
         stats = self.reader.stats()
@@ -82,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Return the line of the index for each record, or -1 if it is unknown."""
+        """Return the line of the index for each record, or -1 if the line is unknown."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -91,7 +90,7 @@ class SalvagedShard:
         stats = self.reader.stats()
         if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
             return [-1] * len(sizes)  # the list of damage is incomplete
-        # Within a member, records follow each other from its first on, up to the first damage in it.
+        # Up to the first damage in a member, its records are consecutive.
         ends = {each.member_offset: each.records_before for each in reversed(damage) if each.member_offset is not None}
         rows_of: dict[int, int] = {}
         found = []
@@ -105,7 +104,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """Return the loss after the shard was read, or `None` if there was none."""
+        """Return the loss once the shard has been read to its end, or `None` if nothing was lost."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)
@@ -122,7 +121,7 @@ class SalvagedShard:
 
 @asynccontextmanager
 async def open_salvaged(selection: Selection, shard: SelectedShard) -> AsyncIterator[SalvagedShard]:
-    """Open a shard for reading from its beginning past all damage."""
+    """Open a shard for reading from its beginning, past all damage."""
     index = await shard_index(selection, shard)
     plain = index is not None and index.members is None
     boundaries = await in_thread(index.offsets.tolist) if index is not None and plain else ()

@@ -24,7 +24,7 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
-# The number of records to read together at random.
+# The number of drawn records to read together from a data set.
 _TOGETHER = 256
 
 
@@ -46,22 +46,22 @@ async def sample(
 ) -> WriteReport:
     """Write ``records`` records of ``source``, or a ``fraction`` of them, as the new data set ``target``.
 
-    Every record is equally likely to be drawn, at most once; the same seed and number of records give the same sample.
-    Records keep their order and keys, and the data set keeps its schema and metadata. If the name of the target
-    contains ``.tfrec``, it is a single file. The source is not changed.
+    Every record is equally likely to be drawn, and is drawn at most once. The same source, seed and number of records
+    result in the same sample. Records keep their order and keys, and the data set keeps its schema and metadata. If the
+    name of the target contains ``.tfrec``, the target is a single file. The source is not changed.
 
     Args:
-        records: the number of records to draw, or all if there are fewer.
-        fraction: from 0 to 1; pass either this or ``records``.
-        compression: the compression of the new shards; by default that of the source.
-        max_shard_bytes: the maximum size of a shard; 256 MiB.
-        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            allows are read in any case.
+        records: the number of records to draw. If the source has fewer records, all are drawn.
+        fraction: the fraction of the records to draw, from 0 to 1. Pass either this or ``records``.
+        compression: the compression of the new shards; by default that of most records of the source.
+        max_shard_bytes: the maximum size of a shard; by default 256 MiB.
+        max_record_bytes: as for `asyncrec.open_reader`; also the limit for a target that is a single file. Longer
+            records that a manifest allows are read in any case.
 
     Raises:
-        ValueError: neither ``records`` nor ``fraction`` is passed, or both, or a value is out of range.
-        DatasetError: the source is a file in no manifest and was changed meanwhile; no part of the target is left.
-        FormatError: the source is damaged; no part of the target is left.
+        ValueError: neither or both of ``records`` and ``fraction`` are passed, or a value is out of range.
+        DatasetError: a file in no manifest was changed meanwhile; no part of the target remains.
+        FormatError: the source is damaged; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
@@ -74,10 +74,10 @@ async def sample(
 
 
 class SampleStream:
-    """The records that were drawn, in stored order: ``async for records in stream`` yields lists.
+    """The drawn records in stored order; ``async for records in stream`` yields lists of them.
 
     Attributes:
-        selection: the selection from which they were drawn.
+        selection: the selection from which the records were drawn.
     """
 
     def __init__(self, selection: Selection, drawn: NDArray[np.int64], stack: AsyncExitStack) -> None:
@@ -121,7 +121,7 @@ async def open_sample(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[SampleStream]:
-    """Iterate over the records that `sample` would write. From a data set, only these are read.
+    """Iterate over the records that `sample` would write. From a data set, only these records are read.
 
     Args:
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
@@ -163,7 +163,7 @@ async def _draw(
 
 
 def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
-    """Return which of the ``count`` records from number ``first`` on were drawn."""
+    """Return the positions of the drawn records among the ``count`` records from number ``first`` on."""
     begin, end = np.searchsorted(drawn, [first, first + count])
     positions: list[int] = (drawn[begin:end] - first).tolist()
     return positions

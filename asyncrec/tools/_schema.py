@@ -1,4 +1,4 @@
-"""`schema` returns the schema in a manifest, or one that fits every record."""
+"""`schema` returns the schema in a manifest, or infers a schema that fits every record."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from asyncrec.tools._selection import Selection, selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReport:
-    """The result of `schema`, as `Schema.to_json` returns it. ``records`` is the number of records from which it was
-    inferred, or `None` if it is from a manifest.
+    """The result of `schema`.
+
+    Attributes:
+        schema: the schema in the form returned by `Schema.to_json`.
+        records: the number of records from which the schema was inferred; `None` if it is from a manifest.
     """
 
     path: str
@@ -38,14 +41,15 @@ async def schema(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SchemaReport:
-    """Return the schema of ``path``: that of the manifest, or else (or with ``infer``) one that reads all records, or
-    the first ``limit`` of them.
+    """Return the schema in the manifest of ``path``, or infer a schema from the records.
 
     Args:
+        infer: infer the schema even if the manifest has one.
+        limit: infer the schema from the first ``limit`` records; by default from all records.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        SchemaError: there are no records, or a feature has different types in two of them.
+        SchemaError: there are no records, or a feature has different types in two records.
         DecodeError: a record is not an Example.
     """
     async with selected(
@@ -58,7 +62,10 @@ async def schema(
 
 
 async def infer_schema(selection: Selection, limit: int | None = None) -> tuple[Schema | None, int]:
-    """Return the schema that reads all records, or the first ``limit`` of them, and their number; `None` if it is 0."""
+    """Return the schema that fits all records, or the first ``limit`` records, and the number of records read.
+
+    Without a record, the schema is `None`.
+    """
     merged: Schema | None = None
     seen = 0
     async with AsyncExitStack() as stack:
@@ -73,10 +80,10 @@ async def infer_schema(selection: Selection, limit: int | None = None) -> tuple[
 
 
 def _inferred(records: Sequence[FoundRecord]) -> Schema:
-    """Return the schema that reads all of these records. Blocks.
+    """Return the schema that fits all of these records. Blocks.
 
     Raises:
-        DecodeError: a record is not an Example; the message names it.
+        DecodeError: a record is not an Example; the message names the record.
     """
     try:
         return Schema.infer([record.data for record in records])

@@ -1,7 +1,7 @@
-"""`selected` finds the shards of a path: one file, those of a folder or a pattern, or a data set by its manifest.
+"""`selected` finds the shards of a path, which may be a file, a folder, a pattern or a data set.
 
-It looks in this order: the object itself; a data set's manifest; a folder with everything below it; shards whose names
-begin with the path's last part. Every tool interprets its paths in this way.
+It tries in this order: an object with this path; the manifest of a data set; a folder with all objects below it; and
+shards whose names begin with the last part of the path. Every tool interprets its paths in this way.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from asyncrec.storage._url import join, redact
 
 _path_log = PathLog("asyncrec.tools")
 
-# The names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. A file whose path is
-# passed, or that matches a pattern, is read whatever its name is.
+# The names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. A file that is selected
+# by its own path or by a pattern is read regardless of its name.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-# A file that shows that a data set exists or is being made, with its name.
+# A file that shows that a data set exists or is being made, and the data set's name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
@@ -54,7 +54,7 @@ class SelectedDataset:
     """A data set in a selection.
 
     Attributes:
-        folder: the storage of its manifest, shards and indexes.
+        folder: the storage of the manifest, the shards and the indexes.
         prefix: the prefix of that folder in the selection's storage; ``""``, or ending in a slash.
     """
 
@@ -69,12 +69,13 @@ class SelectedShard:
     """A file to read.
 
     Attributes:
-        key: its key in the selection's storage.
-        display_path: its path, for people.
-        size: its size in bytes; for a shard of a data set, that in the manifest.
-        entry: its entry in the manifest; `None` if no manifest lists it.
-        dataset: the data set that lists it; `None` if a pattern found it, because it may be a part of that data set.
-        limit: the limit for the length of a record, unless the manifest allows longer records.
+        key: the key in the selection's storage.
+        display_path: the display path.
+        size: the size in bytes; for a shard of a data set, the size in the manifest.
+        entry: the entry in the manifest; `None` if no manifest lists the file.
+        dataset: the data set that lists the file; `None` if a pattern found it, because the pattern may match only a
+            part of the data set.
+        limit: the maximum length of a record, unless the manifest allows longer records.
     """
 
     key: str
@@ -86,12 +87,12 @@ class SelectedShard:
 
     @property
     def max_record_bytes(self) -> int:
-        """The limit for the reader of this file."""
+        """The maximum length of a record for the reader of this file."""
         return self.limit if self.entry is None else max(self.limit, self.entry.max_record_bytes)
 
     @property
     def folder(self) -> str:
-        """The key of its folder: ``""``, or ending in a slash."""
+        """The key of the file's folder: ``""``, or ending in a slash."""
         return self.key[: self.key.rfind("/") + 1]
 
     @property
@@ -105,10 +106,10 @@ class Selection:
 
     Attributes:
         path: the path as it was passed, without secrets.
-        base: the prefix that makes a key a path.
+        base: the prefix that turns a key into a display path.
         shards: the shards in the order of their names, one data set after another.
         folder: the key of the folder: ``""``, or ending in a slash.
-        limit: the limit for the length of a record; see `SelectedShard`.
+        limit: the maximum length of a record, as in `SelectedShard`.
     """
 
     path: str
@@ -121,7 +122,7 @@ class Selection:
     limit: int = MAX_RECORD_BYTES
 
     async def is_spool(self) -> bool:
-        """Whether the folder is a spool."""
+        """Return whether the path is the folder of a spool."""
         home = local_folder(folder_at(self.storage, self.folder)) if self.kind == "folder" else None
         return home is not None and await in_thread(is_spool, home.folder)
 
@@ -137,7 +138,7 @@ class Selection:
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The schema of the data sets, if all have the same."""
+        """The schema of the data sets, or `None` if their schemas differ."""
         schemas = [dataset.manifest.schema for dataset in self.datasets]
         return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
 
@@ -153,9 +154,10 @@ async def selected(
 ) -> AsyncIterator[Selection]:
     """Open the storage of ``path``, and find its shards. All names below a folder are held in memory.
 
-    With ``given_up``, a data set whose writers were all given up before they committed anything is selected, too: it is
-    empty, but objects may exist under its names. ``max_record_bytes`` holds for all shards, except shards that have
-    longer records according to their manifest.
+    Args:
+        given_up: also select a data set whose writers were all given up before they committed anything. Such a data set
+            is empty, but objects may exist under its names.
+        max_record_bytes: the maximum length of a record, except in shards for which a manifest allows longer records.
 
     Raises:
         ObjectNotFoundError: there is nothing at the path.
@@ -174,7 +176,7 @@ def _limited(selection: Selection, limit: int) -> Selection:
 
 
 async def reselected(selection: Selection) -> Selection:
-    """Select the same data set again, in its present state."""
+    """Select the data set of a selection again, in its present state."""
     (dataset,) = selection.datasets
     again = await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
     return _limited(again, selection.limit)
@@ -194,7 +196,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         except ObjectNotFoundError:
             pass
         except StoragePermissionError as error:
-            refused = error  # S3 reports a missing object in this way if the caller may not list
+            refused = error  # S3 reports a missing object in this way if the caller may not list objects
         else:
             shard = SelectedShard(key=key, display_path=display_path, size=info.size)
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
@@ -232,8 +234,8 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
     try:
         kept, entries = await listed_in_manifests(folder_at(store, folder), names, of=names)
     except ManifestError as error:
-        # Without its manifest, a data set can still be read: a pattern finds its shards. Only of those that `compact`
-        # or `delete` rewrote does the manifest say which count.
+        # A pattern finds the shards of a data set even if the manifest cannot be read. The manifest is needed only to
+        # exclude shards that `compact` or `delete` has replaced.
         kept, entries = await without_replaced(folder_at(store, folder), names), {}
         _path_log.warning(display_path, "the records are read without their keys: %s", error)
 
@@ -254,7 +256,7 @@ async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) 
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Leave out uncommitted objects that a job has published under the name ``key``, which has no manifest."""
+    """Return the objects without those published but not committed by a job on ``key``, which has no manifest."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
@@ -263,7 +265,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select all objects below a prefix. Return `None` if no object is below it."""
+    """Select all objects below a prefix. Return `None` if there is no object."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun
@@ -279,7 +281,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
     if not anything:
         return None
     for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
-        home = home_of(folder_at(store, parent))  # on a disk, a job's mark is its header
+        home = home_of(folder_at(store, parent))  # on a disk, the header of a job is its mark
         made.update(parent + header.name for header in await in_thread(home.headers))
     for key in sorted(made):
         dataset = await _dataset(store, key, base + key, given_up)
@@ -303,7 +305,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
 
 
 def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Leave out replaced objects, which are kept for readers that have the data set open. Blocks."""
+    """Return the objects that were not replaced. Replaced objects remain for readers with an open data set. Blocks."""
     prefix = dataset.prefix
     keys = [info.key[len(prefix) :] for info in found if info.key.startswith(prefix)]
     gone = {prefix + key for key in replaced_among(dataset.manifest, dataset.name, keys)}
@@ -311,7 +313,7 @@ def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list
 
 
 def _shards_of(datasets: Iterable[SelectedDataset], base: str) -> tuple[SelectedShard, ...]:
-    """Return the shards of data sets. Blocks, because there may be a million."""
+    """Return the shards of data sets. Blocks, because there may be a million shards."""
     return tuple(
         SelectedShard(
             key=dataset.prefix + entry.path,

@@ -1,4 +1,4 @@
-"""`open_shard` reads one shard of a `Selection` from its beginning, or with its index from any record on.
+"""`open_shard` reads one shard of a `Selection` from its beginning or, with the index, from any record on.
 
 `ShardKeys` reads the keys of a shard.
 """
@@ -29,13 +29,13 @@ _path_log = PathLog("asyncrec.tools")
 async def open_shard(
     selection: Selection, shard: SelectedShard, *, first: int = 0, index: RecordIndex | None = None, **options: Any
 ) -> AsyncIterator[RecordReader]:
-    """Open a reader of one shard, whose errors contain its path.
+    """Open a reader of one shard. Its errors contain the shard's display path.
 
     Args:
-        first: the number of the first record to read; any number except 0 needs the index.
-        index: the index of the shard, from `shard_index`.
-        options: options of `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... The default of ``max_record_bytes``
-            is that of the shard.
+        first: the number of the first record to read; any number except 0 requires the index.
+        index: the index of the shard, as returned by `shard_index`.
+        options: options of `asyncrec.open_reader`, such as ``on_corrupt`` and ``verify``. By default,
+            ``max_record_bytes`` is the limit of the shard.
     """
     options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
@@ -49,7 +49,7 @@ async def open_shard(
 
 
 async def shard_index(selection: Selection, shard: SelectedShard) -> RecordIndex | None:
-    """Return the whole index of a shard, or `None` if it has none or one that belongs to another shard.
+    """Return the complete index of a shard, or `None` if the shard has no index or the index does not match it.
 
     Raises:
         StorageError: the store failed.
@@ -70,27 +70,27 @@ def _position(first: int, index: RecordIndex | None) -> Position:
 
 
 def key_bytes_of(*selections: Selection) -> int:
-    """How many bytes of digests the records have: those of contents, too, if any shard has them."""
+    """Return the number of bytes of digests for each record, which includes a content digest if any shard has those."""
     entries = (shard.entry for selection in selections for shard in selection.shards if shard.entry is not None)
     return PAIR_BYTES if any(entry.key_bytes == PAIR_BYTES for entry in entries) else KEY_BYTES
 
 
-# Keys that are passed over at a time.
+# The maximum number of keys to skip at a time.
 _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """The keys of a shard in order, or no keys if it has no keys file. An async context manager."""
+    """The keys of a shard in order, or empty keys if the shard has no keys file. An async context manager."""
 
     def __init__(self, selection: Selection, shard: SelectedShard, *, width: int = KEY_BYTES) -> None:
-        """``width`` is how many bytes of digests each record is given: `KEY_BYTES`, or with contents `PAIR_BYTES`."""
+        """``width`` is the number of bytes of digests for each record: `KEY_BYTES`, or with contents `PAIR_BYTES`."""
         self._shard = shard
         self._width = width
         self._stored = (shard.entry.key_bytes if shard.entry else 0) or KEY_BYTES
         sidecar = shard.entry.keys if shard.entry else None
         name = None if sidecar is None else sidecar.path
         self._taken = 0
-        # Read without a task, because these files are small and are read beside the shard itself.
+        # Without a read-ahead task, because keys files are small and are read together with the shard.
         self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
 
     async def __aenter__(self) -> ShardKeys:
@@ -100,7 +100,7 @@ class ShardKeys:
             except ObjectNotFoundError as error:
                 if self._shard.dataset is not None:
                     raise
-                # A pattern reads the remaining shards of a damaged data set.
+                # A pattern can read the remaining files of a damaged data set.
                 self._source = None
                 _path_log.warning(self._shard.display_path, "the records are read without their keys: %s", error)
         return self

@@ -1,6 +1,6 @@
-"""`Sorter` sorts records by a given place, with `HashShuffler`; `reshard` shuffles and groups with it, `compact` sorts.
+"""`Sorter` sorts records by their places, with `HashShuffler`. `reshard` shuffles and groups with it; `compact` sorts.
 
-Everything but `Sorted` blocks, and is meant for worker threads.
+All functions except those of `Sorted` block.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from asyncrec.example._age import Age
 from asyncrec.example._by_name import features_in
 from asyncrec.example._wire import parse_example
 
-# The number of groups that are remembered, in 10 MiB. Further groups are in the order of a hash.
+# The number of groups that are held, in about 10 MiB. Further groups are in the order of a hash.
 _MOST_GROUPS = 0xFF00
-# The number of bytes by which texts are sorted.
+# The number of leading bytes by which texts are sorted.
 _VALUE_BYTES = 128
 
 
 class Order:
-    """The place of each record: 16 distinct bytes to sort by.
+    """The place of each record in a shuffled or grouped order: 16 bytes to sort by, distinct for each record.
 
-    Records are sorted into files by their first byte, and by the next one if a file is too large. So the bytes are
-    spread as evenly as possible: the first 255 groups have one byte each, and a record's place among ``total`` is a
-    fraction.
+    Records are sorted into files by the first byte of their places, and by the next byte if a file is too large. To
+    spread the places evenly over all bytes, the first 255 groups have one byte each, and the number of a record is
+    scaled by the ``total`` number of records.
     """
 
     def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
@@ -43,7 +43,7 @@ class Order:
         self._groups: dict[bytes, bytes] = {}
 
     def group(self, record: bytes) -> bytes | None:
-        """Return a digest of the value of the feature; `None` without the feature."""
+        """Return a digest of the feature's value in a record, or `None` if the record does not have the feature."""
         if self._group_by is None:
             return None
         try:
@@ -67,7 +67,10 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """Return the bytes of a group, in the order of the groups' first records. None is a prefix of another."""
+        """Return the first bytes of a group's places, in the order of the groups' first records.
+
+        The bytes of one group are never a prefix of another group's bytes.
+        """
         prefix = self._groups.get(group)
         if prefix is None:
             known = len(self._groups)
@@ -76,36 +79,36 @@ class Order:
             elif known < _MOST_GROUPS:
                 prefix = b"\xff" + known.to_bytes(2, "big")
             else:
-                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # by the digest of their values
+                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # in the order of the digests of their values
             self._groups[group] = prefix
         return prefix
 
 
 class ByFeature:
-    """The place of each record in the order of a feature. Records with equal values keep their order.
+    """The place of each record in the order of a feature's values. Records with equal values keep their order.
 
-    Records without a value come first. All records are shown first, and then sorted. For each record, 8 bytes are held,
-    and at most 128 bytes of its value.
+    Records without a value come first. All records must be passed to `show` before any is placed. For each record, 8
+    bytes are held, and while records are shown, at most 128 bytes of the value.
 
     Raises: as `Age`.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
         self._value = Age(name, schema, path, argument="sort_by")
-        # For NumPy, a value equals one with more zeros at its end; such values keep their order.
+        # NumPy ignores zero bytes at the end of a value, so records whose values differ only in these keep their order.
         self._values: list[NDArray[np.bytes_]] = []
         self._ranks: NDArray[np.int64] | None = None
 
     def show(self, records: Sequence[bytes]) -> None:
-        """Take in the values of these records. Blocks."""
+        """Hold the values of the next records. Blocks."""
         values = (self._value.value(features_in(each)) or b"" for each in records)
         self._values.append(np.array([value[:_VALUE_BYTES] for value in values], np.bytes_))
 
     def end(self) -> None:
-        """Note that all records were shown. Blocks.
+        """Compute the places after all records were shown. Blocks.
 
         Raises:
-            ValueError: there is no schema, and no record had the feature.
+            ValueError: the data set has no schema, and no record has the feature.
         """
         values = np.concatenate([np.empty(0, np.bytes_), *self._values])
         self._values.clear()
@@ -124,7 +127,7 @@ class ByFeature:
 
 
 class _Placing(HashShuffler):
-    """A shuffler that sorts by keys which are digests already."""
+    """A shuffler that sorts by the keys themselves, which are places, rather than by their digests."""
 
     def digest(self, key: object) -> bytes:
         assert isinstance(key, bytes), "made by Order"
@@ -132,7 +135,11 @@ class _Placing(HashShuffler):
 
 
 class Sorter:
-    """A sorter of records, each preceded by ``key_bytes`` of digests, by their places. Blocks."""
+    """A sorter of records by their places. Its methods block.
+
+    Args:
+        key_bytes: the number of bytes of digests that are stored before each record.
+    """
 
     def __init__(
         self,
@@ -144,7 +151,7 @@ class Sorter:
     ) -> None:
         self._order = order
         self._key_bytes = key_bytes
-        # Places are distinct. Unlike "raise", "last" does not look for duplicates while adding.
+        # Places are distinct. Unlike "raise", "last" does not check for duplicates while records are added.
         self._shuffler = _Placing("", memory_limit=memory_limit, temporary_folder=temporary_folder, on_duplicate="last")
         self.records = 0
         self.grouped = 0
@@ -174,7 +181,7 @@ class Sorter:
 
 
 class Sorted:
-    """A sorter's batches, each made in a worker thread."""
+    """An async iterator over a sorter's batches, each made in a worker thread."""
 
     def __init__(self, sorter: Sorter) -> None:
         self._batches = sorter.batches()

@@ -1,10 +1,10 @@
-"""`write_splits` is shared by `from_csv` and `from_folder`: it deals examples to train, eval and test, and writes them.
+"""`write_splits` distributes examples to train, eval and test, and writes them, for `from_csv` and `from_folder`.
 
-    target/train-<writer>-000000.tfrecord ...   and _manifest/train/, _index/ beside them: the data set target/train
+    target/train-<writer>-000000.tfrecord ...   with _manifest/train/ and _index/, the data set target/train
     target/eval-...   target/test-...
 
-Existing data sets with these names are replaced in the last step. The manifest of each has the schema and, under
-``labels``, the names of the classes: the label of a record is a number, its place in that list.
+Existing data sets with these names are replaced in the last step. The manifest of each split has the schema and, under
+``labels``, the names of the classes. The label of a record is the position of its class in that list.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from asyncrec.storage._registry import located
 from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 
-# The number of files to read at once. They hide the latency of a disk and most of that of a store, and are held in
-# memory.
+# The number of files to read at once and hold in memory, which hides the latency of a disk, and most of a store's.
 _CONCURRENT = 8
 
 
 @dataclass(slots=True, kw_only=True)
 class SplitsReport:
-    """The result: the number of records of each split, and the names of the classes in the order of their numbers.
+    """The result of `from_csv` or `from_folder`.
 
     Attributes:
+        records: the number of records in each split.
+        labels: the names of the classes, in the order of their numbers.
         features: the names of the features, sorted.
         types: the type of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
         notes: sentences about possible surprises, such as a column that is text because of one mistake.
@@ -61,20 +62,25 @@ class SplitsReport:
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """An example to be made: its known features, and the keys of the files whose bytes it contains."""
+    """The parts of an example.
+
+    Attributes:
+        features: the features whose values are known.
+        files: for each other feature, the key of the file whose bytes become its value.
+    """
 
     features: Mapping[str, Any]
     files: Mapping[str, str]
 
 
 class ExampleSource(Protocol):
-    """Numbered examples, in memory except for the contents of their files.
+    """Numbered examples, which are in memory except for the contents of their files.
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
-        key: the feature with the keys of the records, if they have any.
+        key: the feature with the keys of the records; `None` if records have no keys.
         notes: sentences for the report.
-        strata: the stratum of each example in turn, of which every split gets its share. Slow: read in a thread.
+        strata: the stratum of each example. Every split gets its share of each stratum. Reading this attribute blocks.
         schema: the schema of the records.
     """
 
@@ -89,11 +95,11 @@ class ExampleSource(Protocol):
     def schema(self) -> Schema: ...
 
     def parts(self, number: int) -> ExampleParts:
-        """Return the parts of an example."""
+        """Return the parts of the example with this number."""
 
 
 class SplitOptions(NamedTuple):
-    """The parameters that `from_csv` and `from_folder` share and document."""
+    """The parameters shared by `from_csv` and `from_folder`, which document them."""
 
     target: str | os.PathLike[str]
     weights: Mapping[str, float]
@@ -107,11 +113,14 @@ class SplitOptions(NamedTuple):
 async def write_splits(
     source: ExampleSource, files: Storage, options: SplitOptions, report: SplitsReport, progress: Progress
 ) -> None:
-    """Deal the examples of a source, whose files are in ``files``, write them, and fill in the report.
+    """Distribute the examples of a source to the splits, write them, and complete the report.
+
+    Args:
+        files: the storage of the files that the examples refer to.
 
     Raises:
-        DatasetError: no example is left for a split.
-        ObjectNotFoundError: a file does not exist. Nothing is changed.
+        DatasetError: a split would be empty.
+        ObjectNotFoundError: a file does not exist; no data set is changed.
     """
     report.labels = source.labels
     report.notes = source.notes
@@ -162,6 +171,6 @@ async def write_splits(
 
 
 def _dealt(source: ExampleSource, options: SplitOptions) -> tuple[int, dict[str, list[int]]]:
-    """Return the number of examples, and the numbers of the examples of each split. Blocks."""
+    """Return the total number of examples, and the numbers of the examples in each split. Blocks."""
     strata = source.strata
     return len(strata), deal(strata, options.weights, seed=options.seed)

@@ -26,10 +26,10 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 
 
 class TailStream:
-    """The last records, and new records if the data set is followed: ``async for records in stream`` yields lists.
+    """The last records, then new records if the data set is followed; ``async for records in stream`` yields lists.
 
     Attributes:
-        selection: the present selection; it changes while a data set is followed.
+        selection: the present selection, which changes while a data set is followed.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class TailStream:
     ) -> None:
         self.selection = selection
         self._stack = stack
-        # The same conditions for everything, so that a feature may be absent in new records if earlier records had it.
+        # All records share these conditions, so new records may lack a feature that earlier records had.
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
         self._known: set[str] = set()
         self._reading: tuple[RecordStream, _Places] | None = None
-        # The ranges of the numbers of the records to return.
+        # The ranges of record numbers to return.
         self._wanted: list[tuple[int, int]] = []
         self._begun = False
 
@@ -59,7 +59,7 @@ class TailStream:
                 stream, places = self._reading
                 found = await anext(stream, None)
                 if found is not None:
-                    before = places.before(found[0].number)  # they are all in one shard
+                    before = places.before(found[0].number)  # all records of a list are in one shard
                     records = [replace(each, number=each.number + before) for each in found]
                     records = [each for each in records if self._is_wanted(each.number)]
                     if records:
@@ -86,7 +86,7 @@ class TailStream:
         return at >= 0 and number < self._wanted[at][1]
 
     async def _look(self) -> None:
-        """Begin to read the records committed since the last look."""
+        """Reload the manifest, and begin to read the records committed since the last look."""
         before = self.selection.datasets[0].manifest.id
         self.selection = await reselected(self.selection)
         if self.selection.datasets[0].manifest.id == before:
@@ -99,12 +99,12 @@ class TailStream:
             self._read(list(new), starts)
 
     def _new(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the records that were in no shard at the last look, as ranges by the place of their shard. Blocks.
+        """Return the ranges of record numbers that are new since the last look, by the position of the shard. Blocks.
 
-        A shard may stand for several, of which some were there: their records are not given again.
+        A shard may have replaced several shards. The records of those that were known are not returned again.
 
         Raises:
-            DatasetError: these records are sorted among those that were there.
+            DatasetError: new records were sorted among known records.
         """
         name = self.selection.datasets[0].name
         known: set[str] = set()
@@ -136,14 +136,19 @@ class TailStream:
 
 
 class _Places:
-    """The places of some shards among all records, from the number of their first record and their counts."""
+    """The places of some shards among all records of a selection.
+
+    Args:
+        firsts: the number of each shard's first record.
+        counts: the number of records in each shard.
+    """
 
     def __init__(self, firsts: Sequence[int], counts: Sequence[int]) -> None:
         self._firsts = firsts
         self._begins = [0, *accumulate(counts)][:-1]  # places among the records of these shards
 
     def before(self, number: int) -> int:
-        """Return the number to add to ``number``, counted in these shards, to get the number among all records."""
+        """Return the difference between a record's number among all records and its ``number`` among these shards."""
         at = bisect_right(self._begins, number) - 1
         return self._firsts[at] - self._begins[at]
 
@@ -160,11 +165,13 @@ async def open_tail(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TailStream]:
-    """Iterate over those of the last ``records`` records of ``path`` for which all of ``where`` holds. With ``follow``
-    the stream does not end, and returns the records that are committed to the data set later, in the order of commits.
+    """Iterate over those of the last ``records`` records of ``path`` that meet all conditions of ``where``.
+
+    With ``follow``, the stream does not end, and also returns records that are committed to the data set later, in the
+    order of commits.
 
     Args:
-        interval: seconds between two reads of the manifest.
+        interval: the number of seconds between two reads of the manifest.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:

@@ -3,8 +3,9 @@
 S3 keeps (and bills) multipart uploads, and a disk keeps the unfinished files of a killed process. Other stores cannot
 list unfinished objects.
 
-An unfinished file of a job is left to the job. On a disk it is also kept for `asyncrec.recover` if the job died,
-because it contains records. An upload to a store cannot be read back, so it is removed if its job is proven dead.
+An unfinished object is not removed while its job may be alive. On a disk, it is kept for `asyncrec.recover` even if the
+job has died, because it contains records. An upload to a store cannot be read back, so it is removed if its job is
+proven dead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-# A day, so that current uploads go on: no upload of a shard takes so long.
+# A day, which is longer than the upload of any shard takes, so that current uploads are not removed.
 _OLDER_THAN = 86400.0
 
 
@@ -42,11 +43,11 @@ class UploadsReport:
         supported: whether the store can list unfinished uploads.
         root: the root of the store; keys are relative to it.
         found: all unfinished uploads.
-        sized: whether the store reports the size of each.
+        sized: whether the store reports the size of each upload.
         removed: the uploads that were removed.
-        kept: the uploads that are old enough, but in use: by a job, for `asyncrec.recover`, by a process that is
-            writing them, or by another user of the folder.
-        reasons: the reason why each was kept, by its key and etag.
+        kept: the uploads that are old enough to be removed, but were kept because they belong to a job, because a
+            process is writing them, or because another user owns them.
+        reasons: the reason why each upload was kept, by its key and etag.
     """
 
     path: str
@@ -89,11 +90,11 @@ async def uploads(
 ) -> UploadsReport:
     """Find unfinished uploads at or below ``path``. With ``remove``, delete those older than ``older_than`` seconds.
 
-    The uploads of running programs are among them, so the default is a day. On a disk, no file is removed that belongs
-    to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor a file that a process
-    holds open (if the file system has no locks, this cannot be known, and the age alone decides). In a store, no upload
-    is removed that may belong to a job with a mark, unless a lock on this machine proves the job dead;
-    `asyncrec.recover` gives up jobs of other machines.
+    By default, only uploads older than a day are deleted, because those of running programs are found, too. On a disk,
+    no file of a job with a header is deleted, whether the job is running or dead; `asyncrec.recover` handles those
+    files. Nor is a file deleted that a process is writing, unless the file system has no locks, in which case only the
+    age decides. In a store, an upload that may belong to a job with a mark is deleted only if a lock on this machine
+    proves the job dead; `asyncrec.recover` gives up jobs of other machines.
 
     Raises:
         StorageError: the store failed.
@@ -107,7 +108,7 @@ async def uploads(
         report.sized = local is not None
         folder = key[: key.rfind("/") + 1]
         async for info in store.list_unfinished(folder):
-            # On a disk the name of an unfinished file begins with a dot.
+            # On a disk, the name of an unfinished file begins with a dot.
             parent, slash, name = info.key.rpartition("/")
             if info.key.startswith(key) or (parent + slash + name.removeprefix(".")).startswith(key):
                 report.found.append(info)
@@ -140,7 +141,7 @@ async def uploads(
 
 
 def _folder_of(key: str) -> tuple[str, str]:
-    """Return the data set's folder that contains an unfinished file, and the file's name in it."""
+    """Return the folder of the data set to which an unfinished object belongs, and the object's name."""
     parent, _, name = key.rpartition("/")
     if parent.rpartition("/")[2] in ("_index", "_keys"):
         parent = parent.rpartition("/")[0]
@@ -148,9 +149,9 @@ def _folder_of(key: str) -> tuple[str, str]:
 
 
 class _Owners:
-    """The jobs to which unfinished files and uploads may belong. Each folder is looked up once, after these were found.
+    """The jobs to which unfinished objects may belong. The jobs of each folder are listed once, after the objects.
 
-    A job makes its header or its mark before its files, so a job that begins after the look owns no file found before.
+    A job publishes its header or its mark before its objects, so a job that begins later owns none of these objects.
     """
 
     def __init__(self, store: Storage, local: LocalStorage | None) -> None:
@@ -159,7 +160,7 @@ class _Owners:
         self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Return the job that owns an unfinished file, or an upload unless its job is proven dead."""
+        """Return the reason to keep an unfinished object, which is its job, or `None` if the object may be removed."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)
@@ -179,7 +180,7 @@ class _Owners:
         return None
 
     async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:
-        if self._local is not None:  # unfinished files have records, whether their jobs are alive or not
+        if self._local is not None:  # unfinished files are kept for their records even if the job is dead
             found = await in_thread(jobs_in, LocalHome(LocalStorage(os.path.join(self._local.folder, parent))))
             return [(job, "unknown") for job in found]
         folder = folder_at(self._store, f"{parent}/" if parent else "")

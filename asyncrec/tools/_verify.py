@@ -27,11 +27,12 @@ class VerifyReport:
 
     Attributes:
         shards: a report on each shard, in order.
-        orphans: objects under a data set's names that no manifest names.
+        orphans: the objects that are named like objects of a data set but are in no manifest.
         conflicts: contradictions in the manifests.
-        adopted, deleted: paths of the orphans that were added to the data set, or removed.
+        adopted, deleted: the paths of the orphans that were added to the data set, and of those that were deleted.
         seconds: the time that reading took.
-        spool: whether this is the folder of a spool, in which shards await upload; only whole shards are read there.
+        spool: whether the path is the folder of a spool, in which shards wait to be uploaded. Only complete shards are
+            read in a spool.
     """
 
     path: str
@@ -54,7 +55,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """The shards with a problem, except those that the store did not return."""
+        """The shards with a problem other than that the store did not return them."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property
@@ -63,7 +64,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all shards were read and are intact, and no manifest contradicts itself. Orphans are not damage."""
+        """Whether all shards were read and are intact, and no manifest has contradictions. Orphans do not count."""
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
@@ -84,21 +85,23 @@ async def verify(
 ) -> VerifyReport:
     """Read all shards of a file, a folder, a pattern or a data set, and report the problems.
 
-    It checks every checksum, and in data sets also sizes, counts and checksums against the manifest, every line of the
-    indexes, and the sizes of keys. Problems are reported, not raised.
+    Every checksum is verified. In data sets, the sizes, counts and checksums are also compared with the manifest, and
+    every line of the indexes and the sizes of the keys files are checked. Problems do not raise errors; they are in the
+    report.
 
     Args:
         jobs: the number of shards to read at once, each in a worker thread with some 16 MiB; by default the number of
-            processors that this process may use, and at least 8 for a remote store. It does not change the report.
-        adopt: add intact shards that no manifest names to their data set.
+            processors that this process may use, but at least 8 for a remote store. The report is the same for any
+            number.
+        adopt: add intact shards that no manifest lists to their data set.
         delete: delete orphans instead, even those of a data set without a commit.
-        min_age: adopt or delete only orphans at least this old, in seconds. Whatever their age, those of a job that has
-            not ended are left to `asyncrec.recover`.
+        min_age: adopt or delete only orphans at least this old, in seconds. Orphans of a job that has not ended are
+            left to `asyncrec.recover` at any age.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
         progress: called with the number of bytes read, and the total.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or the path cannot be listed.
         ManifestError: a manifest cannot be read.
         ValueError: both ``adopt`` and ``delete`` were passed, or ``jobs`` is less than 1.
     """

@@ -1,8 +1,8 @@
-"""`watch` examines a data set that is being written: its commits, the jobs at work, and their progress.
+"""`watch` reports on a data set that is being written: its commits, the jobs at work, and their progress.
 
 It reads the manifest, the marks of jobs, and on a disk the status files of writers (`asyncrec._shards.journal.status`),
 and writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress.
-Another look reads only new segments.
+Repeated looks read only new segments of the manifest.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# If a writer has reported nothing for five times its interval, its lock is checked. If it is alive, it is stopped, or
-# its event loop is held up, and its earlier speed means nothing.
+# If a writer has not reported for five times its interval, its lock is checked. If the writer is alive, it is stopped,
+# or its event loop is blocked, and the last reported speed is no longer valid.
 _LATE_SECONDS = 5 * STATUS_SECONDS
-# If a writer has never reported, its lock is checked after this time. Before its first report it reads existing data,
-# which may be many keys.
+# If a writer has never reported, its lock is checked after this time. Before the first report, the writer reads
+# existing data, which may be many keys.
 _OPENING_SECONDS = 60.0
 
 
 class Watch:
-    """A data set that is watched. `open_watch` opens it."""
+    """A data set or a spool that is watched, as opened by `open_watch`."""
 
     def __init__(
         self, path: str, folder: Storage | None, name: str, spool: LocalStorage | None, classes: ClassCounts | None
@@ -142,7 +142,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status by the clocks of both machines, but at least the time it was seen unchanged."""
+        """Return the age of a status by the clocks of both machines, but at least the time since it last changed."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -158,10 +158,10 @@ async def open_watch(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Watch]:
-    """Open a data set, which need not exist yet, or a spool, to watch it. The context yields a `Watch`.
+    """Open a data set, which need not exist yet, or a spool, to watch it. The context manager returns a `Watch`.
 
     Args:
-        by: a feature by whose values the first records of each new shard are counted.
+        by: a feature. The first records of each new shard are counted by its values.
 
     Raises:
         ValueError: the path has no name.
@@ -187,10 +187,10 @@ async def watch(
     """Examine a data set that is being written, or a spool, once. To do so repeatedly, use `open_watch`.
 
     Args:
-        by: a feature by whose values the first records of each shard are counted.
+        by: a feature. The first records of the newest shards are counted by its values.
 
     Raises:
-        ObjectNotFoundError: neither a data set nor a job that makes one exists.
+        ObjectNotFoundError: neither a data set nor a job that makes a data set exists.
         ValueError: the data set has a schema without the feature ``by``.
     """
     async with open_watch(path, by=by, storage=storage, storage_options=storage_options) as watched:
@@ -204,28 +204,28 @@ async def watch(
 
 
 def _is_late(header: JobHeader, now: datetime) -> bool:
-    """Return whether a job should have reported by now. A job that commits all at once, as a copy, never reports."""
+    """Return whether a job should have reported by now. A job with a single commit, such as a copy, never reports."""
     return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:
-    """Return how many seconds ago ``time`` was, by the clocks of both machines, or infinity if it is unknown."""
+    """Return the seconds since ``time``, by the clocks of both machines, or infinity if ``time`` is empty."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 
 def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
-    """Count the records and bytes of a manifest, and find its last commit. Slow for many shards."""
+    """Return the number of records and bytes in a manifest, and the time of its last commit. Blocks."""
     if manifest is None:
         return 0, 0, None
     last = max((each.last_commit for each in manifest.writers.values()), default=None)
     return manifest.records, manifest.bytes, last
 
 
-# The records to read of each shard, so that a look takes a moment and does not disturb the writers.
+# The number of records to read of each shard, so that a look is fast and does not slow down the writers.
 _RECORDS = 1000
-# The shards to read at one look, the newest first.
+# The number of shards to read in one look, the newest first.
 _SHARDS = 4
-# The values to count. A feature with more values, such as a URL, is not a class; the rest is one count.
+# The number of values to count separately. All further values of a feature, such as a URL, share one count.
 _VALUES = 1000
 _SHOWN = 20
 _LONGEST = 40
@@ -241,7 +241,7 @@ class ClassCounts:
         self._seen: set[str] = set()
 
     async def count(self, folder: Storage, manifest: Manifest) -> None:
-        """Read the newest of the shards that have not been read.
+        """Count records of the newest shards that are new since the last call.
 
         Raises:
             ValueError: the data set's schema does not have the feature.
@@ -258,10 +258,10 @@ class ClassCounts:
                         await in_thread(self._add, batch.records[:left])
                         left -= len(batch.records)
             except (FormatError, ObjectNotFoundError):
-                continue  # `verify` reports damage; or the shard was replaced meanwhile
+                continue  # the shard is damaged, which `verify` reports, or it was replaced meanwhile
 
     def most(self) -> dict[str, int]:
-        """Return the most frequent values, and how often each occurs."""
+        """Return the most frequent values, and the number of records with each value."""
         return dict(self._counts.most_common(_SHOWN))
 
     def _new(self, manifest: Manifest) -> list[ShardEntry]:

@@ -1,4 +1,4 @@
-"""`WatchReport` and `WatchedWriter`: the findings of `asyncrec.tools.watch` at one moment."""
+"""`WatchReport` and `WatchedWriter` describe a data set and its writers at the time of a look."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class WatchedWriter:
     """A job that has not ended.
 
     Attributes:
-        state: ``"at work"``, or ``"ending"``: publishing the rest; both according to the reports on its disk.
-            ``"silent"``: it has reported nothing for ten seconds, or nothing at all in its first minute. On this
-            machine such a writer is alive but stopped or held up; on another it may be dead. If it makes no reports
-            (without a disk), ``"alive"`` according to a lock, or ``"unknown"`` if this machine cannot find out.
-            ``"dead"``: a lock proves it, and `asyncrec.recover` recovers or ends it.
-        status: its last report, on its disk; `None` before the first.
-        quiet: the seconds since that report, or otherwise since its last commit, or since its start.
-        records: the number of its records in the manifest.
-        last_commit: the time of its last commit, by its machine's clock; `None` before its first commit.
-        recover: for a dead writer, the command that recovers it, in quotation marks; ``SPOOL`` in the command stands
-            for a folder that is not known here.
+        state: ``"at work"``, or ``"ending"`` while the writer publishes its remaining records, both according to its
+            status on the disk. ``"silent"`` if the status is older than ten seconds, or does not exist after the first
+            minute. A silent writer on this machine is alive but stopped or blocked; on another machine it may be dead.
+            A writer without a status is ``"alive"`` according to a lock, or ``"unknown"`` if this machine cannot
+            determine its state. ``"dead"`` if a lock proves it; `asyncrec.recover` then recovers or ends the job.
+        status: the writer's last status on its disk; `None` before the first.
+        quiet: the seconds since that status; without a status, since the writer's last commit or its start.
+        records: the number of the writer's records in the manifest.
+        last_commit: the time of the writer's last commit, by its machine's clock; `None` before its first commit.
+        recover: for a dead writer, the command that recovers it, in quotation marks. ``SPOOL`` in the command stands
+            for a folder that is not known on this machine.
     """
 
     id: str
@@ -50,7 +50,7 @@ class WatchedWriter:
 
     @property
     def uncommitted_records(self) -> int:
-        """The number of records it has accepted that are not in the manifest."""
+        """The number of records that the writer has accepted but not yet committed."""
         status = self.status
         return 0 if status is None else max(0, status.taken_records - max(status.committed_records, self.records))
 
@@ -63,19 +63,19 @@ class WatchedWriter:
 
     @property
     def idle(self) -> float:
-        """The seconds since it last accepted a record; if it does not report, since its last commit."""
+        """The seconds since the writer last accepted a record; without a status, since its last commit or its start."""
         return self.quiet if self.status is None else self.status.idle_seconds + self.quiet
 
     @property
     def tells(self) -> JobStatus | None:
-        """Its status, if the status is still valid."""
+        """The writer's status, or `None` if the status is no longer valid."""
         return self.status if self.state in ("at work", "ending") else None
 
     @property
     def records_per_second(self) -> float | None:
-        """Its speed according to its reports, or otherwise that of its commits, from its start to the last commit.
+        """The writer's speed according to its status; without a status, the average from its start to its last commit.
 
-        `None` if the speed is unknown, and for a dead writer.
+        `None` if the speed is unknown or the writer is dead.
         """
         if self.tells is not None:
             return self.tells.records_per_second
@@ -111,10 +111,10 @@ class WatchReport:
 
     Attributes:
         time: the time of the report, with a time zone.
-        there: whether a data set exists, or a job that makes one.
+        there: whether a data set, or a job that makes a data set, exists.
         writers: the jobs that have not ended.
-        last_commit: the time of the newest segment.
-        classes: how many of the records read have each value of the feature, the most frequent first.
+        last_commit: the time of the last commit.
+        classes: the number of records read with each value of the feature, the most frequent value first.
     """
 
     path: str
@@ -129,34 +129,37 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """The number of records that live writers have accepted and that are not in the manifest."""
+        """The number of records that live writers have accepted but not yet committed."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
     def records_per_second(self) -> float | None:
-        """The speed of all writers for which it is known; `None` if it is unknown for each writer that is not dead."""
+        """The sum of the known speeds of all writers that are not dead; `None` if no speed is known."""
         return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Like `records_per_second`, but in bytes, for the writers that report."""
+        """Like `records_per_second`, but in bytes, for the writers with a valid status."""
         told = [writer.tells for writer in self.writers if writer.state != "dead"]
         return self._speed([None if status is None else status.bytes_per_second for status in told])
 
     @property
     def at_risk(self) -> float:
-        """The age in seconds of the oldest record of all writers that a kill would lose."""
+        """The age in seconds of the oldest record that would be lost if all writers were killed."""
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """Return the writers that were quiet for longer, or whose oldest record that a kill would lose is older.
+        """Return the writers for which `WatchedWriter.at_risk` or ``quiet`` is more than ``seconds``.
 
         Dead writers are included. A writer without a disk is quiet from one commit to the next.
         """
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
     def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """Return the writers that have accepted no record for longer, alive or not, except those that are ending."""
+        """Return the writers, alive or not, that have accepted no record for more than ``seconds``.
+
+        Writers that are ending are not included.
+        """
         return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod

@@ -107,10 +107,10 @@ class Description:
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """Return the schema that decodes all examples; `None` if a record is not an Example.
+        """Return the schema that decodes all examples, or `None` if a record is not an Example.
 
         Raises:
-            SchemaError: there is no such schema; the message names the feature.
+            SchemaError: no schema decodes all examples. The message names the feature.
         """
         if self._opaque:
             return None

@@ -28,7 +28,7 @@ def features_in(record: bytes) -> Mapping[str, Raw]:
 def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
     """Return the features that a schema, in the form of ``to_json``, declares, with their kinds on the wire.
 
-    Return `None` if there is no schema, or if the schema cannot be read or allows extra features.
+    Return `None` if ``schema`` is `None`, cannot be read, or allows extra features.
     """
     if schema is None:
         return None

@@ -30,7 +30,7 @@ class Origin(Protocol):
         """Return the example, not yet loaded."""
 
     def row(self) -> list[str] | None:
-        """Return the CSV row that describes the example, or `None` if there is none."""
+        """Return the CSV row that describes the example, or `None` if the example was not made from a row."""
 
     def where(self) -> str:
         """Return the location of the example, for error messages."""

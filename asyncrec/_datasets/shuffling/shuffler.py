@@ -201,7 +201,7 @@ class HashShuffler:
 
 
 class _Window:
-    """The held records whose hashes have a common prefix, and the names of the bucket files of the spilled ones.
+    """The held records whose hashes have a common prefix, and the names of the bucket files of the spilled records.
 
     ``prefix`` is the common prefix in hexadecimal.
     """

@@ -2,11 +2,11 @@
 
 A package or module imports only from those above it in this list.
 
-progress        the progress of the work
-description     a description of all examples, as it is stored
-sidecars        datum's two JSON files
-shuffling       records in the order of their keys' hashes, sorted on disk
+progress        shows a progress bar
+description     describes the features of all examples
+sidecars        writes datum's two JSON files
+shuffling       sorts records by the hashes of their keys, on disk
 from_generator  `asyncrec.DatasetWriter`: writes the examples that a generator yields
-from_csv        writes the examples that rows describe
+from_csv        writes the examples that the rows of a CSV file describe
 reading         reads splits back
 """

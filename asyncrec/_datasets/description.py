@@ -1,8 +1,8 @@
 """`Description` describes the features of all examples of a split, as a `Schema` and as datum's table of types and
 shapes.
 
-Every example counts, not only the last. Types that are stored alike are merged, features of different lengths become
-VarLen, and a contradiction raises an error that names the feature and two examples.
+All examples are considered, not only the last. Types of the same stored kind are merged. A feature whose length varies
+becomes VarLen. A contradiction raises an error that names the feature and two examples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FeatureTable = dict[str, dict[str, Any]]
 """datum's table: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
 
 Shape = tuple[int | None, ...]
-_Kind = tuple[str | None, Shape]  # the type (None if there is no value) and the shape
+_Kind = tuple[str | None, Shape]  # the type (None for an empty value) and the shape
 
 _TYPES = {INT64: "int", FLOAT: "float", BYTES: "string"}
 _PLAIN = {INT64: "int64", FLOAT: "float32", BYTES: "bytes"}
@@ -35,8 +35,8 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# How many kinds of examples are remembered, so that an example of a known kind costs only a look-up. There are many
-# kinds if lengths differ.
+# The number of kinds of examples to remember, so that an example of a known kind costs only a look-up. If lengths vary,
+# there are many kinds.
 _REMEMBERED = 4096
 
 
@@ -45,16 +45,16 @@ class _Feature:
     dtype: str | None
     shape: Shape
     example: int
-    """An example that has the feature."""
+    """The number of an example that has the feature."""
     lacking: int | None
-    """An example that lacks the feature."""
+    """The number of an example that lacks the feature, or `None` if every example has it."""
 
 
 class Description:
-    """A description of all examples of a split, which are added in any order; see the module.
+    """A description of all examples of a split. Examples may be added in any order.
 
     Args:
-        sparse_features: the features whose shapes differ from example to example.
+        sparse_features: the features whose shapes vary between examples.
     """
 
     def __init__(self, sparse_features: Sequence[str] = ()) -> None:
@@ -74,9 +74,10 @@ class Description:
         self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
 
     def see_record(self, record: bytes, features: Mapping[str, Any], example: int) -> None:
-        """Add a record that another serializer made from ``features``, from which shapes are taken if they match.
+        """Add a record that a custom serializer made from ``features``.
 
-        Once a record is not an Example, the split has no description.
+        A stored feature gets the shape of its value in ``features`` if both have the same number of elements. If any
+        record is not an Example, the split has no description.
 
         Raises:
             SchemaError: the record contradicts an earlier record.
@@ -99,17 +100,17 @@ class Description:
         self._see(tuple(kinds), example)
 
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
-        """Set the shapes in pixels, height first, of features that each hold the bytes of one image file.
+        """Set the shapes in pixels, height first, of the features that each hold the bytes of one image file.
 
-        datum's table has these shapes instead of the shape of the stored scalar, and datum decodes by them.
+        datum's table has these shapes instead of the shape of the stored scalar. datum needs them to decode the images.
         """
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """Return the schema that decodes all examples; `None` if a record is not an Example.
+        """Return the schema that decodes all examples, or `None` if a record is not an Example.
 
         Raises:
-            SchemaError: there is no such schema; the message names the feature.
+            SchemaError: no schema decodes all examples. The message names the feature.
         """
         if self._opaque:
             return None
@@ -122,7 +123,7 @@ class Description:
         return Schema(entries)
 
     def table(self) -> FeatureTable:
-        """Return datum's table. A size that differs from example to example is -1, and the feature is not dense."""
+        """Return datum's table. A size that varies between examples is -1, and its feature is not dense."""
         if self._opaque:
             return {}
         return {
@@ -208,7 +209,7 @@ class Description:
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
     """Return the schema that datum's table describes, for a data set without another schema.
 
-    datum stores a dense string as one value, whatever its shape in the table (that of an image).
+    datum stores a dense string as one value. Its shape in the table is that of the decoded image.
 
     Raises:
         SchemaError: the table cannot be read.

@@ -1,4 +1,4 @@
-"""`Progress` shows a bar on a terminal, if rich is installed. It may be advanced from any thread."""
+"""`Progress` shows a progress bar on a terminal if rich is installed. Any thread may advance the bar."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# The eye cannot see faster updates, and drawing the bar takes as long as a hundred examples.
+# The eye cannot see faster updates, and drawing the bar takes as long as processing a hundred examples.
 _SECONDS_BETWEEN = 0.1
 
 
@@ -16,9 +16,9 @@ class Progress:
 
     Args:
         what: the label of the bar.
-        total: the number of items; `None` if it is not known.
-        show: whether to show the bar. `True` raises ImportError if rich is not installed. `None` shows the bar if
-            stderr is a terminal.
+        total: the number of items, or `None` if it is not known.
+        show: whether to show the bar. With `True`, entering the context raises ImportError if rich is not installed.
+            `None` shows the bar if stderr is a terminal and rich is installed.
     """
 
     def __init__(self, what: str, total: int | None, *, show: bool | None) -> None:
@@ -63,7 +63,7 @@ class Progress:
             self._bar.update(self._task, completed=self._count)
 
     def counted(self, batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-        """Yield the same batches, and advance the bar by the items of each batch."""
+        """Yield the batches unchanged. After each batch, advance the bar by the number of its items."""
         for batch in batches:
             yield batch
             self.advance(len(batch))

@@ -1,9 +1,9 @@
 """Write datum's two JSON files beside the shards. They are derived from the manifests, which remain authoritative.
 
 ``shard_info.json`` holds ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json`` holds the features
-of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, into which
-several writers may write splits at once. So each writer makes both files from the manifests of all splits, and checks
-both again after writing. The last writer has then read every manifest that was committed before. Splits without a
+of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, to which several
+writers may write splits at once. So each writer derives both files from the manifests of all splits, and checks both
+again after writing. The last writer has then read every manifest committed before. The entries of splits without a
 manifest, which datum itself wrote, are kept.
 """
 
@@ -25,19 +25,19 @@ ShardInfo = dict[str, dict[str, int]]
 SHARD_INFO = "shard_info.json"
 TABLE = "datum_to_type_and_shape_mapping.json"
 
-# A million shards have about 50 MB of names.
+# The names of a million shards take about 50 MB.
 _MAX_BYTES = 256 << 20
-# A further attempt is needed only if another writer wrote in between.
+# Another attempt is needed only if another writer has written the files in between.
 _ATTEMPTS = 10
 
 _log = logging.getLogger("asyncrec.datasets")
 
 
 async def read_shard_info(folder: Storage) -> ShardInfo:
-    """Return the content of ``shard_info.json``, or an empty dictionary if there is no file.
+    """Return the content of ``shard_info.json``, or an empty dictionary if the file does not exist.
 
     Raises:
-        ManifestError: the file holds something else, or names a path outside the folder.
+        ManifestError: the content is not valid, or names a path outside the folder.
     """
     content = await _read(folder, SHARD_INFO)
     for files in content.values():
@@ -50,21 +50,21 @@ async def read_shard_info(folder: Storage) -> ShardInfo:
 
 
 async def read_table(folder: Storage) -> FeatureTable:
-    """Return the table of features in the file, or an empty dictionary if there is no file."""
+    """Return the table of features in the file, or an empty dictionary if the file does not exist."""
     return await _read(folder, TABLE)
 
 
 async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
-    """Return the manifests of all data sets in the folder that `DatasetWriter` wrote, by split."""
+    """Return the manifests, by split, of all data sets in the folder that `DatasetWriter` wrote."""
     manifests = await load_manifests(folder)
     return {name: manifest for name, manifest in manifests.items() if manifest.metadata.get("split") == name}
 
 
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
-    """Update both files, with ``shard_info`` for splits without a manifest.
+    """Update both files, using ``shard_info`` for splits without a manifest.
 
-    ``split`` is the split that was just written. If its features contradict those of another split, the table has the
-    features of ``split``.
+    ``split`` is the split just written. If its features contradict those of another split, the table gets the features
+    of ``split``.
     """
     for _ in range(_ATTEMPTS):
         manifests = await manifests_of_splits(folder)
@@ -90,7 +90,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Merge tables into one. A size that differs is -1, and its feature is not dense. If types differ, use the last."""
+    """Merge the tables. A size that varies becomes -1, and its feature is not dense. If types differ, use the last."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():
@@ -117,7 +117,7 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
 
 
 async def _put(folder: Storage, key: str, content: Mapping[str, Any]) -> bool:
-    """Write the file if its content has changed; return whether it had."""
+    """Write the file if its content has changed. Return whether it was written."""
     data = json.dumps(content).encode()
     try:
         if await folder.get(key, max_bytes=_MAX_BYTES) == data:

@@ -1,6 +1,6 @@
 """asyncrec without async, for scripts, notebooks and the workers of data loaders.
 
-Names and parameters are the same.
+Names and parameters are those of `asyncrec`.
 
     from asyncrec import blocking
 
@@ -11,15 +11,15 @@ Names and parameters are the same.
 
 ``async with`` becomes ``with``, ``async for`` becomes ``for``, and a call needs no ``await``. The work is done by an
 event loop in a background thread, one for each process, which starts on first use and ends with the process. It does
-not interfere with an event loop in the calling thread, such as a notebook's. Names that are not asynchronous anyway are
-not repeated here.
+not interfere with an event loop in the calling thread, such as a notebook's. Names of `asyncrec` that are already
+synchronous are not repeated here.
 
 A call to that thread and back costs about 60 microseconds, so records are moved in lists.
 
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and exits the ``with`` as any other exception does.
 - After a fork, the child starts its own event loop. Objects that were opened before the fork raise RuntimeError there.
 - An open object that is garbage-collected is closed as on an exception, with a ResourceWarning. So is an object that is
-  still open when Python ends, which waits for every non-daemon thread that used this module.
+  still open when Python exits. Python first waits for every non-daemon thread that used this module.
 """
 
 from __future__ import annotations

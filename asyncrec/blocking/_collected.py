@@ -1,4 +1,4 @@
-"""`Collected` holds the records that a blocking writer has accepted and its event loop has not yet written."""
+"""`Collected` holds the records that a blocking writer has accepted but its event loop has not yet written."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records in transit to ``writer``. Threads append them, and the loop writes them from the front.
+    """Records in transit to ``writer``. Threads append records, and the loop writes them from the front.
 
-    It outlives the blocking writer that filled it, which may be garbage-collected.
+    This object outlives the blocking writer, which may be garbage-collected.
 
     Attributes:
         is_closed: whether the blocking writer rejects further records.
@@ -28,10 +28,10 @@ class Collected:
         self.is_closed = False
         self._writer = writer
         self._exit_timeout = exit_timeout
-        self._turn: anyio.Lock | None = None  # created on the loop: under a caller's trio, it would be a trio lock
+        self._turn: anyio.Lock | None = None  # created on the loop, because in a caller under trio it would be trio's
 
     async def hand_on(self) -> None:
-        """Write the records. If cancelled, the first ones have been written and removed from `records`."""
+        """Write the records in order. If cancelled, the records not yet written remain in `records`."""
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
@@ -42,16 +42,16 @@ class Collected:
                 records.popleft()  # a cancelled write has not accepted its record
 
     async def hand_on_in_time(self) -> None:
-        """Do the same as `hand_on`, within the time that the writer has for its exit.
+        """Do the same as `hand_on`, within the writer's ``exit_timeout``.
 
         Raises:
-            TimeoutError: the time ran out.
+            TimeoutError: the timeout has passed.
         """
         with anyio.fail_after(self._exit_timeout):
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Write the records when no caller is left to write them or to get an error. A failure is logged."""
+        """Write the records if no caller remains to write them or to receive an error. Log a failure."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()
@@ -65,18 +65,19 @@ class Collected:
             )
 
 
-# Writes and flushes the collected records. Returns False if there were none, and `None` if a thread is writing.
+# Writes and flushes the collected records. Returns False if there are no such records, `None` if a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
-# A writer's lock is held for microseconds, or by a thread that is writing; then it is polled at growing intervals.
+# A thread holds the writer's lock for microseconds, or for as long as it writes. A held lock is polled at growing
+# intervals.
 _FIRST_DELAY = 0.001
 
 
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
     """Flush every ``seconds``, starting at the first record, until a period passes without a record.
 
-    So no record waits longer, an idle writer costs nothing, and records carry no time of their own. ``flush`` is a
-    `weakref.WeakMethod` of the writer, so that the writer can be garbage-collected.
+    So no record waits longer than ``seconds``, an idle writer costs nothing, and records need no timestamps. ``flush``
+    is a `weakref.WeakMethod` of the writer, so the writer can be garbage-collected.
     """
     delay = seconds
     while True:

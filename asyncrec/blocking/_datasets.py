@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that replaces the object an ``__init__`` receives by the parameters of ``make``."""
+    """Return a decorator that gives an ``__init__`` the parameters of ``make``, and passes it the object made."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)
@@ -36,7 +36,7 @@ def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Calla
 
 
 class DatasetWriter(OfOneProcess):
-    """`asyncrec.DatasetWriter`, with the same parameters, whose asynchronous methods are plain methods here.
+    """`asyncrec.DatasetWriter` with the same parameters, and with synchronous methods.
 
     The generator and the serializer may be synchronous or asynchronous.
     """
@@ -81,7 +81,10 @@ class DatasetWriter(OfOneProcess):
 
 
 class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
-    """`asyncrec.SplitReader`: decoded features with ``for``, or lists of records from `batches`. For one thread."""
+    """`asyncrec.SplitReader`, iterated with ``for`` over decoded features, or over the lists of `batches`.
+
+    A reader is for one thread.
+    """
 
     def __init__(self, owner: Owner[reader.SplitReader], value: reader.SplitReader) -> None:
         super().__init__(owner, value)
@@ -96,7 +99,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the records; `None` if the data set has none."""
+        """The schema of the records, or `None` if the data set has no schema."""
         return self._value.schema
 
     def __next__(self) -> dict[str, Any]:
@@ -108,12 +111,12 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
         return self.schema.decode(self._records.next_record())
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Iterate over the stored records, undecoded, in non-empty lists."""
+        """Iterate over the records as they are stored, in non-empty lists."""
         return self._records
 
 
 class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
-    """`asyncrec.datasets.TupleReader`, iterated with ``for``. For one thread."""
+    """`asyncrec.datasets.TupleReader`, iterated with ``for``. A reader is for one thread."""
 
     def __init__(self, owner: Owner[tuples.TupleReader], value: tuples.TupleReader) -> None:
         super().__init__(owner, value)

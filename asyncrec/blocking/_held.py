@@ -1,4 +1,4 @@
-"""`Held` is the loop's side of an `Owner`: one task, in which an async context is entered, used and exited."""
+"""`Held` is the loop's side of an `Owner`. In one task, it enters, uses and exits an async context."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Held(Generic[A]):
     """State of the owner's task on the loop, which enters and exits the context.
 
     Attributes:
-        entered: set when the context was entered, or failed to enter.
-        opened: whether the context was entered.
-        ended: whether the context was exited, or failed to enter.
+        entered: set once the context has been entered, or entering it has failed.
+        opened: whether the context was entered successfully.
+        ended: whether the context has been exited, or entering it has failed.
         suppressed: whether the context's exit suppressed the error.
-        rescue: awaited before the context exits because its owner was garbage-collected or Python ends, to pass on
-            pending data. It must limit its own time, must not raise, and must not refer to an object that can be
-            garbage-collected.
+        rescue: a function that passes on pending data. It is awaited before the context exits because its owner was
+            garbage-collected or Python exits. It must limit its own time, must not raise, and must not hold a reference
+            to the owner or its handle.
     """
 
     value: A
@@ -62,7 +62,7 @@ class Held(Generic[A]):
                 await self._jobs.popleft().run()
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError if the context was exited. Safe to call from any thread."""
+        """Raise ClosedResourceError if the context has been exited. Safe to call from any thread."""
         if self.ended or self.leaving is not None:
             raise anyio.ClosedResourceError(f"{self._what} is closed; use it inside its `with`")
 
@@ -75,7 +75,7 @@ class Held(Generic[A]):
             await job.done.wait()
         except BaseException:
             job.scope.cancel()
-            with anyio.CancelScope(shield=True):  # no time limit: the job limits its own clean-up
+            with anyio.CancelScope(shield=True):  # no time limit, because the job limits its own clean-up
                 await job.done.wait()
             raise
         if job.error is not None:
@@ -91,7 +91,7 @@ class Held(Generic[A]):
 
 
 class _Released(Generic[A]):
-    """The owner's context, exited with the error of the caller's body rather than one of the owner's task."""
+    """The owner's context, exited with the error of the caller's body rather than an error of the owner's task."""
 
     def __init__(self, context: AbstractAsyncContextManager[A], held: Held[A]) -> None:
         self._context = context
@@ -103,7 +103,7 @@ class _Released(Generic[A]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if exc is not None:  # cancelled: interrupted during the exit, garbage-collected, or Python ends
+        if exc is not None:  # cancelled, because leaving was interrupted, the owner was collected, or Python exits
             if self._held.rescue is not None:
                 with anyio.CancelScope(shield=True):
                     await self._held.rescue()

@@ -1,8 +1,8 @@
-"""`Owner` holds an async context open for threads; decorators derive the synchronous API from the asynchronous one.
+"""`Owner` holds an async context open for threads. Decorators derive the synchronous API from the asynchronous API.
 
 `Owner` runs one task on the portal's loop, in which an async context is entered and exited, as cancel scopes require.
 The object that the context yielded may be used in two ways. `Owner.call` runs each call in a task of its own, for
-objects that any number of tasks may use. `Owner.call_inside` runs one call after the other in the owner's task, for
+objects that any number of tasks may use. `Owner.call_inside` runs the calls one after another in the owner's task, for
 objects that belong to one task.
 """
 
@@ -32,17 +32,17 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """Holder of ``context``, which is open from `enter` to `leave`. ``what`` is its name in errors.
+    """The owner of ``context``, which is open from `enter` to `leave`. ``what`` is its name in error messages.
 
-    Like a Python file, an open owner that is garbage-collected closes its context as an exception would, and warns.
-    ``keeps`` is another owner, whose context this one needs and therefore keeps alive.
+    Like a Python file, an owner that is garbage-collected while open closes its context as on an exception, and warns.
+    ``keeps`` is another owner, which this owner keeps alive because its context needs the other context.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
         if keeps is not None:
-            keeps.check()  # a forked child has its own loop, and must not open its parent's objects on it
+            keeps.check()  # a forked child must not open objects of its parent on its own loop
         self._portal = current_portal()
-        # Nothing on the loop refers to this object, so that it can be garbage-collected.
+        # Nothing on the loop refers to this object, so it can be garbage-collected.
         self._held = Held(context, what)
         self._keeps = keeps
         self._task: Call[None] | None = None
@@ -50,7 +50,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context; return the object that it yields."""
+        """Enter the context, and return the object that it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -70,21 +70,21 @@ class Owner(Generic[A]):
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
-        """Call a method of the handle before the context exits, with the error that ended the body.
+        """Call ``finish`` before the context exits, with the error that ended the body, or `None`.
 
-        If the method raises, the context exits with that error. The reference to the method is weak, so that the handle
-        can still be garbage-collected.
+        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle. The reference to
+        it is weak, so the handle can still be garbage-collected.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Await ``rescue`` before the context exits without a call of `leave`; see `Held`."""
+        """Await ``rescue`` before the context exits without a call of `leave`. See `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
-        """Exit the context, with the error that ended the body; return whether the error was suppressed."""
+        """Exit the context with the error that ended the body. Return whether the context suppressed the error."""
         if isinstance(error, GeneratorExit) and (self._portal.is_own_thread() or self._portal.has_ended):
-            # A generator that held this open was garbage-collected, perhaps in the loop's thread, and cannot wait here.
+            # A generator that held this owner was garbage-collected, perhaps in the loop's thread, and must not wait.
             self.abandon()
             return False
         self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may have held
@@ -105,10 +105,10 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close the context as an exception would, without waiting; return whether it was open. Safe in a finaliser."""
+        """Close the context as on an exception, without waiting. Return whether it was open. Safe in a finaliser."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
-        # In a forked child, nothing is open: the loop is its parent's.
+        # In a forked child, no context is open, because the loop is its parent's.
         if task is None or self._held.ended or self._portal.is_of_another_process():
             return False
         task.abandon()
@@ -121,28 +121,28 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise the error that `call_inside` would raise, if the owner cannot be used.
+        """Raise the error of `call_inside` if the owner cannot be used.
 
         Raises:
-            RuntimeError: this is another process than the one that opened the owner, or the loop's own thread.
-            ClosedResourceError: the context was exited.
+            RuntimeError: the owner was opened in another process, or this is the loop's own thread.
+            ClosedResourceError: the context has been exited.
         """
         self._portal.check(self.what)
         self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in a new task. If interrupted, the task is cancelled; the context stays open."""
+        """Await ``func(*args)`` in a new task. An interruption cancels the task, but the context stays open."""
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
-        """Begin ``func(*args)`` in a task that no call waits for. It must still work after the context has exited."""
+        """Start ``func(*args)`` in a task that no call awaits. ``func`` must also work after the context has exited."""
         self._portal.check(self.what)
         task = Call(self._portal, func, *args)
         task.begin()
         return task
 
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in the owner's task. An interruption has the same effect as on `call`."""
+        """Await ``func(*args)`` in the owner's task. An interruption has the same effect as in `call`."""
 
         async def work() -> T:
             return await func(*args)
@@ -159,7 +159,7 @@ class Owner(Generic[A]):
 
 
 class Handle(OfOneProcess, Generic[A]):
-    """An object of the synchronous API: the asynchronous object, and the owner that keeps it open."""
+    """An object of the synchronous API, with the asynchronous object and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Handle(OfOneProcess, Generic[A]):
         _owners[self] = owner
 
 
-# The owner of each handle, for functions that open one object over another. It is not a public attribute.
+# The owner of each handle, for functions that open one object over another. An attribute would be public.
 _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -181,7 +181,7 @@ H = TypeVar("H", bound=Handle[Any])
 
 
 class Opened(AbstractContextManager[H, bool]):
-    """Synchronous context manager over an asynchronous one."""
+    """A synchronous context manager that wraps an asynchronous context manager."""
 
     def __init__(self, make: Callable[[Owner[Any], Any], H], open_: Callable[[], Owner[Any]], what: str) -> None:
         self._make = make
@@ -220,7 +220,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close the object as an exception would, without waiting or warning, for callers that warn themselves."""
+        """Close the object as on an exception, without waiting or warning, for callers that warn themselves."""
         self._owner.abandon()
 
     def __exit__(
@@ -242,7 +242,7 @@ def as_context(
 
 
 def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return a function that awaits ``func`` and returns the result. Parameters and docstring are the same."""
+    """Return a synchronous function with the parameters, docstring and result of ``func``."""
 
     @wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -266,7 +266,7 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Declare that a method has the parameters of ``func``, to which it passes its arguments on."""
+    """Return a decorator that gives a method the signature of ``func``, to which the method passes its arguments."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:

@@ -1,4 +1,4 @@
-"""Look up the stored versions of a page in a data set without async."""
+"""Look up the stored versions of pages in a data set without async."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """The event loop behind `asyncrec.blocking`: one per process, in its own thread.
 
-It is an asyncio loop, accessed through anyio's blocking portal. It starts when first needed, and ends with the process:
-after the main thread and every other non-daemon thread that used it have ended. Objects that are still open then are
-closed as on an exception.
+The loop is an asyncio loop, accessed through anyio's blocking portal. It starts when first needed, and ends with the
+process, after the main thread and every other non-daemon thread that used it have ended. Objects that are still open
+then are closed as on an exception.
 
 A loop does not survive ``os.fork``, because its thread does not exist in the child. So the child starts its own loop
-when it needs one. There, an object opened before the fork raises RuntimeError; otherwise it would wait for ever.
+when it needs one. In the child, an object opened before the fork raises RuntimeError, because a call would otherwise
+wait forever.
 
 A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception propagates once the
 cancelled call has cleaned up. A second interruption does not wait for the clean-up.
@@ -52,16 +53,16 @@ class Portal:
         self._before_end: list[Callable[[], object]] = []
         self.has_ended = False
         # At exit, Python first waits for all threads, and anyio's worker threads wait for their loop to end, so exit
-        # handlers would run too late. Therefore a thread of ours waits for the main thread, and then ends the loop. It
-        # is not a daemon thread, so that Python waits for it, and for the clean-up of all objects that are still open.
+        # handlers would run too late. Therefore this thread waits for the main thread, and then ends the loop. Python
+        # waits for it, because it is not a daemon thread, and so for the clean-up of all objects that are still open.
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
         """Raise an error if waiting for the loop would never end.
 
         Raises:
-            RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread; or the
-                loop has ended because Python is exiting.
+            RuntimeError: ``what`` was opened in another process, this is the loop's own thread, or the loop has ended
+                because Python is exiting.
         """
         if self.is_of_another_process():
             raise forked_error(what)
@@ -81,7 +82,7 @@ class Portal:
         return self._pid != os.getpid()
 
     def call_soon(self, func: Callable[[], object]) -> None:
-        """Call ``func`` on the loop, unless it has ended, without waiting. Safe in any thread or finaliser."""
+        """Call ``func`` on the loop without waiting, unless the loop has ended. Safe in any thread or finaliser."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(func)
 
@@ -89,12 +90,12 @@ class Portal:
         return self._thread == threading.get_ident()
 
     def run(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts, what: str = "asyncrec.blocking") -> T:
-        """Await ``func(*args)`` on the loop, in a new task. If interrupted, cancel the task and wait for its end."""
+        """Await ``func(*args)`` on the loop, in a new task. If interrupted, cancel the task and wait until it ends."""
         self.check(what)
         return Call(self, func, *args).result()
 
     def before_end(self, func: Callable[[], object]) -> None:
-        """Call ``func`` once, in some thread, after the last use of the loop and before the loop ends."""
+        """Call ``func`` once, in any thread, after the last use of the loop but before the loop ends."""
         if func not in self._before_end:
             self._before_end.append(func)
 
@@ -109,8 +110,8 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Objects that are garbage-collected here may use the portal. This thread must not become a user, nor take the
-        # lock twice.
+        # Objects that are garbage-collected here may use the portal. This thread must neither become a user nor acquire
+        # the lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -142,7 +143,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # Raised by a user's function, and meant for the caller; asyncio would stop the loop on it.
+                # A user's function raised this error for the caller, but asyncio would stop the loop.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:
@@ -154,7 +155,7 @@ class Call(Generic[T]):
         self._future = self._portal.portal.start_task_soon(self._run)
 
     def result(self) -> T:
-        """Wait for the result; begin the call first if necessary.
+        """Wait for the result. Begin the call first if necessary.
 
         Raises:
             RuntimeError: the loop ended because Python is exiting.
@@ -174,11 +175,11 @@ class Call(Generic[T]):
             raise
 
     def cancel(self) -> None:
-        """Cancel the call if it has begun, and wait for its end."""
+        """Cancel the call if it has begun, and wait until it ends."""
         if self._future is not None:
             self._future.cancel()
         else:
-            # Interrupted inside `begin`: a no-op queued now runs after the call has started, if the loop received it.
+            # Interrupted inside `begin`. If the loop received the call, a no-op queued now runs after the call starts.
             self._portal.portal.call(_nothing)
             if self._scope is None:
                 return
@@ -207,7 +208,7 @@ class _OfThisProcess:
     def __init__(self) -> None:
         self._portal: Portal | None = None
         self._starting = threading.Lock()
-        # A parent's portal, kept so that it is not finalised here, on a loop that does not run.
+        # The portals of parent processes, kept so that they are not finalised here, on a loop that does not run.
         self._inherited: list[Portal] = []
         on_fork(self)
 
@@ -229,5 +230,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """Return the portal of this process, starting it if necessary."""
+    """Return the portal of this process. Start it if necessary."""
     return _of_this_process.get()

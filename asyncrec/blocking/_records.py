@@ -1,7 +1,7 @@
 """Write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
-A call to the event loop and back costs tens of microseconds, far more than a record does. So reading receives lists of
-records, and writing collects at most 1,024 records or 512 KiB, the size of a write batch on the loop.
+A call to the event loop and back costs tens of microseconds, far more than processing a record. So a reader receives
+lists of records, and a writer collects up to 1,024 records or 512 KiB, the size of a write batch on the loop.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ P = ParamSpec("P")
 
 
 class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
-    """`asyncrec.RecordReader`, iterated with ``for``: over records, or over lists of them from `batches`.
+    """`asyncrec.RecordReader`, iterated with ``for`` over records, or over the lists of records from `batches`.
 
-    It is read once, by one thread at a time.
+    A reader is iterated once, by one thread at a time.
     """
 
     def __init__(self, owner: Owner[reader.RecordReader], value: reader.RecordReader) -> None:
@@ -48,7 +48,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._records.next_record()
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Iterate over the records in non-empty lists, which is the fast way. Continues where ``next`` stopped."""
+        """Iterate over the records in non-empty lists, which is faster. Continue after the record last returned."""
         return self._records
 
     def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
@@ -66,24 +66,25 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def compression(self) -> str:
-        """The file's compression, as detected or passed."""
+        """The file's compression, whether detected or passed."""
         return self._value.compression
 
     @property
     def damage(self) -> list[Damage]:
-        """The damage skipped so far; see `asyncrec.RecordReader.damage`."""
+        """The damage skipped so far. See `asyncrec.RecordReader.damage`."""
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """Return the counts so far, in whole lists of records."""
+        """Return the counts so far. Records count once the list that contains them has been received."""
         return self._value.stats()
 
 
 class RecordWriter(Handle[writer.RecordWriter]):
     """`asyncrec.RecordWriter`. Any number of threads may use it.
 
-    `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by `flush`, by `write_many`,
-    and at the end of the ``with``. The call that passes them on raises any error of the store.
+    `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
+    `flush`, by `write_many`, and at the end of the ``with``. The call that passes them on raises any error of the
+    store.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return None if self._encoder is None else self._encoder.schema
 
     def write(self, record: Record) -> None:
-        """Write one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
+        """Write one record, which is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
 
         A mapping is encoded in this thread. If the call is interrupted, the record has been accepted, and is passed on
         later.
@@ -137,7 +138,10 @@ class RecordWriter(Handle[writer.RecordWriter]):
                 self._hand_on()
 
     def write_many(self, records: Iterable[Record]) -> None:
-        """Write many records, in order. If interrupted, it wrote the first ones. The iterable runs in this thread."""
+        """Write many records in order. The iterable runs in this thread.
+
+        If the call is interrupted, the first records have been written.
+        """
         if self._encoder is not None:
             for record in records:
                 self.write(record)
@@ -158,7 +162,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Return the counts so far, without records that are still being collected."""
+        """Return the counts so far, without the records that are still collected."""
         return self._value.stats()
 
     def _hand_on(self) -> None:
@@ -168,7 +172,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         try:
             self._owner.call(self._value.write_many, self._pending)
         finally:
-            # If interrupted, the loop has accepted the first of them.
+            # If the call was interrupted, the loop has accepted only the first records.
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
@@ -188,7 +192,7 @@ def _with_encoder(
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[RecordWriter]:
         options = cast("dict[str, Any]", kwargs)
-        # The records are encoded and checked on this side.
+        # Records are encoded and checked in the caller's thread.
         schema, validate = options.pop("schema", None), options.pop("validate", "sample")
         encoder = encoder_of(redact(str((*args, options.get("path", ""))[0])), schema_of(schema), validate=validate)
         return Opened(
@@ -204,7 +208,7 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-# Not `as_call`: the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+# Not `as_call`, because the iterable is the caller's code, and may itself block or use asyncrec.blocking.
 @as_twin(writer.write_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:
@@ -222,7 +226,7 @@ def write_examples(
 
 
 class Examples(Iterator[dict[str, Any]]):
-    """Iterator over the decoded ``records``. After a record that cannot be decoded, it continues with the next."""
+    """An iterator over the decoded ``records``. After an error, it continues with the next record."""
 
     def __init__(self, path: str, records: Iterator[bytes], schema: Schema | None) -> None:
         self._path = path

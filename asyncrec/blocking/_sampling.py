@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Dataset(Handle[dataset.Dataset]):
     """`asyncrec.Dataset`. Any number of threads may use it.
 
-    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` is the list of these records. Records in uncompressed
-    shards of a local folder are read in the calling thread.
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` is the list of records ``i`` to ``j - 1``. Records in
+    uncompressed shards of a local folder are read in the calling thread.
     """
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer passed one."""
+        """The schema in the manifest, or `None` if no writer passed a schema."""
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Return a function that opens a `Stream` over the stream that ``func`` opens. Its parameters are the same."""
+    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream opened by ``func``."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
@@ -135,7 +135,7 @@ def as_stream(
 def _of_dataset(
     func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
 ) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
-    """Do the same as `as_stream` for batches drawn from a `Dataset` of this module."""
+    """Do the same as `as_stream` for a ``func`` that draws batches from a `Dataset`, which is one of this module."""
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

@@ -1,7 +1,7 @@
 """Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
-`ShardedWriter.write` collects records on this side, as that of one file does, and still returns each one's ticket at
-once: tickets number the writes, and all writes come through here, so that the numbers are known beforehand.
+`ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It still returns a record's
+ticket at once, because tickets number the writes, and all writes pass through this class.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ P = ParamSpec("P")
 class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
-    `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by every other method except
-    `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, by which they are on the disk. Until
-    then they do not count for ``memory_limit`` or ``max_shard_seconds``.
+    `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
+    every other method except `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, which also
+    flushes them. Until then, they do not count for ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -85,22 +85,22 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def flush_seconds(self) -> float | None:
-        """After this many seconds, records are on the disk automatically; `None` if they are not."""
+        """The number of seconds after which records are flushed automatically, or `None` if they are not."""
         return self._value.flush_seconds
 
     @property
     def max_record_bytes(self) -> int:
-        """The length above which a record is refused."""
+        """The length in bytes above which a record is rejected."""
         return self._most
 
     @property
     def last_ticket(self) -> int:
-        """The ticket of the last write; 0 before the first."""
+        """The ticket of the last write, or 0 before the first write."""
         return self._tickets
 
     @property
     def schema(self) -> Schema | None:
-        """The schema that records are checked against."""
+        """The schema against which records are checked."""
         return self._value.schema if self._encoder is None else self._encoder.schema
 
     @property
@@ -119,7 +119,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     ) -> int:
         """Write one record, and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        If the call is interrupted, the record was accepted, and is passed on later.
+        If the call is interrupted, the record has been accepted, and is passed on later.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
@@ -136,7 +136,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # a wrong type is refused now, not by a later call
+                partition_of(partition, 1)  # so that this call, rather than a later one, rejects a wrong type
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))
@@ -156,9 +156,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, and return the ticket of the last one.
+        """Write many records without keys, in order, and return the ticket of the last record.
 
-        The iterable runs in this thread. If the call is interrupted, the first ones have been written.
+        The iterable runs in this thread. If the call is interrupted, the first records have been written.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
@@ -195,7 +195,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.release, *sources)
 
     def _at_once(self, call: Callable[[], Coroutine[Any, Any, int]]) -> int:
-        """Write records that are not collected, behind those that are."""
+        """Pass on the collected records, then await ``call`` and return its result."""
 
         async def write() -> int:
             return await call()
@@ -228,12 +228,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.wait, ticket, level)
 
     def stats(self) -> ShardedWriterStats:
-        """See `asyncrec.ShardedWriter.stats`. Records that are still being collected are not counted."""
+        """See `asyncrec.ShardedWriter.stats`. Records that are still collected are not counted."""
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Pass on what `write` collected, so that ``max_shard_seconds`` starts to count. Call it before a long
-        pause."""
+        """Pass on the collected records, so that ``max_shard_seconds`` starts. Call this before a long pause."""
         with self._lock:
             if not self._pending:
                 return
@@ -253,9 +252,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Hand on and flush, on the loop; see `Flush`. The next call raises the error if this fails.
+        """Pass on and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
 
-        The asynchronous writer keeps its error; records that were not handed on stay here, and fail again.
+        The asynchronous writer stores its error. Records that were not passed on stay collected, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -277,9 +276,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return True
 
     def _is_new(self, key: str | bytes) -> bool:
-        """Return whether a write of this key gets a ticket, and is not dropped as a duplicate.
+        """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only while records are handed on, which this thread's lock excludes.
+        The writer's keys change only while records are passed on, which the lock held by this thread prevents.
         """
         digest = digest_of(key)
         if not self._skips:
@@ -291,7 +290,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
-            self._timer.abandon()  # it may hold the lock, for as long as a store that is full lets nothing in
+            self._timer.abandon()  # it may hold the lock for as long as a full store blocks it
         with self._lock:
             self._collected.is_closed = True
             if error is None:
@@ -311,10 +310,10 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
-        own = {} if options.get("seen") is not None else options  # such a writer takes each page at once
-        # Called on this side, before a record is collected, because it is the caller's code and decides the ticket.
+        own = {} if options.get("seen") is not None else options  # such a writer does not collect pages
+        # The caller's code, so it is called in the caller's thread, before a record is collected and gets its ticket.
         partition_by = own.pop("partition_by", None)
-        # A schema refuses records on this side, too, where they are encoded.
+        # Records are encoded, and checked against the schema, in the caller's thread.
         schema = schema_of(own.get("schema"))
         validate, key_feature = own.pop("validate", "sample"), own.pop("key_feature", None)
         encoder = encoder_of(

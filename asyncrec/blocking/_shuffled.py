@@ -1,9 +1,8 @@
-"""A shuffled epoch without async: records and batches come from the event loop in groups.
+"""A shuffled epoch without async. Records and batches are transferred from the event loop in groups.
 
 A call to the loop costs as much as some tens of records. If each batch took a call, batches of 32 would take four times
-as long as on the loop. So all batches that have been read are transferred together. The state ignores batches that the
-caller has not yet taken: it is the position after the last record or batch taken, and batches of another size begin
-there.
+as long as on the loop. So all batches that have been read are transferred together. The state ignores batches not yet
+returned to the caller. It is the position after the last record or batch returned, where batches of another size begin.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from asyncrec._sampling.epochs import shuffled_stream
 from asyncrec.blocking._owner import Owner
 from asyncrec.blocking._streams import Stream
 
-# A call then costs a tenth of a microsecond per record, and a group holds at most 1 MiB besides the read-ahead.
+# With groups of this size, a call costs a tenth of a microsecond per record. A group adds at most 1 MiB to the
+# read-ahead.
 _RECORDS = 1024
 _BYTES = 1 << 20
 
 
 class ShuffledStream(Stream[bytes]):
-    """`asyncrec.ShuffledStream`, iterated with ``for``, record by record or in `batches`. For one thread at a time."""
+    """`asyncrec.ShuffledStream`, iterated with ``for`` over records or `batches`, by one thread at a time."""
 
     def __init__(self, owner: Owner[Any], value: shuffled_stream.ShuffledStream) -> None:
         super().__init__(owner, value, chunk=1)
@@ -33,7 +33,7 @@ class ShuffledStream(Stream[bytes]):
     def _begin(self, size: int) -> None:
         self._groups = self._value.batches(size)
         self._size = size
-        self._arrived: deque[Any] = deque()  # batches; for size 1 their records, or `None` for a damaged one
+        self._arrived: deque[Any] = deque()  # batches; for size 1, records, or `None` for a damaged record
 
     def __next__(self) -> bytes:
         while True:
@@ -47,7 +47,7 @@ class ShuffledStream(Stream[bytes]):
         return _Batches(self._next_batch, batch_size)
 
     def _next_batch(self, size: int) -> Any:
-        """Return the next batch; for size 1 its record, or `None` if that record is damaged and skipped.
+        """Return the next batch. For size 1, return its record, or `None` if that record is damaged and skipped.
 
         Raises:
             StopIteration: there are no more batches.

@@ -1,4 +1,4 @@
-"""Storage without async: `open_storage`, `open_file`, `directory_check`."""
+"""Storage without async: `open_storage`, `open_file` and `directory_check`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Storage(Handle[base.Storage]):
         )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `asyncrec.storage.Storage.list_objects`. Lists 1,000 objects at a time, with no request open between."""
+        """See `asyncrec.storage.Storage.list_objects`. No request is open between lists of 1,000 objects."""
         while True:
             found = self._owner.call(list_some, self._value, prefix, start_after)
             yield from found
@@ -124,14 +124,14 @@ class Storage(Handle[base.Storage]):
 
 
 class FileWriter(Handle[files.FileWriter]):
-    """An object that is being written by `open_file`. Used by one thread."""
+    """An object being written, opened by `open_file`. A writer is for one thread."""
 
     def write(self, data: Buffer) -> None:
         """Write ``data``, which you may change afterwards. Each call goes to the event loop, so write large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make the written data as durable as the store allows; return the number of durable bytes from the start."""
+        """Make the written data as durable as the store allows. Return the number of durable bytes from the start."""
         return self._owner.call_inside(self._value.flush)
 
 

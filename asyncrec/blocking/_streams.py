@@ -1,6 +1,6 @@
-"""Iterate without async: records come from the loop in lists, whether the caller takes one or many.
+"""Iterate without async. Records are transferred from the loop in lists, even if the caller iterates one by one.
 
-The loop's side keeps a list until this side has received it, so an interrupted call loses no record.
+The loop's side keeps a list until the caller's side has received it, so an interrupted call loses no record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
-# Items transferred at once if the caller iterates record by record: a call then costs a fraction of a microsecond per
-# record. This is one training batch, so no more memory is held than the caller needs anyway.
+# The number of items transferred at once if the caller iterates record by record. A call then costs a fraction of a
+# microsecond per record. This is one training batch, so no more memory is held than the caller needs anyway.
 CHUNK = 256
 
 
 class Puller(Generic[T]):
-    """Transfers the items of an async iterator to this side, ``count`` at a time."""
+    """The caller's side of an async iterator, to which items are transferred ``count`` at a time."""
 
     def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
         self._owner = owner
@@ -36,7 +36,7 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Return the next ``count`` items, or fewer at the end. An error is raised after every item before it.
+        """Return the next ``count`` items, or fewer at the end. Raise an error once all items before it are returned.
 
         ``before`` is called on the loop before the first of these items is taken from the source.
         """
@@ -62,7 +62,7 @@ class Puller(Generic[T]):
 
 
 class RecordLists(OfOneProcess, Iterator[list[bytes]]):
-    """Iterator over lists of records, or over single records. Each way continues where the other stopped."""
+    """An iterator over lists of records, or over single records with `next_record`. Both share one position."""
 
     def __init__(self, lists: Puller[list[bytes]]) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
 
 
 class AsyncStream(Protocol[T_co]):
-    """The asynchronous streams: `asyncrec.interleave`, `asyncrec.InterleaveSampler`, `asyncrec.Dataset.shuffled`."""
+    """An asynchronous stream: `asyncrec.interleave`, `asyncrec.InterleaveSampler` or `asyncrec.Dataset.shuffled`."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
     async def __anext__(self) -> T_co: ...
@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
+    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of the shards opened for it."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -110,8 +110,8 @@ class OpensShards(Protocol):
 class Stream(Handle[Any], Iterator[T]):
     """A stream of records or of batches, iterated with ``for``, by one thread at a time.
 
-    Records come from the event loop in lists of 256; ``state_dict`` is still the position after the last record
-    returned.
+    Records are transferred from the event loop in lists of 256. ``state_dict`` is still the position after the last
+    record returned.
     """
 
     def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, chunk: int) -> None:
@@ -131,7 +131,7 @@ class Stream(Handle[Any], Iterator[T]):
         return item
 
     def batches(self, batch_size: int) -> Iterator[list[T]]:
-        """Iterate over lists of ``batch_size`` records, with one call each. See the stream's own ``batches``."""
+        """Iterate over lists of ``batch_size`` records, one call to the loop per list. See the stream's ``batches``."""
         if self._skip:
             self._refill()
         if self._given < len(self._current):
@@ -154,10 +154,10 @@ class Stream(Handle[Any], Iterator[T]):
         return {**state, "list_position": self._skip} if self._skip else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this state. Call it before iterating.
+        """Continue from ``state``. Call this before iterating.
 
         Raises:
-            ValueError: the state is of another stream.
+            ValueError: the state belongs to another stream.
         """
         values = StateValues(state)
         skip = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
@@ -165,18 +165,18 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Return the stream's counts. Records in transit from the event loop count as returned."""
+        """Return the stream's counts. Records in transit from the event loop are counted as returned."""
         return self._owner.call_sync(self._value.stats)
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """The damage skipped so far; see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        """The damage skipped so far. See the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
         return found
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The classes of a `ClassBalancedSampler`. For other streams, this raises AttributeError."""
+        """The classes of a `ClassBalancedSampler`. Raises AttributeError for other streams."""
         found: tuple[Any, ...] = self._value.classes
         return found
 
@@ -193,13 +193,13 @@ class Stream(Handle[Any], Iterator[T]):
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)
-        if isinstance(loading, Awaitable):  # it reads the records of a shuffle buffer again
+        if isinstance(loading, Awaitable):  # reads the records of a shuffle buffer again
             await loading
 
     def _note_state(self) -> None:
         self._before = None
         if self._chunk > 1:
-            with suppress(RuntimeError):  # a stream without state raises it when the caller asks for the state
+            with suppress(RuntimeError):  # a stream without state raises again when the caller asks for the state
                 self._before = self._value.state_dict()
 
 

@@ -16,7 +16,7 @@ from asyncrec.example._wire import BYTES, INT64, NONE, Raw
 # The maximum size of a value: a number, or a time as text.
 _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
-# By the argument that names the feature.
+# The advice of error messages, by the argument that names the feature.
 _NEEDED = {
     "newest": "to find the newest version, name a feature with one number, or one text, in each record",
     "sort_by": "to sort records, name a feature with one number, or one text, in each record",
@@ -28,13 +28,13 @@ class Age:
 
     Args:
         name: the name of the feature.
-        schema: the schema of the data set, as ``to_json`` returns it; `None` if the data set has no schema.
-        path: the path of the records, for messages.
-        argument: the argument that named the feature, ``"newest"`` or ``"sort_by"``, for messages.
+        schema: the schema of the data set, as ``to_json`` returns it, or `None` if the data set has no schema.
+        path: the path of the records, for error messages.
+        argument: the argument that named the feature, ``"newest"`` or ``"sort_by"``, for error messages.
 
     Raises:
         TypeError: the name is not a str.
-        ValueError: the schema has no such feature, or the feature's values have no order.
+        ValueError: the name is empty, the schema has no such feature, or the feature's values have no order.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str, *, argument: str = "newest") -> None:
@@ -45,7 +45,7 @@ class Age:
             raise ArgumentValueError(f"{argument} is empty; {self._needed}")
         self.name = name
         self._path = path
-        self._kind = NONE  # the kind of its values
+        self._kind = NONE  # the kind of the feature's values
         self._known = features_of(schema)
         self._seen: dict[str, None] = {}  # without a schema, the features of the records
         if self._known is not None and name not in self._known:
@@ -75,10 +75,12 @@ class Age:
         return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
 
     def value(self, features: Mapping[str, Raw]) -> bytes | None:
-        """Return the value in a record as bytes of any length that sort in its order; `None` if `of` returns ``b""``.
+        """Return the value as bytes of any length, which sort in the order of the values.
+
+        For a record without the feature, and for NaN, return `None`.
 
         Raises:
-            ValueError: it has several values; or another record has a value of another type.
+            ValueError: the record has several values, or an earlier record has a value of another type.
         """
         if self._known is None:
             self._seen.update(dict.fromkeys(features))
@@ -104,17 +106,17 @@ class Age:
         return struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
 
     def end(self, among: str = "") -> None:
-        """Check, after the last record, that the feature exists. ``among`` describes the records, for the message.
+        """Check, after the last record, that the feature exists. ``among`` describes the records in the message.
 
         Raises:
-            ValueError: there is no schema, and no record had the feature.
+            ValueError: the data set has no schema, and no record had the feature.
         """
         if self._known is None and self.name not in self._seen:
             raise unknown_feature(self.name, self._seen, f"{self._path}{among}")
 
 
 def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
-    """Return why a feature has no order: it is an array or part of an array. Return ``""`` if it has an order."""
+    """Return a description of a feature that has no order because it is an array or part of one; otherwise ``""``."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:
@@ -123,7 +125,7 @@ def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
     entry = entries.get(name)
     if name not in stored and entry is None:
         return ""
-    if isinstance(entry, VarLen):  # which is what an optional feature is
+    if isinstance(entry, VarLen):  # may be an optional feature of one value
         return ""
     if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
         return ""

@@ -13,12 +13,12 @@ from asyncrec.example._schema import Schema
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import INT64, Raw, parse_example
 
-# The number of names in a message.
+# The maximum number of names in an error message.
 MOST_NAMED = 30
 
 
 def features_in(record: bytes) -> Mapping[str, Raw]:
-    """Return the features of a record, as they are on the wire; none if the record is not an Example."""
+    """Return the features of a record as they are on the wire, or ``{}`` if the record is not an Example."""
     try:
         return parse_example(record)
     except DecodeError:
@@ -28,7 +28,7 @@ def features_in(record: bytes) -> Mapping[str, Raw]:
 def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
     """Return the features that a schema, in the form of ``to_json``, declares, with their kinds on the wire.
 
-    Return `None` if there is no schema, or if the schema cannot be read or allows extra features.
+    Return `None` if ``schema`` is `None`, cannot be read, or allows extra features.
     """
     if schema is None:
         return None
@@ -43,7 +43,7 @@ def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
 
 
 def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
-    """Return the error for a name that is not one of these."""
+    """Return the error for a name that is not in ``features``."""
     if not features:
         return ArgumentValueError(
             f"{path}: there is no feature {name!r}, because the records are empty or are not Examples"

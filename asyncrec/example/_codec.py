@@ -1,11 +1,12 @@
 """Encoding and decoding of tf.train.Example as plain mappings, directly in the wire format.
 
-Encoding is deterministic: features are in the order of their names' UTF-8 and numbers are packed, so equal values are
-equal bytes. (protobuf's own deterministic order differs between runtimes.) ``values`` defines how values are converted
-and which are rejected; ``wire`` defines how records are parsed.
+Encoding is deterministic. Features are in the order of their names' UTF-8 and numbers are packed, so equal values give
+equal bytes. (protobuf's own deterministic order differs between runtimes.) `_values` defines how values are converted
+and which values are rejected. `_wire` defines how records are parsed.
 
-Decoding without a schema uses the types of the format: an int64 feature is an int64 array and a float feature a float32
-array, both one-dimensional, writable and new; a bytes feature is a list of bytes; a feature without a kind is ``[]``.
+Decoding without a schema uses the types of the format. An int64 feature becomes an int64 array and a float feature a
+float32 array, both one-dimensional, writable and new. A bytes feature becomes a list of bytes. A feature without a kind
+becomes ``[]``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     """Encode ``features``, a mapping or a ``tf.train.Example``, as a serialized tf.train.Example.
 
     64-bit floats are rounded to float32, the only float type of the format. With ``narrow=False``, an array of 64-bit
-    floats that rounding would change is an error.
+    floats that rounding would change raises SchemaError.
 
     Raises SchemaError, naming the feature, if no feature can hold a value or if a finite value would become infinite;
     TypeError if ``features`` is neither a mapping nor an Example.
@@ -64,8 +65,8 @@ def encode_sequence_example(
 ) -> bytes:
     """Encode a context and feature lists, or the message itself, as a serialized tf.train.SequenceExample.
 
-    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. So the steps of
-    an array are its first axis. All steps of a list have the same kind; a step may be empty.
+    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. The first axis
+    of an array is its steps. All steps of a list must have the same kind, but a step may be empty.
 
     Raises SchemaError, naming the feature and the step of its list; TypeError as ``encode_example`` does.
     """
@@ -89,7 +90,7 @@ def decode_sequence_example(
 ) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
     """Decode a serialized SequenceExample to its context and its feature lists, which have one value per step.
 
-    An Example is decoded as a SequenceExample without lists. Raises DecodeError as ``decode_example`` does.
+    An Example is decoded as a SequenceExample without feature lists. Raises DecodeError as ``decode_example`` does.
     """
     context, lists = parse_sequence_example(bytes(data))
     return (
@@ -114,9 +115,9 @@ _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # the tags of the lists in a Feature, 
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """Return the Features message of features that are sorted by name, as a field with ``tag``, as in an Example.
+    """Return the Features message of ``features``, which are sorted by name, as a field with ``tag`` of an Example.
 
-    Each buffer is copied once, by the final join.
+    Each buffer is copied only once, by the final join.
     """
     parts: list[bytes | memoryview] = [tag, b""]
     size = 0
@@ -154,7 +155,7 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     for name in _sorted(features):
         value = features[name]
         try:
-            convert = CONVERTERS.get(type(value))  # saves the call of raw_of, a tenth of the time of a small example
+            convert = CONVERTERS.get(type(value))  # saves a call of raw_of, a tenth of the time for a small example
             kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
         except SchemaError as error:
             raise SchemaError(f"feature {name!r}: {error}") from None
@@ -165,10 +166,10 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
 # One entry per feature name and payload size. Most data sets have far fewer, and an entry takes about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
-    """Return an entry of the map up to its payload of ``size`` bytes, and the length of both together.
+    """Return an entry of the map up to its payload of ``size`` bytes, and the length of the entry with its payload.
 
-    The payload is the only value of its list, and ends the entry. An empty list of packed numbers has no field for
-    them; a list with one empty bytes value has an empty field.
+    The payload is the only value of its list, and ends the entry. An empty list of packed numbers has no field for its
+    values. A list with one empty bytes value has an empty field.
     """
     value = b"\x0a" + varint(size) if size or kind == BYTES else b""
     feature = _TAGS[kind] + varint(len(value) + size) + value if kind != NONE else b""
@@ -237,7 +238,7 @@ def _decoded(name: str, raw: Raw) -> Decoded:
     kind, payload = raw
     if kind == INT64:
         try:
-            return int64_values(payload)  # type: ignore[arg-type]  # a list comes with BYTES only
+            return int64_values(payload)  # type: ignore[arg-type]  # only BYTES has a list
         except DecodeError as error:
             raise DecodeError(f"feature {name!r}: {error}") from None
     if kind == FLOAT:

@@ -3,12 +3,12 @@
 In C (``asyncrec/_native/columns.c``), each record is parsed by itself, and only unusual records are passed to Python.
 
 With NumPy, records are parsed together, because the records of a data set mostly list the same features in the same
-order, whatever the lengths of their values. One record is parsed, and its layout (the names and kinds, in order) is
-tried on all other records at once: one operation compares a tag, length or name in all records. Records that differ
-from the layout in any byte are left over. Then one of these is parsed, and so on. Records with a rare or unusual layout
-are parsed one by one.
+order, although the lengths of their values vary. One record is parsed, and its layout (the names and kinds, in order)
+is tried on all other records at once. One operation compares a tag, length or name in all records. Records that differ
+from the layout in any byte remain. Then one of the remaining records is parsed, and so on. Records with a rare or
+unusual layout are parsed one by one.
 
-The result is the same as from parsing each record alone. NumPy takes about a tenth of the time, and C a hundredth.
+The result is the same as that of parsing each record alone. NumPy takes about a tenth of the time, and C a hundredth.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_
 Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 
-_BLOCK_BYTES = 4 << 20  # of records joined at a time, so that the copy stays in cache and memory is bounded
-_FEW = 24  # records; parsing fewer one by one is faster than NumPy's fixed cost of about 250 us
-_MOST_IN_C = 1000  # features wanted, as in columns.c
-_JOINED = 4  # a kind of columns.c: BYTES, returned as JoinedBytes
+_BLOCK_BYTES = 4 << 20  # the size of the records joined at a time, so the copy stays in cache and memory is bounded
+_FEW = 24  # below this many records, parsing one by one is faster than NumPy's fixed cost of about 250 us
+_MOST_IN_C = 1000  # the maximum number of wanted features, as in columns.c
+_JOINED = 4  # the kind in columns.c for BYTES that are returned as JoinedBytes
 _MISSES = 4  # after this many layouts that fit only a few records, the rest of a block is parsed one by one
 
 
@@ -60,8 +60,8 @@ class JoinedBytes(NamedTuple):
 class Column(NamedTuple):
     """One feature of ``n`` records: the values of all records in order, and the number of values in each record.
 
-    ``flat`` is a writable int64 or float32 array, a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape (n,),
-    and -1 for a record that does not have the feature, or has it without a kind.
+    ``flat`` is a writable int64 or float32 array, a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape (n,).
+    It is -1 for a record that does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -89,7 +89,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """`read_columns` without the C module."""
+    """Do the same as `read_columns`, without the C module."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:
@@ -117,7 +117,7 @@ def _read_in_c(
 
     def ask(row: int, odd: bool) -> bytes | None:
         nonlocal rewritten
-        if row == rewritten and odd:  # an Example, but its int64 values are malformed
+        if row == rewritten and odd:  # the record is an Example, but its int64 values are malformed
             raise _culprit(records, range(row, row + 1), wanted)
         features = _parsed(records, row, check)
         if not odd:
@@ -151,7 +151,7 @@ def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
 
 
 def _blocks(records: Sequence[bytes]) -> list[range]:
-    """Return ranges of records to join: at most _BLOCK_BYTES each, or a single record that is larger."""
+    """Return the ranges of records to join, of at most _BLOCK_BYTES each unless a single record is larger."""
     sizes = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
     blocks, start = [], 0
     while start < len(records):
@@ -182,7 +182,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
     stops = np.cumsum(sizes)
     starts = stops - sizes
     found = {name: np.full((2, len(rows)), -1, np.int64) for name in wanted}
-    odd: list[bytes] = []  # the features of records that fit no layout, appended to the joined records
+    odd: list[bytes] = []  # the features of records parsed one by one, appended to the joined records
     size = len(data)
     pending = np.arange(len(rows))
     misses = 0
@@ -270,7 +270,7 @@ def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
 
 
 def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
-    """Return the numbers in concatenated packed payloads of these sizes, and the count of numbers in each."""
+    """Return the numbers in concatenated packed payloads of these sizes, and their count in each payload."""
     if kind == FLOAT:
         return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
     values = int64_values(payload)
@@ -283,7 +283,10 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
-    """Return the values of the BytesLists in these spans, and the count in each. Parse lists of one value together."""
+    """Return the values of the BytesLists in these spans, and the count in each list.
+
+    Lists of one value are parsed together.
+    """
     scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")
     length, pos = scan.varint(pos)

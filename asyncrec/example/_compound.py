@@ -17,7 +17,7 @@ from asyncrec.example._wire import INT64
 
 
 class SparseArrays(NamedTuple):
-    """The stored values of an array, in row-major order; all other values are zero.
+    """The stored values of an array, in row-major order. All other values are zero.
 
     ``indices`` is int64 of shape (count, rank), ``values`` has the shape (count,), and ``dense_shape`` is a tuple of
     rank sizes. In a batch, the first axis is the record.
@@ -32,9 +32,9 @@ class SparseArrays(NamedTuple):
 class Sparse(Entry):
     """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
-    ``values`` names the feature of the values, ``indices`` the int64 features of their indices, one per axis. If a
-    record has none of these features, its array is all zero. Raises SchemaError unless there is one index feature per
-    axis.
+    ``values`` names the feature of the values, and ``indices`` the int64 features of their indices, one per axis. If a
+    record has none of these features, all values of its array are zero. Raises SchemaError unless there is exactly one
+    index feature per axis.
     """
 
     dtype: str
@@ -93,9 +93,9 @@ class Sparse(Entry):
 
 @dataclass(frozen=True)
 class Sequence(Entry):
-    """A feature list of a SequenceExample, whose steps are described by ``entry``, a FixedLen or a VarLen.
+    """A feature list of a SequenceExample. ``entry``, a FixedLen or a VarLen, describes each step.
 
-    With a FixedLen, every record must have the list. With a VarLen, a record without the list has no steps.
+    With a FixedLen, every record must have the feature list. With a VarLen, a record without the list has no steps.
     """
 
     entry: FixedLen | VarLen
@@ -111,7 +111,7 @@ class Sequence(Entry):
         return {name: Stored(kind, isinstance(self.entry, FixedLen))}
 
     def stack(self, name: str, columns: Columns) -> Any:
-        """Stack the columns of steps. Return the batch of all steps, which the schema then splits into rows."""
+        """Return the batch of the steps of all records, which the schema then splits into rows."""
         return self.entry.stack(name, columns)
 
     def first(self, stacked: Ragged) -> Any:
@@ -127,7 +127,7 @@ class Sequence(Entry):
 
 
 def from_json(value: Mapping[str, Any]) -> Entry:
-    """Return the entry of which ``to_json`` returned ``value``. Raises SchemaError for any other value."""
+    """Return the entry whose ``to_json`` returned ``value``. Raises SchemaError for any other value."""
     if not isinstance(value, Mapping):
         raise SchemaError(f"{value!r:.80} is not an entry of a schema")
     fields = dict(value)

@@ -1,4 +1,4 @@
-"""Conversion of values to features by the entries of a schema, with reasons for rejected values (see ``encoding``)."""
+"""Conversion of values to features by the entries of a schema, with reasons for rejected values (see `_encoding`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXTS = ("bytes", "str")
 
 
 class Unfit(Exception):
-    """An entry rejects a value; the message is the reason."""
+    """Raised if an entry rejects a value. The message is the reason."""
 
 
 def is_list(value: Any) -> bool:
@@ -34,7 +34,7 @@ def is_list(value: Any) -> bool:
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
-    """Return the function that converts an entry's value to its kind and payload, or raises Unfit or SchemaError."""
+    """Return a function that converts a value of an entry to kind and payload, or raises Unfit or SchemaError."""
     if isinstance(entry, VarLen):
         return lambda value: _many(value, entry.dtype, None)
     if entry.raw:
@@ -45,7 +45,7 @@ def converter(entry: FixedLen | VarLen) -> Convert:
 
 
 def _single(convert: Convert) -> Convert:
-    """Return a converter that also accepts a value in a zero-dimensional array of NumPy, JAX or a similar library."""
+    """Return a converter that also accepts a value in a zero-dimensional array, of NumPy, JAX or a similar library."""
 
     def convert_either(value: Any) -> Raw:
         try:
@@ -63,7 +63,7 @@ def _single(convert: Convert) -> Convert:
 
 
 def _held(value: Any) -> Any:
-    """Return the value in a zero-dimensional array; `None` for other values, or if NumPy cannot read the array."""
+    """Return the value in a zero-dimensional array, or `None` for other values or if NumPy cannot read the array."""
     if isinstance(value, np.generic | np.ma.MaskedArray) or getattr(value, "shape", None) != ():
         return None
     try:
@@ -140,7 +140,7 @@ _SCALARS: dict[str, Convert] = {
 
 
 def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
-    """Convert values of this shape, or with `None` of one dimension and any length."""
+    """Convert values of this shape. With ``shape=None``, the values must have one dimension of any length."""
     if dtype in _TEXTS:
         flat = _flat_texts(value, shape)
         convert = _SCALARS[dtype]
@@ -186,9 +186,10 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """Return the values as an array of this type, and check its shape.
+    """Return the values as an array of this type.
 
-    The array must have this shape; with ``shape=None``, one dimension; with ``any_shape``, any shape.
+    The array must have this shape. With ``shape=None``, it must have one dimension. With ``any_shape``, it may have any
+    shape.
     """
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")
@@ -232,7 +233,7 @@ def _is_small_float(given: Any, dtype: str) -> bool:
 
 
 def _named(dtype: Any) -> str:
-    """Return the name of a type for messages; NumPy would call text of one character str32."""
+    """Return the name of a type for error messages. NumPy's name for text of one character is str32."""
     name: str = {"U": "text", "T": "text", "S": "bytes"}.get(dtype.kind, dtype.name)
     return name
 
@@ -278,7 +279,7 @@ def default_of(entry: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """Describe a value for a message: its type, and the value itself if it is short."""
+    """Return a description of a value for error messages: its type, and the value itself if it is short."""
     name = type(value).__name__
     if value is None:
         return "None"
@@ -292,5 +293,5 @@ def told(value: Any) -> str:
         return f"{name} of {size:,} bytes"
     if isinstance(value, list | tuple | Mapping):
         return f"{name} of {len(value):,} values"
-    dtype = getattr(value, "dtype", None)  # a tensor, a column of a table
+    dtype = getattr(value, "dtype", None)  # of a tensor, or a column of a table
     return name if dtype is None else f"{name} of {dtype}"

@@ -17,8 +17,8 @@
         def data(self, value):
             self._data = value
 
-The fields of a class are those of its parents, then its own, in the order of declaration; an overridden field keeps its
-place. They are stored under the attributes' names, as ``Schema`` reads them:
+The fields of a class are those of its parents, then its own, in the order of declaration. An overridden field keeps its
+position. Fields are stored under the names of the attributes, as ``Schema`` reads them:
 
     TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        checked against the range of the type
     TYPE_FLOAT                          one float        rounded to float32
@@ -28,7 +28,7 @@ place. They are stored under the attributes' names, as ``Schema`` reads them:
                                                          ``<name>_shape``, so that reading restores the shape
 
 TFRecorder also stores arrays as bytes, but without their shape, so its arrays are read flat. An array of another type
-is accepted if the declared type can represent each of its values; a float64 array is rounded to float32. None is an
+is accepted if the declared type can represent each of its values. A float64 array is rounded to float32. None raises an
 error.
 """
 
@@ -55,12 +55,13 @@ class DeclaredExample:
     """The base class of examples with declared fields.
 
     A subclass overrides ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` as needed, with ``def``
-    or ``async def``. The job that writes the examples passes all its keyword arguments to each method.
+    or ``async def``. The function that writes the examples passes its ``kwargs`` to ``from_csv_row``, ``load`` and
+    ``split``.
 
     The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
     ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
 
-    Raises TypeError, when the class is defined, if a field has the name of one of these methods, or the name under
+    Raises TypeError on definition of the class if a field has the name of a method of this class, or the name under
     which the shape of an array is stored.
     """
 
@@ -129,15 +130,15 @@ class DeclaredExample:
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
-        """Load large data into memory, just before the example is written. The default does nothing."""
+        """Load large data into memory, just before the example is encoded. The default does nothing."""
         return None
 
     def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
-        """Return the examples to write for this one, after `load`. The default returns only this example."""
+        """Return the examples to write for this example, after `load`. The default returns only this example."""
         return [self]
 
     def release(self) -> Awaitable[None] | None:
-        """Release memory after the example was written. The default sets arrays and bytes with a setter to None."""
+        """Release memory once the example is encoded. The default sets arrays and bytes with a setter to None."""
         for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
@@ -159,8 +160,8 @@ def check_round_trip(
 ) -> None:
     """Check in a test that an example is read as it was written. Encode and decode it, and compare values and shapes.
 
-    Pass a loaded example, or a class and a CSV row. From the row, an example is made, loaded and split with ``kwargs``,
-    all its parts are checked, and ``from_csv_row`` must make the same example again from the result of ``to_csv_row``.
+    Pass a loaded example, or a class and a CSV row. An example is made from the row, loaded and split with ``kwargs``,
+    and all its parts are checked. ``from_csv_row`` must make the same example again from the result of ``to_csv_row``.
 
     Raises SchemaError, naming the field and both values, if a value differs; TypeError if the class declares no field,
     if ``from_csv_row`` returns no instance of the class, or if a method to be called is ``async`` (await it, and pass
@@ -211,6 +212,6 @@ def _equal(one: Any, other: Any) -> bool:
 def _awaited_by_none(value: Any) -> Any:
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
-            value.close()  # prevents Python's warning that it was never awaited
+            value.close()  # prevents Python's warning that the coroutine was never awaited
         raise ArgumentTypeError("this method is async; await it, then pass the loaded example")
     return value

@@ -1,7 +1,7 @@
 """The types of a schema's features, and their conversion to and from the types of the format.
 
 An Example has int64, float (32 bits) and bytes. The other types are converted: bool and the other integers are stored
-as int64, float16 and float64 as float, and str as UTF-8. Reading checks each value against the type's range.
+as int64, float16 and float64 as float, and str as UTF-8. On reading, each value is checked against the type's range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Misfit(Exception):
-    """Record ``row`` of the batch does not match the schema. The schema raises this as a SchemaError."""
+    """Raised if record ``row`` of the batch does not match the schema, which turns this error into a SchemaError."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """Return the name of a type, from its name, a NumPy type, or bytes or str. Raises SchemaError for another type."""
+    """Return the name of a type, which is a name, a NumPy type, bytes or str. Raises SchemaError for another type."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
@@ -52,12 +52,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def kind_of(dtype: str) -> int:
-    """Return the kind of feature that stores a type."""
+    """Return the kind of a feature that stores values of a type."""
     return _KINDS[dtype]
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """Return the smallest type that holds the values of both types and is stored as they are; `None` without one."""
+    """Return the smallest type that holds the values of both types and has their kind, or `None` if there is none."""
     if one == other:
         return one
     pair = {one, other}
@@ -70,7 +70,7 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """Return a column's values as an array of this type. ``counts`` determine the row for a Misfit."""
+    """Return a column's values as an array of this type. ``counts`` are needed to find the row for a Misfit."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
@@ -90,7 +90,7 @@ def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
 
 
 def raw_array(values: Sequence[bytes], dtype: str) -> Array:
-    """Return a new, flat, writable array of the concatenated little-endian bytes."""
+    """Return a new, flat, writable array from the concatenated little-endian bytes."""
     little = np.dtype(dtype).newbyteorder("<")
     flat = np.frombuffer(bytearray().join(values), np.uint8 if dtype == "bool" else little)
     return flat.astype(dtype, copy=False)
@@ -119,7 +119,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as a JSON value: bytes in base64, and the floats that JSON lacks by name."""
+    """Return a default as a JSON value. Bytes become base64, and floats that JSON lacks become their names."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Return the default from the JSON value that ``plain`` returned."""
+    """Return the default from the JSON value that `plain` returned."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":

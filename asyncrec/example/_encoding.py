@@ -7,15 +7,15 @@
     FixedLen((), "bool")       True or False
     FixedLen((), an integer)   a whole number within the type's range
     FixedLen((), a float)      a number
-    FixedLen((), t)            or a zero-dimensional array, NumPy's or JAX's, of such a value
+    FixedLen((), t)            also a zero-dimensional array, NumPy's or JAX's, of such a value
     FixedLen(shape, t)         an array or nested lists of that shape, of values as above
     VarLen(t)                  a list, a tuple or a one-dimensional array, of any length
     Tensor(t)                  an array of any shape
     Sparse(...)                SparseArrays of one record
     Sequence(entry)            a list of values that the entry accepts
 
-A feature with a default may be omitted. The default is then stored, so that readers without a schema find it. A VarLen,
-a Sparse and a Sequence of VarLen may also be omitted, and then have no values. `None` is the same as omitting the
+A feature with a default may be omitted. The default is then stored, so readers without a schema find it. A VarLen, a
+Sparse and a Sequence of VarLen may also be omitted, and then have no values. Passing `None` is the same as omitting the
 feature. Floats are rounded to the format's 32 bits, unless the entry is raw.
 """
 
@@ -39,7 +39,7 @@ from asyncrec.example._wire import Raw
 
 # Copying this many bytes takes some tenths of a millisecond.
 _LARGE = 512 << 10
-# The time to convert a value in a list, in bytes copied in the same time.
+# The time to convert a value in a list, as the number of bytes copied in the same time.
 _PER_VALUE = 64
 _NUMBERS = (int, float, np.number, np.bool_)
 _TEXTS = (bytes, bytearray, str)
@@ -48,7 +48,7 @@ _LISTS = (list, tuple)
 _DEPTH = 64
 _MISSING = object()
 _ARRAY = np.ndarray
-# For entries of one value: the Python type whose values C stores without any other check.
+# For entries of one value, the Python type whose values C stores without further checks.
 _EXACT = {"bytes": bytes, "str": str, "bool": bool, "int64": int, "float32": float, "float64": float}
 
 
@@ -59,7 +59,7 @@ class Encoder:
         self._features = features
         self._allow_extra = allow_extra
         self._sequences = {name: entry for name, entry in features.items() if isinstance(entry, Sequence)}
-        # The entries that are stored as one feature. Most schemas have only these, for which encoding is fastest.
+        # The entries stored as one feature. Most schemas have only such entries, for which encoding is fastest.
         self._plain: list[tuple[str, Convert, Raw | None]] = []
         self._compound: dict[str, Tensor | Sparse] = {}
         self._optional: set[str] = set()
@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same for C, in order: the types that C converts, and the defaults.
+        # The same entries for C, in the same order, with the types that C converts and the defaults.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
@@ -92,7 +92,7 @@ class Encoder:
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
         """Return the record if each value has exactly the type that its feature stores, and the values are small.
 
-        Otherwise return `None`, which does not mean that a value is wrong; call `encode`.
+        Otherwise return `None`, which does not mean that a value is invalid. The caller must then call `encode`.
         """
         values_of = self._values_of
         if values_of is None:
@@ -141,7 +141,7 @@ class Encoder:
         return self._other(raws, values)
 
     def _encoded_in_c(self, values: dict[str, Any]) -> bytes | None:
-        """Return the record; `None` if a value is rejected, is missing or has no entry."""
+        """Return the record, or `None` if a value is rejected, is missing or has no entry."""
         made = {**self._template, **values}
         if len(made) != len(self._exact):
             return None
@@ -157,7 +157,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
-        """Return the record with the entries that are stored as several features or as lists, and extra features."""
+        """Return the record with extra features, and with the entries stored as several features or as lists."""
         made = {name: (kind, payload) for name, kind, payload in raws}
         for name, entry in self._compound.items():
             if values.get(name) is None:
@@ -242,7 +242,7 @@ def _exact_type(entry: Entry) -> type | None:
 
 
 def _for_c(entry: Entry, converted: Raw | None) -> Any:
-    """Return a default in the form that C encodes fastest; `_MISSING` if the entry has no default."""
+    """Return a default in the form that C encodes fastest, or `_MISSING` if the entry has no default."""
     if converted is None:
         return _MISSING
     given = default_of(entry) if isinstance(entry, FixedLen) else None
@@ -250,7 +250,7 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """Return ``raw`` unchanged: C calls this for values that it cannot convert, which are already kind and payload."""
+    """Return ``raw`` unchanged. C calls this for the values that it cannot convert, which are already converted."""
     return raw
 
 
@@ -269,13 +269,13 @@ def is_large(values: Mapping[str, Any]) -> bool:
 
 
 def _weight(value: Any, most: int, depth: int = 0) -> int:
-    """Estimate the time to encode a value, in bytes copied in the same time. Stop counting at ``most``."""
+    """Estimate the time to encode a value as the number of bytes copied in that time. Stop counting at ``most``."""
     if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, np.ndarray):
         return value.nbytes + value.size * (_PER_VALUE if value.dtype.hasobject else 8)
     if not isinstance(value, _LISTS):
-        size = getattr(value, "nbytes", 0)  # a memoryview, a tensor, a column of a table
+        size = getattr(value, "nbytes", 0)  # of a memoryview, a tensor, or a column of a table
         return 2 * size if isinstance(size, int) else 0
     if depth == _DEPTH:
         return most
@@ -294,7 +294,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
 
 
 def _shown(entry: Entry) -> str:
-    """Return an entry as a user writes it, without fields that have their default values."""
+    """Return an entry as a user writes it, without the fields that have their default values."""
     if isinstance(entry, FixedLen) and not entry.raw:
         default = "" if entry.default is None else f", default={entry.default!r:.60}"
         return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"

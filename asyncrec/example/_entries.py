@@ -1,6 +1,6 @@
 """The base class of a Schema's entries. An entry defines how the values of a name are stored and decoded.
 
-An entry names the features it reads (``stored``) and stacks their columns into one value for a batch (``stack``):
+An entry names the features that it reads (``stored``), and stacks their columns into one value per batch (``stack``):
 
     entry                  in the record                              of one record        of a batch of n
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
@@ -37,10 +37,10 @@ _MOST_AXES = 32  # supported by every version of NumPy
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, stored one after the other in a single array.
+    """Rows of different lengths, stored one after another in a single array.
 
     Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. ``row_splits`` is int64 of shape (n + 1,). For a Sequence
-    of VarLen, ``values`` is itself Ragged: a row consists of steps, and each step is a row of values.
+    of VarLen, ``values`` is itself Ragged, because a row consists of steps, and each step is a row of values.
     """
 
     values: Any
@@ -48,7 +48,7 @@ class Ragged(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A feature that an entry reads: its kind, and whether every record must have it."""
+    """The kind of a feature that an entry reads, and whether every record must have the feature."""
 
     kind: int
     required: bool
@@ -59,7 +59,7 @@ class Entry(ABC):
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """Return the features of a record that the entry reads, by name."""
+        """Return, by name, the features of a record that the entry reads."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
@@ -77,21 +77,21 @@ class Entry(ABC):
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """Return the entry to use if some records lack the feature; `None` if it would have to invent values."""
+        """Return the entry to use if some records lack the feature, or `None` if it would have to invent values."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
-        """Return an entry that reads the records of both entries; `None` without one."""
+        """Return an entry that reads the records of both entries, or `None` if no such entry exists."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values for ``from_json``: the class as "kind", and each field that differs from its default."""
+        """Return JSON values for `from_json`: the class as "kind", and each field that differs from its default."""
         fields = {item.name: (getattr(self, item.name), item.default) for item in dataclasses.fields(self)}  # type: ignore[arg-type]  # every entry is a dataclass
         told = {name: _json(value) for name, (value, default) in fields.items() if value is not default}
         return {"kind": type(self).__name__} | told
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return the entry that both are with their common type; `None` without one, or if they differ in other fields."""
+    """Return both entries' form with their common type, or `None` without such a type or if other fields differ."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)
@@ -99,7 +99,7 @@ def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
         return None
     try:
         one, other = (dataclasses.replace(entry, dtype=dtype, **changes) for entry in (one, other))
-    except SchemaError:  # a default that is text, with values that are bytes
+    except SchemaError:  # the default is text, but the values are bytes
         return None
     return one if one.to_json() == other.to_json() else None  # compare JSON, because a default may be NaN
 

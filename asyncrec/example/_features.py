@@ -1,12 +1,12 @@
-"""The protobuf messages, and the helpers that each return a Feature.
+"""The protobuf messages, and helpers that each return a Feature.
 
 The messages are tf.train's under asyncrec's own package name (see ``proto/example.proto``). Their bytes are the same,
-and both kinds can exist in one process. The helpers have the names of TensorFlow's tutorial, and combine with messages:
+and both can exist in one process. The helpers have the names of TensorFlow's tutorial, and combine with messages:
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 
-``encode_example`` does the same without messages, many times faster. Both convert values by the same rules (see
-``values``): an array is packed as a whole rather than element by element, and a value that would change is a
+``encode_example`` does the same without messages, and is many times faster. Both convert values by the same rules (see
+`_values`). An array is packed as a whole rather than element by element, and a value that would change raises a
 SchemaError.
 """
 
@@ -56,8 +56,8 @@ def bytes_list_feature(values: object) -> Feature:
 def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
     """Return a Feature of floats or integers, from an array in C order or any iterable. Values are rounded to float32.
 
-    Floats and integers may be mixed. Raises SchemaError if a value would become infinite or has another type, and with
-    ``narrow=False`` also if rounding would change a value of an array.
+    Floats and integers may be mixed. Raises SchemaError if a value would become infinite or has another type. With
+    ``narrow=False``, also raises SchemaError if rounding would change a value of an array.
     """
     several = _several(values)
     if isinstance(several, list):
@@ -69,7 +69,7 @@ def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
 
 def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any]:
     floats = integers.astype(np.float32)
-    # Python compares int and float exactly.
+    # The arrays become objects, because Python compares int and float exactly.
     if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
         raise SchemaError(
             f"the array of {integers.dtype.name} contains integers that float32 cannot represent exactly; omit "
@@ -80,7 +80,7 @@ def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any
 
 def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
     found, payload = raw_of(value, narrow)
-    if found == NONE:  # an empty list, whose kind is known here
+    if found == NONE:  # an empty list, which has the kind of the helper
         found, payload = kind, [] if kind == BYTES else b""
     if found != kind:
         raise SchemaError(f"expected {KINDS[kind]}, not {KINDS[found]}: {value!r:.80}")

@@ -15,7 +15,7 @@ from asyncrec.example._kinds import FixedLen, Tensor
 
 
 class FieldType(enum.IntEnum):
-    """The type of a field. TYPE_BYTES is asyncrec's addition: TFRecorder has no type for bytes that are not text."""
+    """The type of a field. TYPE_BYTES is an addition, because TFRecorder has no type for bytes that are not text."""
 
     TYPE_BOOL = 1
     TYPE_INT32 = 2
@@ -40,7 +40,7 @@ ENTRIES: dict[FieldType, Entry] = {
     FieldType.TYPE_BYTES: FixedLen((), "bytes"),
 }
 ARRAYS = {FieldType.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), FieldType.TYPE_ARRAY_INT32: np.dtype("<i4")}
-_EXACT = 1 << 24  # float32 can represent every integer up to this one
+_EXACT = 1 << 24  # float32 can represent every integer up to this number
 LARGE = {*ARRAYS, FieldType.TYPE_BYTES}  # fields that release() clears
 
 Getter: TypeAlias = Callable[[Any], Any]
@@ -125,7 +125,7 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
         with np.errstate(all="ignore"):  # the comparison below finds values that do not fit
             array = value.astype(dtype)
             if dtype.kind == value.dtype.kind == "f":
-                changed = np.isinf(array) & ~np.isinf(value)  # rounding is allowed; see ``values``
+                changed = np.isinf(array) & ~np.isinf(value)  # rounding is allowed; see `_values`
             elif dtype.kind == "f":
                 changed = (value > _EXACT) | (value < -_EXACT)
             else:

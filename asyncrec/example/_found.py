@@ -15,13 +15,13 @@ _MOST_FEATURES = 1000
 
 
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode many Examples together, to a column for each feature with its values and their number per record.
+    """Decode many Examples together to a column for each feature, with its values and their number per record.
 
-    ``flat`` of a column holds the values of all records in order: an int64 or float32 array or a list of bytes, as from
-    `decode_example`. ``counts`` is an int64 array of the number of values in each record, and -1 for a record that does
-    not have the feature. Columns are in the order of each feature's first appearance in the records.
+    ``flat`` of a column holds the values of all records in order, as an int64 or float32 array or a list of bytes, as
+    from `decode_example`. ``counts`` is an int64 array of the number of values in each record, or -1 for a record that
+    does not have the feature. Columns are in the order in which the features first appear in the records.
 
-    Return `None` if each record must be decoded by `decode_sequence_example` because a record is not an Example or has
+    Return `None` if each record must be decoded by `decode_sequence_example`, because a record is not an Example or has
     feature lists, a feature has two types, or there are more than 1,000 features.
     """
     found = _Found(records)
@@ -34,14 +34,14 @@ def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
 
 
 class _UnlikeError(Exception):
-    """The records cannot be decoded to columns."""
+    """Raised if the records cannot be decoded to columns."""
 
 
 class _Found:
     """The features of the records, in the order in which they were found, with their kinds.
 
-    A record may have a feature without a kind, and so without values. Such a feature is not absent, but only the
-    record, and no column, shows the difference.
+    A record may have a feature without a kind, and so without values. Such a feature is not absent, but a column does
+    not show the difference. Only the record does.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:
@@ -51,7 +51,7 @@ class _Found:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The features to decode, with their kinds. A feature that has no kind in any record gets an arbitrary kind."""
+        """The features to decode, with their kinds. A feature without a kind in any record gets an arbitrary kind."""
         return {name: kind or BYTES for name, kind in self._kinds.items()}
 
     def check(self, features: Mapping[str, Raw], row: int) -> None:
@@ -75,7 +75,7 @@ class _Found:
             raise _UnlikeError
 
     def completed(self, columns: dict[str, Column]) -> dict[str, Column]:
-        """Return the columns with a count of 0 instead of -1 for features that a record has without a kind."""
+        """Return the columns with a count of 0, instead of -1, where a record has a feature without a kind."""
         rows: set[int] = set()
         for name in self._kindless:
             rows.update(np.flatnonzero(columns[name].counts < 0).tolist())

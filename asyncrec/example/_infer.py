@@ -1,7 +1,7 @@
-"""Inference of the entries that decode all of some records, from every record.
+"""Inference, from all records passed, of the entries that decode them.
 
-The types are the Example's own, int64, float32 and bytes. The records do not show any other type that their writer may
-have converted, and none is guessed.
+The types are those of an Example, int64, float32 and bytes. Records do not show which other types their writer may have
+converted, so other types are not inferred.
 """
 
 from __future__ import annotations

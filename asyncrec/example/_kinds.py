@@ -1,4 +1,4 @@
-"""FixedLen, VarLen and Tensor: the dense entries of a Schema. ``entries`` lists their decoded values."""
+"""FixedLen, VarLen and Tensor: the dense entries of a Schema. `_entries` describes their decoded values."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class FixedLen(Entry):
 
     ``default``, an array of that shape or a single value, is used if a record does not have the feature. With
     ``raw=True``, the array is stored as its own bytes, little-endian and in C order, which is exact for every type,
-    including float64. Raises SchemaError if the type is unknown, if the default does not fit or is larger than a record
-    may be, or if no array can have the shape.
+    including float64. Raises SchemaError if the type is unknown, if the default does not fit or exceeds the maximum
+    size of a record, or if no array can have the shape.
     """
 
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ class FixedLen(Entry):
                 if self.dtype == "bytes":
                     return payload[0]
                 if self.dtype == "str":
-                    with suppress(UnicodeDecodeError):  # raised below
+                    with suppress(UnicodeDecodeError):  # the call of `super` below raises a Misfit
                         return payload[0].decode()
         elif kind == NONE and self.default is not None and self.shape == ():
             return self.default
@@ -116,7 +116,7 @@ class FixedLen(Entry):
         return self.ragged() if self.default is None else self
 
     def ragged(self) -> VarLen | None:
-        """Return a VarLen of the same values; `None` if that would lose a shape or a default."""
+        """Return a VarLen of the same values, or `None` if it would lose a shape or a default."""
         return None if self.raw or self.default is not None or len(self.shape) > 1 else VarLen(self.dtype)
 
     def merged(self, other: Entry) -> Entry | None:
@@ -152,7 +152,7 @@ class VarLen(Entry):
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
         kind, payload = features.get(name, _ABSENT)
         if kind == FLOAT and self.dtype == "float32":
-            return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # numbers, no list
+            return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # numbers are not a list
         if kind == INT64 and self.dtype == "int64":
             return int64_values(payload)  # type: ignore[arg-type]
         if kind == NONE and self.dtype in ("float32", "int64"):
@@ -171,10 +171,10 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape differs from record to record, and is stored in the int64 feature ``<name>_shape``.
+    """An array whose shape varies between records, and is stored in the int64 feature ``<name>_shape``.
 
-    ``raw`` is as in FixedLen. If the shape is missing, as in the records of older writers, the array is
-    one-dimensional.
+    ``raw`` has the same meaning as in FixedLen. If the shape is missing, as in the records of older writers, the array
+    is one-dimensional.
     """
 
     dtype: str

@@ -18,7 +18,7 @@ PADDING = 8
 
 
 class Scan:
-    """A reader of many positions at once. A position beyond the data reads the last bytes, which then do not fit."""
+    """A reader at many positions at once. Beyond the data, it reads the last bytes, which then do not fit."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8)
@@ -57,11 +57,11 @@ class Scan:
 def fit(
     data: bytes, starts: Ints, stops: Ints, layout: Sequence[tuple[str, int]], wanted: Mapping[str, int]
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Ints]]:
-    """Return which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and the
-    spans of their wanted values: the packed payload of numbers, the whole BytesList of bytes.
+    """Return which of the records ``data[starts:stops]`` fit a layout, and the spans of their wanted values.
 
-    Spans are arrays of shape (2, n). In a record that fits, they are within the record, because positions only grow and
-    the last one must be the record's end.
+    A record fits if it has the layout in every byte that is not part of a value. A span contains the packed payload of
+    numbers, or the whole BytesList of bytes. Spans are arrays of shape (2, n). In a record that fits, they are within
+    the record, because positions only increase, and the last position must be the record's end.
     """
     scan = Scan(data)
     spans = {}

@@ -6,11 +6,11 @@
 
 A record must match the schema exactly. A feature that is missing or unknown, or has the wrong kind or number of values,
 raises a SchemaError. The error names the feature, the expected entry, the features of the record and, in a batch, the
-index of the record. ``allow_extra=True`` ignores unknown features, and so can decode some columns of wide records. The
-entries and their decoded values are described in ``entries``.
+index of the record. With ``allow_extra=True``, unknown features are ignored, so some columns of wide records can be
+decoded. The entries and their decoded values are described in `_entries`.
 
-A schema with a Sequence decodes SequenceExamples; any other schema decodes Examples. Batches of Examples are decoded
-column by column, without an object per record (see ``columns``). SequenceExamples are parsed one by one.
+A schema with a Sequence decodes SequenceExamples. Any other schema decodes Examples. Batches of Examples are decoded
+column by column, without an object per record (see `_columns`). SequenceExamples are parsed one by one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Schema:
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Check values against the entries, and encode them as a record.
 
-        A feature with a default may be missing or None, and so may a VarLen. Otherwise
+        A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None. Otherwise,
         ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits unless the
         entry is raw.
 
@@ -93,7 +93,7 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """Decode one record. Return a dict of its values by name, in the schema's order.
+        """Decode one record to a dict of its values by name, in the schema's order.
 
         Raises DecodeError if the record is not an Example, SchemaError if it does not match the schema.
         """
@@ -109,9 +109,9 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """Decode many records together, which is faster. Return a dict of stacked values, in the schema's order.
+        """Decode many records together, which is faster, to a dict of stacked values in the schema's order.
 
-        Raises the errors of ``decode`` for the first bad record, and names its index.
+        Raises the errors of ``decode`` for the first invalid record. The message names its index.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
             raise ArgumentTypeError(f"expected a list of records, not {type(records).__name__}")
@@ -121,7 +121,7 @@ class Schema:
         """Return the features of many Examples as they are stored: all values, and their number in each record.
 
         This is for code that builds other kinds of arrays, such as Arrow's. The bytes or text of a feature named in
-        ``joined`` is one buffer rather than separate objects. SequenceExamples are not supported. Raises the errors of
+        ``joined`` are one buffer rather than separate objects. SequenceExamples are not supported. Raises the errors of
         ``decode``, except those that only building an array would find.
         """
         return read_columns(records, self._kinds, self._check, joined)
@@ -132,8 +132,8 @@ class Schema:
 
         A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
         FixedLen((n,), ...). Other features, and those that some records do not have, become VarLen. Types are int64,
-        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that has a kind in no
-        record is omitted.
+        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that does not have a
+        kind in any record is omitted.
 
         Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
         naming the record, if a record is neither an Example nor a SequenceExample.
@@ -141,7 +141,7 @@ class Schema:
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the schema as values for ``json.dumps``, which ``from_json`` accepts."""
+        """Return the schema as values for ``json.dumps`` and ``from_json``."""
         value: dict[str, Any] = {
             "version": _VERSION,
             "features": {name: entry.to_json() for name, entry in self._features.items()},
@@ -230,7 +230,7 @@ class Schema:
         return f"Schema({self._features!r}{extra})"
 
     def _explain(self, data: bytes) -> NoReturn:
-        """Raise the error that decoding a batch of this record raises, without the index in the batch."""
+        """Raise the error that decoding this record as a batch raises, without the index in the batch."""
         try:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
@@ -328,7 +328,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """Return the bytes of a bytes-like object. Reject a number n, for which ``bytes`` would return n zeros."""
+    """Return the bytes of a bytes-like object. Reject a number n, for which ``bytes(n)`` would return n zeros."""
     try:
         return bytes(memoryview(record))
     except TypeError:
@@ -343,7 +343,7 @@ def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw
 
 
 def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str:
-    """Describe the features of a record for a message. List only thirty, because there may be thousands."""
+    """Return a description of a record's features for error messages. List at most thirty of perhaps thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
     return f"the record has {', '.join(sorted(names)[:30]) or 'no features'}{more}"

@@ -1,4 +1,4 @@
-"""Conversion of Python and NumPy values to a Feature's kind and payload, which ``wire`` describes.
+"""Conversion of Python and NumPy values to a Feature's kind and payload, which `_wire` describes.
 
     bool, int, np.bool_, np.integer               int64
     float, np.floating (including bfloat16)       float (32 bits, the only size of the format)
@@ -51,7 +51,7 @@ def _bool(value: Any, narrow: bool) -> Raw:
 
 
 def _int(value: Any, narrow: bool) -> Raw:
-    if 0 <= value < 0x4000:  # a label, which needs no check and no loop
+    if 0 <= value < 0x4000:  # usually a label, which needs no check and no loop
         return INT64, varint(value)
     _check_int64(value, value)
     return INT64, varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
@@ -129,7 +129,7 @@ def _float_of(value: Any) -> float:
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
-    """Return the family of a type. A list may mix the types of one family."""
+    """Return the family of a type. A list may mix types of the same family."""
     for family, members in _FAMILIES:
         if issubclass(kind, members):
             return family
@@ -164,7 +164,7 @@ def _array(array: Array, narrow: bool) -> Raw:
 
 
 def _float32(array: Array, narrow: bool) -> Array:
-    # Values that become infinite are found and rejected below. A signaling NaN stays a NaN.
+    # Values that become infinite are rejected below. A signaling NaN stays a NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = array.astype(_FLOAT32)
     if array.dtype.itemsize <= 4:
@@ -228,7 +228,7 @@ def _utf8(text: str) -> bytes:
         raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
-# Subclasses are searched in this order, so bool comes before int, from which it derives.
+# The base class of a value is searched in this order, so bool comes before int, its own base class.
 CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,

@@ -1,6 +1,7 @@
-"""Varints, the integers of the wire format: seven bits per byte, lowest first, with the eighth bit set if more follow.
+"""Varints are the integers of the wire format, with seven bits per byte, lowest bits first.
 
-Negative integers are written as 64 bits in two's complement, which take ten bytes. Packed varints are concatenated.
+The eighth bit of a byte is set if more bytes follow. Negative integers are written as 64 bits in two's complement,
+which take ten bytes. Packed varints are concatenated.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -16,8 +17,8 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 _ONE_BYTE = [bytes([value]) for value in range(128)]
-_LOOP_UP_TO = 16  # integers; for no more than this, a Python loop is faster than NumPy's fixed 10 us
-_BLOCK = 1 << 16  # integers converted at a time, so that their ten columns stay within 2 MiB
+_LOOP_UP_TO = 16  # up to this many integers, a Python loop is faster than NumPy's fixed cost of 10 us
+_BLOCK = 1 << 16  # the number of integers converted at a time, so their ten columns stay within 2 MiB
 
 
 def varint(value: int) -> bytes:
@@ -35,7 +36,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(array: npt.NDArray[Any]) -> bytes:
-    """Return the integers of an array, which int64 can represent, as packed varints in C order."""
+    """Return the integers of an array as packed varints in C order. int64 must be able to represent them."""
     flat = array.reshape(-1)
     if len(flat) <= _LOOP_UP_TO:
         return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
@@ -65,7 +66,7 @@ def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
 
     Raises DecodeError if a varint is truncated or longer than ten bytes.
     """
-    if len(payload) == 1 and payload[0] < 0x80:  # a label; twenty times as fast as the code below
+    if len(payload) == 1 and payload[0] < 0x80:  # usually a label; twenty times as fast as the code below
         return np.array([payload[0]], np.int64)
     if native is not None:
         found = native.int64_values(payload)
@@ -80,7 +81,7 @@ def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
     ends = np.flatnonzero(last)
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1] + 1
-    more = ends - starts  # bytes after the first
+    more = ends - starts  # the number of bytes after the first
     longest = int(more.max())
     if longest > 9:
         raise DecodeError("an int64 value is longer than ten bytes")

@@ -1,13 +1,13 @@
 """Parsing of the wire format of Example and SequenceExample, without protobuf objects.
 
-The parsed form of a feature is a ``Raw``: ``(kind, payload)``. The payload of BYTES is a list of ``bytes``; that of
-FLOAT is little-endian float32; that of INT64 is packed varints, even if the writer did not pack them. A feature without
-a list is ``(NONE, b"")``.
+The parsed form of a feature is a ``Raw``, ``(kind, payload)``. The payload of BYTES is a list of ``bytes``. The payload
+of FLOAT is little-endian float32. The payload of INT64 is packed varints, even if the writer did not pack them. A
+feature without a list is ``(NONE, b"")``.
 
-The rules are protobuf's: of two entries with the same key the last counts, a message in several pieces is merged, and
-unknown fields, including groups, are skipped. No length is trusted: each is checked against the end of its message
-before anything is sliced. Malformed data raises a DecodeError that names the offset in the record. No more memory is
-allocated than the record's own size.
+The rules are protobuf's: the last of several entries with the same key counts, a message in several pieces is merged,
+and unknown fields, including groups, are skipped. No length is trusted. Each length is checked against the end of its
+message before the data is sliced. Malformed data raises a DecodeError that names the offset in the record. No more
+memory is allocated than the record's own size.
 
 Sources: protobuf.dev/programming-guides/encoding; tensorflow/core/example/{feature,example}.proto.
 """
@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return the key of a map's entry, and the spans of its value: usually one, but an unusual writer may differ."""
+    """Return the key of a map's entry, and the spans of its value. There is one span, unless the writer is unusual."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """Return the list of a Feature, which is a oneof. The last kind counts, and pieces of that kind are joined."""
+    """Return the list of a Feature, which is a oneof. The last kind counts, and its pieces are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -131,7 +131,7 @@ def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
 
 
 def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
-    """Return the packed pieces of a FloatList or an Int64List. An unpacked value is a piece of its own."""
+    """Return the packed pieces of a FloatList or an Int64List. An unpacked value is a separate piece."""
     pieces = []
     single = _FIXED32 if kind == FLOAT else _VARINT
     while pos < end:
@@ -145,8 +145,11 @@ def _numbers(data: bytes, pos: int, end: int, kind: int) -> list[bytes]:
 
 
 def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
-    """Return a field of the message that ends at ``end``: number, wire type, its value's span, and the next field."""
-    # Tags and most lengths are one byte. Reading them here, without a call, halves the time of a whole record.
+    """Return a field's number and wire type, the start and stop of its value, and the position of the next field.
+
+    The message ends at ``end``.
+    """
+    # Tags and most lengths are one byte. Reading them here, without a call, halves the time for a whole record.
     at = pos
     if pos < end and data[pos] < 0x80:
         tag = data[pos]
@@ -179,7 +182,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Return the end of the group ``number`` that began before ``pos``. A group is an unknown field and is skipped."""
+    """Return the end of the group ``number`` that began before ``pos``. Groups are unknown fields, and are skipped."""
     open_groups = [number]  # a list rather than recursion, because the record's writer determines the depth
     while open_groups:
         at = pos
@@ -195,7 +198,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
 
 
 def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int]:
-    """Return a number and the position after it. Tags and lengths have at most five bytes, values ten."""
+    """Return a number and the position after it. Tags and lengths have at most five bytes, and values at most ten."""
     at = pos
     value = 0
     for shift in range(0, 7 * longest, 7):

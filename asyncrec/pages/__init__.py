@@ -11,12 +11,12 @@ page              makes a page from its parts
 from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    make a page from a response
 page_key          the key of a page: its URL, with the method and body of a request that is not a plain GET
 is_temporary      whether to request the page again later instead of storing it
-payload_digest    the digest of a content, in WARC's form
+payload_digest    the digest of a body, in WARC's form
 conditions        the headers of a request that asks whether a stored page has changed
 is_revisit        whether a page has no body of its own, because the body was stored before
 resolve           returns revisits with the bodies that they refer to
 
-None of these clients is imported: each function reads only the attributes of its client's response.
+None of these clients is imported, because each function reads only the attributes of its client's response.
 
 The features of `PAGE`:
 
@@ -25,14 +25,14 @@ The features of `PAGE`:
     status            the HTTP status; 0 if there was no HTTP response
     content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
     content_type      the Content-Type of the response
-    headers           the headers of the response: "Name: value" in lines, as they were sent
+    headers           the headers of the response as they were sent, in lines of "Name: value"
     method            the method of the request
     final_url         the URL that answered, if redirects were followed; otherwise empty
     digest            sha1:BASE32 of the stored content, or of a revisit's body (WARC-Payload-Digest)
     reason            the reason phrase of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol spells them differently)
     ip                the IP address of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
-    elapsed           the seconds until the response had arrived, if the client knows them (aiohttp does not)
+    elapsed           the number of seconds until the response had arrived, if the client knows it (aiohttp does not)
     charset           the charset of a text
     encoding          the Content-Encoding that the content still has; empty if it has none
     truncated         why the content is incomplete: length, time, disconnect (WARC-Truncated); empty if it is complete
@@ -41,7 +41,7 @@ The features of `PAGE`:
     request_headers   the headers of the request, in the form of ``headers``
     type              WARC-Type: response, resource, revisit
     record_id         WARC-Record-ID
-    warc_headers      the headers of a WARC record that have no feature, in lines
+    warc_headers      the headers of a WARC record that have no feature of their own, in lines
     refers_to_url     of a revisit: the URL of the page that has the body (WARC-Refers-To-Target-URI)
     refers_to_date    of a revisit: the date of that page (WARC-Refers-To-Date)
     refers_to         of a revisit: the record_id of that page, if it has one (WARC-Refers-To)

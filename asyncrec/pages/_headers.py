@@ -1,4 +1,4 @@
-"""The headers of a page, in lines of ``Name: value``, and the values of single headers."""
+"""Convert the headers of a page to lines of ``Name: value``, and find the values of single headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Return headers in the form of a page: ``Name: value`` in lines separated by line feeds."""
+    """Return headers in the form that a page has: lines of ``Name: value``, separated by line feeds."""
     if isinstance(headers, str | bytes):
         return b"\n".join(_encoded(headers).strip().splitlines())
     pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
@@ -22,7 +22,7 @@ def header_lines(headers: Headers) -> bytes:
             flat.append((said, value if type(value) is bytes else _encoded(value)))
     lines = b"\n".join([name + b": " + value for name, value in flat])
     if lines.count(b"\n") >= len(flat) or b"\r" in lines:
-        # A line break in a value would begin another header.
+        # A line break within a name or a value would begin another header.
         return b"\n".join([_one_line(name) + b": " + _one_line(value) for name, value in flat])
     return lines
 
@@ -38,7 +38,7 @@ def _encoded(text: Any) -> bytes:
 
 
 def header_of(lines: bytes, name: bytes) -> str:
-    """Return the value of the first header with this name, in lower case; empty if no header has it."""
+    """Return the value of the first header named ``name`` (in lower case), or ``""`` if no header has this name."""
     for line in lines.split(b"\n"):
         found, _, value = line.partition(b":")
         if found.strip().lower() == name:
@@ -47,7 +47,7 @@ def header_of(lines: bytes, name: bytes) -> str:
 
 
 def charset_of(content_type: str) -> str:
-    """Return the charset in a Content-Type, in lower case; empty if it has none."""
+    """Return the charset of a Content-Type in lower case, or ``""`` if it names no charset."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":

@@ -1,9 +1,9 @@
-"""Pages from the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright, none of which is imported.
+"""Make pages from the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright, none of which is imported.
 
-Each client returns the body decoded, so ``encoding`` is empty, and the headers as they were sent. A feature that a
-client does not provide (the time with aiohttp, the address with Crawlee) keeps its default, and may be passed by name.
+Each client returns the headers as they were sent, but the body decoded, so ``encoding`` is empty. A feature that a
+client does not provide (the time with aiohttp, the address with Crawlee) has its default, and may be passed by name.
 
-A body may be endless. ``max_bytes`` stops reading, unless the client has already read the whole body, as Scrapy,
+A body may be endless. ``max_bytes`` limits reading, unless the client has already read the whole body, as Scrapy,
 Crawlee and Playwright have. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.pages._schema import check_max_bytes, page
 
-# The digest of this many bytes takes about a millisecond.
+# Computing the digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 _CUT = frozenset({"partial", "dataloss"})
 
@@ -23,14 +23,14 @@ _CUT = frozenset({"partial", "dataloss"})
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
     """Make a page from an `aiohttp.ClientResponse`. Read the body if it has not been read.
 
-    ``max_bytes`` and ``features`` are those of `page`, including ``before``. This applies to all these functions.
+    ``max_bytes`` and ``features``, including ``before``, are those of `page`, as in all functions of this module.
 
     With ``max_bytes``, reading stops at most one chunk beyond the limit, and the connection is closed. Only the page
-    then has the content: ``response.text()`` returns nothing for a body that this function has read.
+    then has the content, so ``response.text()`` returns no text for a body that this function has read.
     """
     check_max_bytes(max_bytes)
-    # With the last byte of the body, which may already have arrived, the connection returns to its pool. The response
-    # keeps the protocol.
+    # Once the last byte of the body has arrived, the connection returns to its pool, but the response still has the
+    # protocol.
     address = _peer(getattr(getattr(response, "_protocol", None), "transport", None))
     if max_bytes is None or response.content.at_eof():
         body = await response.read()
@@ -105,7 +105,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 
 
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a `scrapy.http.Response` and a request, by default ``response.request``."""
+    """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``."""
     request = response.request if request is None else request
     meta = request.meta if request is not None else {}
     through = meta.get("redirect_urls") or ()
@@ -135,7 +135,7 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
 
 
 async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a Crawlee crawling context that has an ``http_response``, or Playwright's ``response``."""
+    """Make a page from a Crawlee crawling context with an ``http_response``, or with Playwright's ``response``."""
     request = context.request
     answer = getattr(context, "http_response", None)
     told = {"depth": int(getattr(request, "crawl_depth", 0) or 0), **features}
@@ -198,7 +198,7 @@ async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
-    """Merge the client's and the caller's features. The caller's override the client's."""
+    """Merge the features from the client and from the caller. Those from the caller override those from the client."""
     return {"url": url, "content": body, **told, **features}
 
 
@@ -215,7 +215,7 @@ def _peer(transport: Any) -> str:
 
 
 def _scrapy_headers(headers: Any) -> Any:
-    """Return the items of Scrapy's dict of lists. Its own ``items`` is slow, because it looks up each name again."""
+    """Return the items of Scrapy's dict of lists. Scrapy's ``items`` is slow, because it looks up each name again."""
     return dict.items(headers) if isinstance(headers, dict) else headers
 
 

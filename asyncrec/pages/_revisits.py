@@ -1,8 +1,8 @@
-"""Revisits: pages whose body is already stored, with the page that they refer to. This module does no I/O.
+"""Revisits are pages whose body is already stored in the page that they refer to. This module does no I/O.
 
-A crawl that requests its pages again gets most of them unchanged. A page made with ``before=``, the stored version,
-becomes a revisit if the server reports no change (304) or if the body is the same. A revisit has no content, but the
-URL and the date of the page that has the body. A revisit of a revisit also refers to the page that has the body, so
+When a crawl requests its pages again, most pages are unchanged. A page made with ``before=``, the stored version,
+becomes a revisit if the server reports no change (304) or if the body is the same. Instead of content, a revisit has
+the URL and the date of the page that has the body. A revisit of a revisit also refers to the page that has the body, so
 every body is one look-up away.
 """
 
@@ -19,14 +19,14 @@ SAME_BODY = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 REFERS_TO = ("refers_to_url", "refers_to_date", "refers_to")
-# The features that a 304 does not have, and the headers that are not updated from it: RFC 9111, 3.2.
+# The features that a 304 does not have, and the headers that are not updated from a 304 (RFC 9111, section 3.2).
 _OF_BODY = ("status", "reason", "content_type", "charset", "encoding", "truncated")
 _OF_MESSAGE = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 _VALIDATORS = {"If-None-Match": b"etag", "If-Modified-Since": b"last-modified"}
 
 
 def is_revisit(page: Mapping[str, Any]) -> bool:
-    """Return whether a page is a revisit, which has no content because the page that it refers to has the body."""
+    """Return whether a page is a revisit. A revisit has no content, because the page that it refers to has the body."""
     return bool(page.get("type") == "revisit")
 
 
@@ -40,7 +40,7 @@ def may_share(page: Mapping[str, Any]) -> bool:
 
 
 def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the page as a revisit of ``before``. If it is not a revisit, return it unchanged.
+    """Return the page as a revisit of ``before``, or unchanged if it is not a revisit.
 
     Raises:
         TypeError: ``before`` is not a page.
@@ -66,13 +66,13 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
 
 
 def repeating(page: Mapping[str, Any], target: tuple[str, str, str], digest: str) -> dict[str, Any]:
-    """Give the revisit that a page is of another one with the same body, of which these are URL, date and record_id."""
+    """Return ``page`` as a revisit of the page ``target`` (URL, date and record_id), whose body has ``digest``."""
     referred = dict(zip(REFERS_TO, target, strict=True))
     return {**page, "content": b"", "type": "revisit", "digest": digest, "profile": SAME_BODY, **referred}
 
 
 def validators(page: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a request that asks whether a page has changed; empty if it cannot ask that."""
+    """Return the headers of a request that asks whether a page has changed, or ``{}`` if a request cannot ask that."""
     if not _answers_for(page) or not _is_get(page) or page.get("truncated") in ("time", "disconnect"):
         return {}
     found = {name: header_of(page.get("headers", b""), of) for name, of in _VALIDATORS.items()}
@@ -83,8 +83,8 @@ def validators(page: Mapping[str, Any]) -> dict[str, str]:
 def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page that a revisit stands for: the revisit's features with the body of the original.
 
-    If the revisit was a 304, or had no response, the page has the status and the headers of the original, with the
-    newer headers of the revisit.
+    If the revisit was a 304 or had no response, the page has the status and the headers of the original, updated with
+    the headers of the revisit.
     """
     page = {
         **revisit,
@@ -99,7 +99,7 @@ def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[st
 
 
 def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the target of a revisit of this page: the page itself, or the target of a page that is a revisit."""
+    """Return the target of a revisit of ``page``: the page itself or, if it is a revisit, its own target if known."""
     if not is_revisit(page):
         return page["url"], page.get("date", ""), page.get("record_id", "")
     url, date, record = (page.get(name, "") for name in REFERS_TO)

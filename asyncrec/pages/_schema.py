@@ -1,6 +1,6 @@
 """`PAGE`, the schema of a page, and `page`, which makes a page from its parts.
 
-The docstring of `asyncrec.pages` describes the features, because ``help`` and the reference show it.
+The features are described in the docstring of `asyncrec.pages`, which ``help`` and the reference show.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def page(
 
     Args:
         headers, request_headers: a mapping, pairs of name and value, or lines.
-        date: the time of the request; by default now.
-        max_bytes: the limit of the content. A longer content is cut, and ``truncated`` is ``"length"``.
+        date: the time of the request, by default the current time.
+        max_bytes: the maximum length of the content. Longer content is cut, and ``truncated`` is ``"length"``.
         before: the stored version of the page, such as ``(await conditions(dataset, url)).page``. The new page becomes
             a revisit of that version, without content, if the status is 304 or both have the same content.
         features: other features of `PAGE`, by name.
@@ -116,7 +116,7 @@ def page(
 
 
 def check_max_bytes(max_bytes: int | None) -> None:
-    """Check the limit of a content.
+    """Check the maximum length of a content.
 
     Raises:
         ValueError: the limit is negative.
@@ -144,7 +144,7 @@ def is_temporary(status: int) -> bool:
 
 
 def payload_digest(content: bytes | bytearray | memoryview) -> str:
-    """Return the SHA-1 of a content in WARC's form: ``sha1:`` and 32 characters. It only identifies equal contents."""
+    """Return the SHA-1 of ``content`` in WARC's form, ``sha1:`` and 32 characters, which identifies equal contents."""
     return "sha1:" + base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
 
 
@@ -160,5 +160,5 @@ def _date(date: datetime | str | None) -> str:
 
 @lru_cache(maxsize=1)
 def _date_of(second: int) -> str:
-    """Return the date of a second, which is formatted once for all pages of that second."""
+    """Return the date of a second. The date is formatted once for all pages of that second."""
     return time.strftime(_DATE, time.gmtime(second))

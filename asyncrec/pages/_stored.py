@@ -1,7 +1,7 @@
-"""The stored versions of a page: `conditions` for its next request, and `resolve`, which finds a revisit's body.
+"""Look up stored versions of a page: `conditions` for its next request, and `resolve`, which finds a revisit's body.
 
-All versions of a page have its key. The newest is the one that was committed last. A revisit's body is in a record with
-the key that the revisit refers to; the digest and the date determine which.
+All versions of a page have the key of the page. The newest version is the one committed last. A revisit's body is in a
+record with the key that the revisit refers to. The digest and the date determine the record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Page: TypeAlias = dict[str, Any]
 _PAGE = Schema(PAGE.features, allow_extra=True)
 # Decoding this many bytes takes about a millisecond.
 _LARGE = 64 << 10
-# The number of versions of a page to read at once; usually one body and its revisits.
+# The number of versions of a page to read at once, which are usually one body and its revisits.
 _AT_ONCE = 8
 # The number of keys to look up concurrently.
 _TASKS = 16
@@ -32,7 +32,7 @@ class Conditions(dict[str, str]):
     """Headers of a request, and the stored page to which they refer.
 
     Attributes:
-        page: the newest version; `None` if no version is stored, or if it is a revisit whose body is gone.
+        page: the newest version, or `None` if no version is stored or the newest is a revisit whose body is missing.
     """
 
     def __init__(self, headers: Mapping[str, str], page: dict[str, Any] | None) -> None:
@@ -81,11 +81,11 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
             page = await pages.from_aiohttp(response, before=known.page)
 
     The attribute ``page`` of the returned headers is that version, for ``before=``. The headers are empty if the stored
-    response had neither header, was not a 200, ended early, or had another method than GET. They are also empty if the
+    response had neither header, was not a 200, ended early, or had a method other than GET. They are also empty if the
     version is a revisit whose body is not in the data set, so that the next response has a body.
 
     Args:
-        dataset: an open `Dataset` whose records are pages with their `page_key`; `None` before the first crawl.
+        dataset: an open `Dataset` whose records are pages with their `page_key`, or `None` before the first crawl.
         url: the URL, or another key.
 
     Raises:
@@ -115,8 +115,8 @@ async def resolve(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Return a page with its body, or a list of pages with their bodies.
 
-    A revisit is returned as the page that was crawled, as if it had been stored whole; any other page is returned
-    unchanged. For a 304, the status, the headers and the features of the body come from the original, except for
+    A revisit is returned as the page that was crawled, as if it had been stored whole. Any other page is returned
+    unchanged. For a 304, the status, the headers and the features of the body are those of the original, except for
     headers that the 304 has updated.
 
     Args:
@@ -156,10 +156,10 @@ async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> 
 
 
 class _Search:
-    """A search among the versions of a page, newest first, for the one that has the body of a revisit.
+    """A search among the versions of a page, newest first, for the version that has the body of a revisit.
 
     Attributes:
-        found: the version, once it has been found.
+        found: the version found so far, or `None`.
         numbers: the numbers of the records not yet examined.
     """
 
@@ -170,7 +170,7 @@ class _Search:
         self._others: list[Page] = []
 
     def look(self, page: Page) -> None:
-        """Examine a version, unless the body has been found."""
+        """Examine a version, unless the search has ended."""
         revisit = self._revisit
         if is_revisit(page) or not self.numbers:
             return
@@ -179,24 +179,24 @@ class _Search:
         if (same_body and same_date) or (page["record_id"] and page["record_id"] == revisit.get("refers_to")):
             self.found, self.numbers = page, []
         elif same_body:
-            self.found = self.found or page  # another date; one with the right date may follow
+            self.found = self.found or page  # has another date; a version with the right date may follow
         elif same_date and page["record_id"]:
-            # In another tool's web archive, the digest may be that of the compressed body, as it was sent.
+            # In another tool's web archive, the digest may be that of the compressed body as it was sent.
             self._others.append(page)
 
     async def look_elsewhere(self, contents: _Keys) -> None:
-        """Go on with the records that have the body by its digest, if it was not found."""
+        """If the body was not found, continue with the records whose content has the body's digest."""
         digest = self._revisit.get("digest")
         if self.found is None and digest:
             self.numbers = await _versions(contents, digest)
 
     def end(self) -> Page | None:
-        """Return the result of the search."""
+        """Return the result of the search, or `None` if the body was not found."""
         return self.found or (self._others[0] if len(self._others) == 1 else None)
 
 
 async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]) -> list[Page | None]:
-    """Return for each revisit the page that has its body; `None` if that page is not stored."""
+    """Return for each revisit the page that has its body, or `None` if that page is not stored."""
 
     async def search(revisit: Mapping[str, Any]) -> _Search:
         url = revisit.get("refers_to_url") or revisit["url"]
@@ -205,7 +205,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
     searches = await for_each(search, revisits, tasks=_TASKS)
     await _look(dataset, searches)
-    # The page that had the body may be deleted, and another one with the same body have it now.
+    # The page that had the body may have been deleted, but another page may have the same body.
     for each in searches:
         await each.look_elsewhere(dataset.contents)
     await _look(dataset, searches)
@@ -213,7 +213,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
 
 async def _look(dataset: PageDataset, searches: Sequence[_Search]) -> None:
-    """Look at the records of some searches."""
+    """Read and examine the records of the searches."""
     while left := [each for each in searches if each.numbers]:
         # Most revisits refer to the last version that had a body.
         parts = [each.numbers[-_AT_ONCE:] for each in left]
@@ -225,7 +225,7 @@ async def _look(dataset: PageDataset, searches: Sequence[_Search]) -> None:
 
 
 async def _versions(keys: _Keys, key: str | bytes) -> list[int]:
-    """Return the numbers of the records with a key, in the order of commits; empty if the key does not exist."""
+    """Return the numbers of the records with a key in the order of commits, or ``[]`` if the key does not exist."""
     try:
         numbers: list[int] = (await keys.versions(key)).tolist()
     except RecordKeyError:
@@ -234,7 +234,7 @@ async def _versions(keys: _Keys, key: str | bytes) -> list[int]:
 
 
 async def _read(dataset: PageDataset, numbers: list[int]) -> list[Page]:
-    """Read records, and decode them as pages."""
+    """Read records and decode them as pages."""
     records = await dataset.get_many(numbers)
 
     def decode() -> list[Page]:

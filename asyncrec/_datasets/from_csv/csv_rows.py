@@ -1,6 +1,6 @@
-"""`CsvRows` holds the rows of a CSV file, as Python's csv module reads them, with their lines. Damage raises an error.
+"""`CsvRows` holds the rows of a CSV file, as Python's csv module reads them, with their line numbers.
 
-The text is held once, with the positions at which rows begin and end. A row is parsed on demand, because lists of
+The text is stored once, with the positions at which rows begin and end. A row is parsed on demand, because lists of
 strings would take about ten times the memory.
 """
 
@@ -19,13 +19,13 @@ _SHOWN_ROW = 200
 
 
 class CsvRows:
-    """The rows of ``content``. Empty lines are not rows. There is no header, so every row counts.
+    """The rows of ``content``. Empty lines are not rows. The first row is not a header but a row like any other.
 
-    ``path`` is the file's name in errors.
+    ``path`` is the file's name in error messages.
 
     Raises:
-        DatasetError: the content does not have this encoding, a quote is not closed, or there is no row.
-        LookupError: there is no such encoding.
+        DatasetError: the content does not have this encoding, a quote is not closed, or there are no rows.
+        LookupError: the encoding is unknown.
     """
 
     def __init__(self, content: bytes, *, path: str, encoding: str) -> None:
@@ -59,11 +59,11 @@ class CsvRows:
         return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
 
     def line(self, row: int) -> int:
-        """Return the number of the line, from 1, at which a row begins."""
+        """Return the number of the line, counted from 1, on which a row begins."""
         return self._lines[row]
 
     def where(self, row: int) -> str:
-        """Return the file, the line (from 1) at which a row begins, and the row, for an error."""
+        """Return a description of a row for error messages: its file, the line on which it begins, and the row."""
         return f"{self._path}, line {self.line(row)}, row {repr(self[row])[:_SHOWN_ROW]}"
 
     def _each_line(self) -> Iterator[str]:
@@ -73,7 +73,7 @@ class CsvRows:
 
 
 def csv_line(row: object) -> str:
-    """Return a row as a line of CSV, which reads back as the same strings.
+    """Return a row as a line of CSV, which is read back as the same strings.
 
     Raises:
         TypeError: the row is not a list of at least one cell.
@@ -94,7 +94,7 @@ class _Into:
 
 def _decode(content: bytes, path: str, encoding: str) -> str:
     if codecs.lookup(encoding).name == "utf-8":
-        content = content.removeprefix(codecs.BOM_UTF8)  # Excel writes it, and it would become part of the first cell
+        content = content.removeprefix(codecs.BOM_UTF8)  # written by Excel; it would become part of the first cell
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

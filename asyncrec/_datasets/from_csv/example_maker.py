@@ -1,8 +1,9 @@
-"""`make` turns the description of an example into its records, by the methods of the example's class.
+"""`make` turns the description of an example into its records, using the methods of the example's class.
 
-For each example, it calls ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each
-part. All of these calls run in one hop to a worker thread. If a method returns an awaitable, the event loop awaits it,
-and a thread then continues. Loading is mostly waiting for a disk, so several threads overlap it with encoding.
+For each example, `make` calls ``from_csv_row``, ``load``, ``to_csv_row`` and ``split``, then ``encode`` and ``release``
+of each part. All of these calls run in one hop to a worker thread. If a method returns an awaitable, the event loop
+awaits it, and a worker thread then continues. Loading mostly waits for a disk, so several threads overlap it with
+encoding.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ class Origin(Protocol):
         """Return the example, not yet loaded."""
 
     def row(self) -> list[str] | None:
-        """Return the CSV row that describes the example, if there is one."""
+        """Return the CSV row that describes the example, or `None` if the example was not made from a row."""
 
     def where(self) -> str:
-        """Return the example's place, for an error."""
+        """Return the location of the example, for error messages."""
 
     def guess(self) -> str:
-        """Return a sentence about the likely reason if ``from_csv_row`` raises, or an empty string."""
+        """Return a sentence about the likely reason why ``from_csv_row`` raised, or an empty string."""
 
 
 @dataclass(slots=True)
 class Made:
-    """The outcome for one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
+    """The result of one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -55,10 +56,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """Return the records of one example. If cancelled, this ends when the current method ends.
+    """Return the records of one example. If cancelled, return once the running method has returned.
 
     Raises:
-        DatasetError: a method raised an exception, which is the cause. The message names the method and the example.
+        DatasetError: a method raised an exception, which is chained. The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None
@@ -83,7 +84,7 @@ def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool,
 
 
 def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
-    """Process an example. Yield each awaitable, and receive its result."""
+    """Process an example. Yield each awaitable to the caller, which sends back its result."""
     made = Made()
     doing = "from_csv_row"
     try:
@@ -97,7 +98,7 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
         if row is None or kind.to_csv_row is not DeclaredExample.to_csv_row:
             row = yield from _settled(example.to_csv_row())
         made.csv = csv_line(row)
-        made.csv.encode(encoding)  # raise any error here, where the message can name the example
+        made.csv.encode(encoding)  # an error raised here gets a message that names the example
         doing = "split"
         parts = yield from _settled(example.split(**kwargs))
         used: list[DeclaredExample] = []
@@ -106,7 +107,7 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
             doing = "encode"
             made.records.append(part.encode())
             if part is example or isinstance(parts, list | tuple):
-                used.append(part)  # later parts may be made from this part, or be the same object
+                used.append(part)  # a later part may need this part, or be the same object
             else:
                 doing = "release"
                 yield from _settled(part.release())

@@ -1,8 +1,8 @@
-"""`deal` assigns examples to splits; `open_splits` writes the splits: shards and ``examples.csv``, committed together.
+"""`deal` assigns examples to splits. `open_splits` writes the shards and ``examples.csv`` of splits, and commits them.
 
-Existing splits are replaced only by the last step: they do not change before all data has been sent to the store. Then
-the splits are committed one by one. If the store fails between two of these commits, some splits are new and some old,
-each intact, and a note on the error names the new splits.
+Existing splits do not change before all data has been sent to the store. Then the splits are committed one by one, and
+each replaces the existing split. If the store fails between two of these commits, some splits are new and some old.
+Each split is intact, and a note on the error names the new splits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 EXAMPLES_CSV = "examples.csv"
-# The maximum size of the records that wait for the store. Splits are written one at a time, so it is the limit of the
-# whole job. A higher limit would not be faster, because small shards wait for the store's answers rather than for its
-# bandwidth. It holds several parts of an upload to any cloud.
+# The maximum size of the records that wait for the store. Splits are written one at a time, so this is the limit of the
+# whole job. It is enough for several parts of an upload to any cloud. A higher limit would not be faster, because the
+# time to write small shards depends on the store's latency rather than on its bandwidth.
 _MEMORY_LIMIT = 64 << 20
 # Rows of examples.csv are sent to the store in blocks of this many characters.
 _CSV_BLOCK = 64 << 10
@@ -44,7 +44,7 @@ class SplitPlan:
     Attributes:
         folder: the key of the split's folder; ``""`` is the storage's root.
         name: the name of the data set in the folder.
-        schema: the schema of the records, if there is one.
+        schema: the schema of the records, or `None`.
         metadata: the metadata for the manifest.
         key_feature: the feature of the schema that holds the keys of the records, if they have keys.
     """
@@ -57,11 +57,11 @@ class SplitPlan:
 
 
 class SplitWriter:
-    """A writer of one split: of its records, and of the rows of its ``examples.csv``, which are gathered in blocks.
+    """A writer of the records and of the ``examples.csv`` of one split. The rows of the file are written in blocks.
 
     Attributes:
-        examples, records: how many examples and records were written so far.
-        manifest: the manifest of the split, once all splits are committed.
+        examples, records: the number of examples and of records written so far.
+        manifest: the manifest of the split, set once all splits are committed.
     """
 
     manifest: Manifest
@@ -71,7 +71,7 @@ class SplitWriter:
         self.records = 0
         self._writer = writer
         self._csv = csv
-        self._encoder = codecs.getincrementalencoder(encoding)()  # a single one, so that UTF-16 has one byte order mark
+        self._encoder = codecs.getincrementalencoder(encoding)()  # one per file, so UTF-16 has one byte order mark
         self._lines: list[str] = []
         self._size = 0
 
@@ -110,13 +110,13 @@ async def open_splits(
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:
-    """Yield a writer for each plan, in the same order. On a clean exit, commit all splits; otherwise, commit none.
+    """Yield a writer for each plan, in the same order. On a clean exit, commit all splits. Otherwise, commit none.
 
     ``path`` is the store's name in the manifests. Without ``csv``, no ``examples.csv`` is written, and an existing file
     is kept.
 
     Raises:
-        StorageError: a store failed. No split has changed, unless a note says otherwise.
+        StorageError: a store failed. No split has changed, unless a note on the error names changed splits.
     """
     committed: list[str] = []
     try:
@@ -174,18 +174,19 @@ async def _open_split(
 
 
 NAMES = ("train", "eval", "test")
-# How far the sum of ratios may differ from 1: much more than the rounding of three floats, much less than a mistake.
+# The tolerance for the sum of the ratios: much larger than the rounding error of three floats, and much smaller than a
+# mistake.
 _ROUNDING = 1e-6
 
 
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
-    """Return the splits and their shares. One or two ratios are for train and eval, three for train, eval and test.
+    """Return the share of each split. One or two ratios are for train and eval, three for train, eval and test.
 
-    If one number is passed, it is the share of train, and eval gets the rest. Of three ratios, that of eval or test may
-    be 0, and that split is not made.
+    A single number is the share of train, and eval gets the rest. Of three ratios, the ratio of eval or test may be 0.
+    That split is then not made.
 
     Raises:
-        ValueError: another ratio is not greater than 0, or the sum is not 1, apart from rounding.
+        ValueError: any other ratio is not greater than 0, or the sum differs from 1 by more than rounding.
     """
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
     made = {name: ratio for name, ratio in zip(NAMES, given, strict=False) if ratio != 0 or len(given) == 2}
@@ -201,12 +202,13 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
 
 
 def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:
-    """Return the rows of each split, in shuffled order. Every row is in one split; ``strata[i]`` is its stratum.
+    """Return the numbers of the rows of each split, in shuffled order. Every row is in exactly one split.
 
-    The same seed, number of rows and strata produce the same splits, on every machine and with every version of Python.
+    ``strata[i]`` is the stratum of row ``i``. The same seed and strata produce the same splits on every machine and
+    with every version of Python.
 
     The rows of one stratum are dealt before those of the next, each row to the split that is furthest below its share.
-    So each split has its share of every stratum and of all rows, to within two rows, however small the strata are.
+    So each split has its share of every stratum and of all rows to within two rows, even if the strata are small.
     """
     order = list(range(len(strata)))
     random.Random(seed).shuffle(order)

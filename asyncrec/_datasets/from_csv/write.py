@@ -1,10 +1,10 @@
-"""Write rows of a CSV file, or examples in a dict, as train, eval and test splits: TFRecorder's factory.
+"""Write the rows of a CSV file, or the examples in a dict, as train, eval and test splits, like TFRecorder's factory.
 
     save_directory_path/train/train-<writer>-000000.tfrecord ...    and _manifest/, _index/ beside them
     save_directory_path/train/examples.csv                          a row for each example in the split
     save_directory_path/eval/...  save_directory_path/test/...
 
-All splits are committed when all are written, and replace existing splits (`asyncrec._datasets.from_csv.splitting`).
+Once all splits are written, they are committed and replace existing splits (`asyncrec._datasets.from_csv.splitting`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from asyncrec.storage._url import redact, scheme_of
 
 _log = logging.getLogger("asyncrec.datasets")
 
-# TFRecorder's limit. It suits toy data sets; for training from an object store, 100 MB and more are usual.
+# TFRecorder's limit. It suits toy data sets. For training from an object store, shards usually have 100 MB or more.
 _MAX_SHARD_BYTES = 1_000_000
-# Loading is mostly waiting. Eight threads keep a disk busy, and hold eight examples in memory.
+# Loading mostly waits for a disk. Eight threads keep the disk busy, and hold eight examples in memory.
 _CONCURRENCY = 8
 Path = str | PathLike[str]
 
@@ -51,9 +51,10 @@ class WrittenSplits:
 
     Attributes:
         examples: for each split, the number of rows in its ``examples.csv``.
-        records: for each split, the number of records; more than its examples if ``split`` returned several parts.
-        ignored: the number of examples skipped by `IgnoreExample`, or because ``split`` returned none; each is logged
-            with the reason.
+        records: for each split, the number of records. If ``split`` returned several parts, a split has more records
+            than examples.
+        ignored: the number of examples skipped by `IgnoreExample`, or because ``split`` returned no parts. Each skipped
+            example is logged with the reason.
         manifests: the manifest of each split.
     """
 
@@ -83,26 +84,26 @@ async def write_splits_from_csv(
     """Make an example from every row of a CSV file, and write the examples as train, eval and test splits.
 
     Each split is a data set in a folder of its own, ``<save_directory_path>/train`` and so on, with a file
-    ``examples.csv`` that lists its examples. All splits are committed when all are written, and replace existing
+    ``examples.csv`` that lists its examples. Once all splits are written, they are committed and replace existing
     splits.
 
     For each row, ``from_csv_row``, ``load``, ``to_csv_row`` and ``split`` are called, then ``encode`` and ``release``
-    of each part. ``from_csv_row``, ``load`` and ``split`` get ``kwargs``. Async methods are awaited. All other methods
-    run in worker threads, ``concurrency`` examples at a time, so objects that they share must be thread-safe. The order
-    of the records depends only on ``seed``. An example is released as soon as its record is made.
+    of each part. ``kwargs`` are passed to ``from_csv_row``, ``load`` and ``split``. Async methods are awaited. Other
+    methods run in worker threads, ``concurrency`` examples at a time, so objects that they share must be thread-safe.
+    The order of the records depends only on ``seed``. An example is released as soon as its records are made.
 
     Args:
         save_directory_path: a folder, or a URL of any installed backend.
         example_class: a `DeclaredExample`.
         examples_list_filepath: the CSV file, local or a URL, without a header. It is held in memory.
         ratios: the share of the rows for train, with the rest for eval (0.8 by default); or two ratios; or three, for
-            train, eval and test. Of three ratios, that of eval or test may be 0, and that split is not made.
+            train, eval and test. Of three ratios, the ratio of eval or test may be 0. That split is then not made.
         seed: the seed of the shuffle. The same rows and seed produce the same splits in the same order.
         stratify_by: a column, counted from 0, or a function of the row. Each split gets its share of every value.
         max_shard_bytes: the largest size of a shard's file; 1 MB by default, as in TFRecorder. Only a single larger
             record exceeds it, or, with compression, the compressed size of 1 MiB of records.
         compression: the compression of the shards.
-        concurrency: how many examples are processed, and so in memory, at once.
+        concurrency: the number of examples processed, and so held in memory, at once.
         encoding: the encoding of the CSV file and of ``examples.csv``.
         progress: whether to show a progress bar; `None` shows a bar on a terminal if rich is installed.
         storage: an open `Storage`, which is used but not closed. Both paths are then keys in it.
@@ -113,7 +114,7 @@ async def write_splits_from_csv(
     Raises:
         DatasetError: a method raised (the message names the file, the line and the row); or the file has another
             encoding or no rows; or a split has no rows; or a split of an earlier run would remain beside these.
-        StorageError: a store failed. No split has changed, unless a note says otherwise.
+        StorageError: a store failed. No split has changed, unless a note on the error names changed splits.
         ValueError: the ratios do not sum to 1, or another option is out of range.
         TypeError: ``example_class`` declares no field.
     """
@@ -166,13 +167,13 @@ async def write_folds(
 ) -> WrittenSplits:
     """Write existing examples, not yet loaded, as splits with any names, such as folds: ``{"fold_0": [...], ...}``.
 
-    Each split keeps the order of its examples. Otherwise, this works like `write_splits_from_csv`. The class needs a
-    ``to_csv_row``.
+    Each split keeps the order of its examples. Otherwise, this works like `write_splits_from_csv`. The class must
+    define ``to_csv_row``.
 
     Raises:
         DatasetError: as for `write_splits_from_csv`; if a method raises, the message names the fold and the example's
             number in the fold.
-        ValueError: there are no folds, or a name is not valid for a folder.
+        ValueError: ``folds`` is empty, or a name is not valid for a folder.
         TypeError: the examples are of different classes, or their class declares no field.
     """
     kinds = {type(example) for examples in folds.values() for example in examples}
@@ -209,7 +210,7 @@ class _Writing(NamedTuple):
 
 
 class _Making(NamedTuple):
-    """The parameters for making records: the class of the examples, its methods' arguments, and how many at once."""
+    """The parameters for making records, such as the class of the examples and the arguments of its methods."""
 
     kind: type[DeclaredExample]
     kwargs: Mapping[str, Any]
@@ -268,7 +269,7 @@ async def _write(
     other_splits: set[str],
     metadata: Mapping[str, Any],
 ) -> WrittenSplits:
-    """Make the examples of all splits, and write them; ``other_splits`` must not exist."""
+    """Make and write the examples of all splits. Raise DatasetError if one of ``other_splits`` exists."""
     kind, encoding = making.kind, making.encoding
     if not kind.fields():
         raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")
@@ -323,7 +324,7 @@ async def _write(
 
 
 async def _refuse_others(folder: Storage, names: set[str]) -> None:
-    """Raise DatasetError if another split exists, because its examples may be in a train split that is now written."""
+    """Raise DatasetError if another split exists, because the new splits may contain its examples."""
     for name in sorted(names):
         manifest = await load_manifest(folder_at(folder, name), name, path=name)
         if manifest is not None and manifest.shards:

@@ -3,11 +3,11 @@
     {"image": Path("cat.png"), "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}
 
-A path is a `pathlib.Path`, which only the generator's program can make. Text is never a path. (datum opens the file at
-any text that ends in .png, so a data set of other people's texts would make it open files that they choose.)
+A path is a `pathlib.Path`, which only the generator's program can make. Text is never a path. (datum treats any text
+that ends in .png as a path, so the authors of the texts in a data set could choose which files datum opens.)
 
 The size of a PNG or JPEG, and the number of values of a pixel, are read from the first bytes of its file. The shape is
-that of the NumPy array of an image that Pillow has opened: ``[height, width]`` for grey and for palettes, otherwise
+that of the NumPy array of an image opened by Pillow: ``[height, width]`` for grey images and for palettes, otherwise
 with a third axis.
 
 Reading files blocks, so call these functions in worker threads.
@@ -33,7 +33,7 @@ def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
     """Return the prepared features of one example, by name; see the module.
 
     Raises:
-        SchemaError: two features have one name, or a nested list is ragged.
+        SchemaError: two features have the same name, or a nested list is ragged.
         ObjectNotFoundError, StorageError: a file does not exist, or cannot be read.
     """
     return {name: _value(name, value) for name, value in flatten(datum).items()}
@@ -65,9 +65,9 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_shapes(datum: Mapping[str, Any], sparse_features: tuple[str, ...]) -> dict[str, Any]:
-    """Return the features, and ``<name>_shape`` for each sparse feature of two axes or more, to restore its shape.
+    """Return the features, and the shape of each sparse feature of two axes or more as ``<name>_shape``.
 
-    A name may refer to a nested dict, as in ``flatten``: ``a/b``. Its shape is then ``a/b_shape``.
+    The name ``a/b`` refers to ``b`` in the nested dict ``a``, as in `flatten`. Its shape is then ``a/b_shape``.
 
     Raises:
         SchemaError: a nested list is ragged, so it has no shape.
@@ -100,7 +100,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _as_array(name: str, value: Any) -> Any:
-    """Convert a nested list to an array; return other values unchanged."""
+    """Convert a nested list to an array. Return any other value unchanged."""
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], list | tuple | np.ndarray):
         return value
     try:
@@ -111,7 +111,7 @@ def _as_array(name: str, value: Any) -> Any:
             "pass a flat list"
         ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
-        return array.astype(np.float32)  # Python floats become float32, as everywhere in encoding
+        return array.astype(np.float32)  # encoding always rounds Python floats to float32
     if array.dtype.kind in "SU":  # NumPy would strip trailing zero bytes
         return _objects(value, array.shape)
     return array
@@ -145,7 +145,7 @@ _MOST_SEGMENTS = 10_000
 
 
 def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the shape of each feature that is the path of an image, as in this module."""
+    """Return the shape of each feature that is the path of a PNG or JPEG image."""
     shapes = {}
     for name, value in features.items():
         if not isinstance(value, PathLike):
@@ -161,7 +161,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """Return the shape of an image; `None` if it is neither a PNG nor a JPEG, or ends before its size."""
+    """Return the shape of an image, or `None` if it is neither a PNG nor a JPEG or is cut off before its size."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

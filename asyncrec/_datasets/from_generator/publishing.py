@@ -55,14 +55,14 @@ class SplitTarget:
         parse_compression(self.compression)
 
     def __str__(self) -> str:
-        """Return the path of the split as errors show it."""
+        """Return the path of the split for error messages."""
         return redact(self._dataset)
 
     async def publish(self, shuffler: HashShuffler, description: Description) -> ShardInfo:
         """Publish the shuffler's records as the split, and return ``{split: {file name: records}}``.
 
         Raises:
-            DuplicateKeyError: a key occurred twice, which only sorting has shown.
+            DuplicateKeyError: sorting found a key that occurred twice.
             StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         await in_thread(shuffler.settle)
@@ -73,7 +73,7 @@ class SplitTarget:
             return await self._write(folder, name, shuffler, description)
 
     async def save(self, shard_info: ShardInfo) -> ShardInfo:
-        """Put these counts into ``shard_info.json``, and return its content; see `DatasetWriter.save_shard_info`."""
+        """Write the counts to ``shard_info.json``, and return its content. See `DatasetWriter.save_shard_info`."""
         async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (folder, _):
             await update(folder, shard_info)
             return await read_shard_info(folder)
@@ -87,7 +87,7 @@ class SplitTarget:
         schema = description.schema()
         manifest = await load_manifest(folder, name, path=str(self))
         listed = set(manifest.shards.paths()) if manifest else set()
-        # Files of datum that no manifest lists. Only shards of this split may be deleted later, whatever the file says.
+        # Files of datum that no manifest lists. The pattern ensures that only shards of this split are deleted later.
         its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
         stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self.num_shards or shard_count(shuffler.size, shuffler.records)
@@ -131,9 +131,10 @@ _ROUND = 1024
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
-    """Return the number of shards for ``records`` records with ``payload_bytes`` bytes in all; at least 1.
+    """Return the number of shards, at least 1, for ``records`` records of ``payload_bytes`` bytes in total.
 
-    On average, a shard has at most 1 GiB, if there are enough records, and at least 64 MiB, unless there is only one.
+    The average size of a shard is at most 1 GiB if there are enough records, and at least 64 MiB unless there is only
+    one shard.
     """
     if payload_bytes < 0 or records < 0:
         raise ArgumentValueError(

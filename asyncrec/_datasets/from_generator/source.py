@@ -2,8 +2,8 @@
 
 A synchronous generator runs in one worker thread from its first example to its last, so objects that belong to a thread
 (a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without a hop for
-each example. An asynchronous generator runs in the caller's task. Its examples are handed to a thread in batches; an
-asynchronous serializer runs in the caller's task, too.
+each example. An asynchronous generator runs in the caller's task. Its examples are passed to a thread in batches. An
+asynchronous serializer also runs in the caller's task.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# How many examples of an asynchronous generator wait for a hop: enough to make the hop (0.1 ms) cheap.
+# The number of examples of an asynchronous generator in a batch. It makes the hop to a thread (0.1 ms) cheap.
 _BATCH = 256
-# The limit on the bytes of their records, which are estimated from earlier records.
+# The maximum size of the records of a batch, estimated from earlier records.
 _BATCH_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
-    """The receiver of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
+    """A receiver of examples. ``prepare`` and ``take`` are called in worker threads, one call at a time."""
 
     @property
     def size(self) -> int:
-        """The bytes of all records taken."""
+        """The total number of bytes of the records taken."""
 
     def prepare(self, item: Example) -> Example:
         """Check an example, and return it in the form that the serializer needs."""
 
     def take(self, example: Example, record: bytes) -> None:
-        """Store an example's record."""
+        """Store the record of an example."""
 
 
 async def run(
@@ -52,13 +52,13 @@ async def run(
 ) -> None:
     """Pass every example of ``generator(**kwargs)`` to ``sink``.
 
-    ``generator`` may be any callable, synchronous or not, that returns an iterable or an async iterable. If cancelled,
-    this ends after the current example, because a synchronous generator cannot be interrupted.
+    ``generator`` may be any callable, synchronous or asynchronous, that returns an iterable or an async iterable. If
+    cancelled, return after the current example, because a synchronous generator cannot be interrupted.
     """
     if _is_async(generator):
         examples = generator(**kwargs)
     else:
-        examples = await in_thread(partial(generator, **kwargs))  # it may read files before its first example
+        examples = await in_thread(partial(generator, **kwargs))  # the call may read files before the first example
     if inspect.isawaitable(examples):
         examples = await examples
     if isinstance(examples, AsyncIterable):
@@ -85,7 +85,7 @@ async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, si
                 sink.take(example, _serialised(serializer, example))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
-                close()  # run its `finally` blocks now, in its own thread
+                close()  # run the generator's `finally` blocks now, in its own thread
 
     async def work_in_thread() -> None:
         try:
@@ -140,7 +140,7 @@ async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, s
 
 
 def _serialised(serializer: Serializer, example: Example) -> bytes:
-    """Serialize an example in a worker thread."""
+    """Serialize an example. Call this in a worker thread."""
     record = serializer(example[1])
     if inspect.isawaitable(record):
         record = from_thread.run(_resolve, record)
@@ -152,7 +152,7 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Return whether ``func`` or its ``__call__`` is an async function or generator, so that a call never blocks."""
+    """Return whether ``func`` or its ``__call__`` is an async function or generator, so a call never blocks."""
     while isinstance(func, partial):
         func = func.func
     return any(

@@ -1,4 +1,4 @@
-"""`DatasetWriter` makes one split from a generator of examples: shuffled, sharded, described, all or nothing."""
+"""`DatasetWriter` makes one split from a generator of examples. The split is shuffled, sharded and described."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from asyncrec.storage._base import Storage
 
 
 class ExampleSink:
-    """The receiver of the examples of one split, in the order in which they are yielded.
+    """The receiver of the examples of one split, in the order in which the generator yields them.
 
-    It checks and describes each example, and adds it to the shuffle. Its methods are called in worker threads, one at a
-    time; see `asyncrec._datasets.from_generator.source.Receiver`.
+    Each example is checked, described and added to the shuffle. The methods are called in worker threads, one call at a
+    time. See `asyncrec._datasets.from_generator.source.Receiver`.
 
     Args:
-        sparse_features: the features whose shapes are stored beside them.
-        flattens: whether features are prepared for an Example; otherwise, the serializer gets them unchanged.
+        sparse_features: the features whose shapes are stored with them.
+        flattens: whether features are prepared for an Example. Otherwise, they are passed to the serializer unchanged.
         own_serializer: whether the serializer is the user's. The features are then read from the records.
-        max_record_bytes: a longer record raises an error.
+        max_record_bytes: the length above which a record raises an error.
 
     Attributes:
-        taken: how many examples were taken so far.
+        taken: the number of examples taken so far.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ExampleSink:
         return self._shuffler.size
 
     def prepare(self, item: Example) -> Example:
-        """Return the key and the prepared features; see `prepare`.
+        """Return the key and the prepared features. See `asyncrec._datasets.from_generator.examples.prepare`.
 
         Raises:
             TypeError: the item is not a pair of a key and a dict.
@@ -85,7 +85,7 @@ class ExampleSink:
         return key, prepare(features) if self._flattens else features
 
     def take(self, example: Example, record: bytes) -> None:
-        """Add a record.
+        """Describe an example, and add its record to the shuffle.
 
         Raises:
             TypeError: the record is not bytes.
@@ -109,7 +109,7 @@ class ExampleSink:
         self._progress.advance()
 
     def finish(self) -> None:
-        """Describe the images by those of the last example, as datum does. This reads the headers of their files."""
+        """Describe the shapes of images by those of the last example, as datum does. Read the headers of its files."""
         self._description.see_images(image_shapes(flatten(self._last)))
 
 
@@ -120,36 +120,38 @@ class DatasetWriter:
         await writer.create_records()
 
     Records are written in the order of the hashes of their keys. So their order and bytes do not depend on the order in
-    which the generator yields them, or on the number of shards. The shards are called
+    which the generator yields them, or on the number of shards. The shards are named
     ``{split}-{i:05d}-of-{k:05d}.tfrecord``, and each has an index. The folder also holds a manifest with the schema of
     all examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
     ``datum_to_type_and_shape_mapping.json`` for all splits of the folder.
 
-    If a split is written again, the new split replaces the old split when it is complete. A failure before that leaves
-    the old split intact, and no part of the new split becomes visible.
+    If a split is written again, the new split replaces the old one once it is complete. After an earlier failure, the
+    old split is intact, and no part of the new split is visible.
 
     Args:
-        generator: called with ``gen_kwargs`` and ``split``. It yields pairs ``(key, features)``, and may be an async
-            generator. A synchronous generator runs in one worker thread. A key is a str, bytes or a number, and every
-            example has a different key. ``features`` is a dict, which may hold dicts.
-        serializer: a function from the features to bytes; may be async. `None` makes an Example of the flattened
+        generator: a function called with ``gen_kwargs`` and ``split``. It yields pairs ``(key, features)``, and may be
+            an async generator. A synchronous generator runs in one worker thread. A key is a str, bytes or a number,
+            and every example has a different key. ``features`` is a dict, which may contain dicts.
+        serializer: a function from the features to bytes, which may be async. `None` makes an Example of the flattened
             features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces a `pathlib.Path` by the bytes of that file.
             `asyncrec.encode_example` makes an Example of the unchanged features.
-        path: the folder, a local path or a URL of any backend; ``""`` is the current folder. With ``storage``, a prefix
-            in it.
+        path: the folder, a local path or a URL of any backend. ``""`` is the current folder. With ``storage``, the path
+            is a prefix in it.
         split: the name of the split.
-        total_examples: the number of examples, for the progress bar; `None` if it is not known.
-        sparse_features: the names of arrays whose shapes differ. The shape of an array with two or more dimensions is
+        total_examples: the number of examples, for the progress bar, or `None` if it is not known.
+        sparse_features: the names of arrays whose shapes vary. The shape of an array with two or more dimensions is
             stored as ``<name>_shape``.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         num_shards: the number of shards; by default, it follows from the size, with 64 MiB to 1 GiB for each shard.
-        on_duplicate: the reaction to a key that occurs twice: ``"raise"`` (the default) raises an error; ``"first"`` or
+        on_duplicate: the action for a key that occurs twice. ``"raise"`` (the default) raises an error. ``"first"`` or
             ``"last"`` keeps the first or the last example with the key, so the order of the examples matters.
-        memory_limit: how many bytes of records are held in memory, 64 MiB by default; more are written to disk.
-        temporary_folder: the folder for these records; by default, the system's folder for temporary files. It needs
-            room for all records.
-        max_record_bytes: a longer record raises an error; 256 MiB by default, as for `asyncrec.open_sharded_writer`.
-        progress: whether to show a progress bar; `None` shows a bar if rich is installed and stderr is a terminal.
+        memory_limit: the number of bytes of records held in memory, 64 MiB by default. Further records are written to
+            disk.
+        temporary_folder: the folder for the records on disk, by default the system's folder for temporary files. It
+            needs room for all records.
+        max_record_bytes: the length above which a record raises an error; 256 MiB by default, as for
+            `asyncrec.open_sharded_writer`.
+        progress: whether to show a progress bar. `None` shows a bar if rich is installed and stderr is a terminal.
         storage: an open `Storage`, which is used but not closed. ``path`` is then a prefix in it, and may be empty.
         storage_options: options for the backend, if the writer opens the storage.
         gen_kwargs: keyword arguments for the generator. If a keyword has the name of an option above, pass
@@ -213,7 +215,7 @@ class DatasetWriter:
 
         Raises:
             DuplicateKeyError, SchemaError, DatasetError, StorageError: see `cache_records` and `flush_records`.
-            Exception: the generator or the serializer raised it; a note gives the number of examples taken before.
+            Exception: the generator or the serializer raised it. A note states how many examples had been taken before.
         """
         await self.cache_records()
         await self.flush()
@@ -224,7 +226,7 @@ class DatasetWriter:
         A second call starts again. After an error or a cancellation, no records are held.
 
         Raises:
-            DuplicateKeyError: a key occurred twice. A duplicate that is not found here is found by `flush_records`.
+            DuplicateKeyError: a key occurred twice. Duplicates not found here are found by `flush_records`.
             SchemaError: no feature can hold a value, or examples contradict each other.
             DatasetError: the generator yielded no example.
             ValueError: a record is longer than ``max_record_bytes``.
@@ -267,14 +269,14 @@ class DatasetWriter:
         await self.flush_records()
 
     async def flush_records(self) -> tuple[ShardInfo, int]:
-        """Write the records that `cache_records` held, publish them as the split, and release them.
+        """Write the records held by `cache_records`, publish them as the split, and release them.
 
         Returns:
-            ``{split: {file name: records}}``, and the bytes of all records.
+            ``{split: {file name: records}}``, and the total number of bytes of the records.
 
         Raises:
-            RuntimeError: no records are held; call `cache_records` first.
-            DuplicateKeyError: a key occurred twice, which only sorting has shown.
+            RuntimeError: no records are held. Call `cache_records` first.
+            DuplicateKeyError: sorting found a key that occurred twice.
             StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         shuffler = self._shuffler
@@ -287,10 +289,10 @@ class DatasetWriter:
         return shard_info, shuffler.size
 
     async def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """Put the counts of splits that have no manifest, such as datum's own, into ``shard_info.json``.
+        """Write the counts of splits without a manifest, such as datum's own, to ``shard_info.json``.
 
-        They replace the file's counts of these splits; the counts of other splits are kept. A split with a manifest
-        keeps the counts of its manifest, which `flush_records` has written, whatever ``shard_info`` says.
+        The counts replace those of the same splits in the file. The counts of other splits are kept. A split with a
+        manifest keeps the counts of its manifest, even if ``shard_info`` has others.
         """
         await self._target.save(shard_info)
 

@@ -1,1 +1,1 @@
-"""Read splits back, by their description from asyncrec or datum."""
+"""Read splits back, using the descriptions that asyncrec or datum wrote."""

@@ -1,4 +1,4 @@
-"""`open_split` reads the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
+"""`open_split` reads the records of a split, or of parts of several splits, written by `DatasetWriter` or datum."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from asyncrec.storage._url import join, redact
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some records of one shard: ``take`` records after the first ``skip``.
+    """A range of records of one shard: ``take`` records after the first ``skip``.
 
-    ``bytes`` is their share of the shard's bytes; 0 if the size of the shard is not known.
+    ``bytes`` is their share of the shard's bytes, or 0 if the size of the shard is not known.
     """
 
     key: str
@@ -54,14 +54,14 @@ class Found:
 
 
 class SplitReader:
-    """A reader of the records of parts of splits, opened by `open_split`. It is read once, by one task.
+    """A reader of the records of parts of splits, opened by `open_split`. Iterate over it once, in one task.
 
     ``len(reader)`` is the number of records. ``async for features in reader`` yields the decoded features of each
-    record; ``reader.batches()`` yields lists of records as they are stored.
+    record. ``reader.batches()`` yields lists of records as they are stored.
 
     Attributes:
         split: the parts that are read.
-        schema: the schema of the records; `None` if the data set has no schema.
+        schema: the schema of the records, or `None` if the data set has no schema.
     """
 
     def __init__(self, split: Split, schema: Schema | None, records: int, received: Handover[list[bytes]]) -> None:
@@ -74,7 +74,7 @@ class SplitReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, further reading raises an error."""
+        """Discard the batch in the child of a fork, where further reading raises an error."""
         self._batch, self._next = [], 0
 
     def __len__(self) -> int:
@@ -114,18 +114,18 @@ async def open_split(
 ) -> AsyncIterator[SplitReader]:
     """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
 
-    Records are yielded in the order in which they are stored, and are read ahead. Their number and their schema are
-    known from the manifest, or from the files that datum wrote. If a part begins within a shard, its beginning is found
-    through the index of the shard, if it has an index.
+    Records are read ahead, and are yielded in the order in which they are stored. Their number and their schema are
+    taken from the manifest, or from the files that datum wrote. If a part begins within a shard, its first record is
+    found through the shard's index, if the shard has one.
 
     Args:
         path: the folder of the splits; with ``storage``, a prefix in it.
-        split: see `parse_split`. If the schemas of the splits differ, they are merged if possible.
+        split: the instruction that `parse_split` parses. If the schemas of the splits differ, they are merged.
         storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ValueError: ``split`` cannot be parsed, there is no such split (the message lists the existing splits), or a
+        ValueError: ``split`` cannot be parsed, a split does not exist (the message lists the existing splits), or a
             bound is outside the split.
         SchemaError: the schemas of the splits contradict each other.
         CorruptRecordError, TruncatedError, StorageError: while reading, after the records before the error.
@@ -134,7 +134,7 @@ async def open_split(
     wanted = parse_split(split) if isinstance(split, str) else split
     async with open_folder(path, storage, storage_options) as folder:
         found = await _find(folder, wanted, display_path=redact(os.fspath(path)))
-        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one batch ahead: a few hundred KiB
+        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # read one batch, a few hundred KiB, ahead
         reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
         async with TaskScope() as scope:
             scope.start_soon(_feed, folder, found.slices, batches)
@@ -148,7 +148,7 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """Find the records that `open_split` would read, for callers that read them by other means.
+    """Return the records that `open_split` would read, for callers that read them by other means.
 
     Raises:
         ValueError, SchemaError, StorageError: as for `open_split` on entering.
@@ -162,7 +162,7 @@ async def find_split(
 async def open_folder(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: dict[str, Any] | None
 ) -> AsyncIterator[Storage]:
-    """Open the folder at a path as a storage; ``""`` is the current folder, or the root of ``storage``."""
+    """Open the folder at a path as a storage. ``""`` is the current folder, or the root of ``storage``."""
     async with located_folder(path, storage=storage, storage_options=storage_options) as (store, prefix):
         yield folder_at(store, prefix)
 
@@ -227,7 +227,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
 
 
 async def _names(folder: Storage) -> set[str]:
-    """Return the names of all existing splits, for an error."""
+    """Return the names of all existing splits, for error messages."""
     return {*await dataset_names(folder)} | (await read_shard_info(folder)).keys()
 
 
@@ -245,7 +245,7 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
 
 
 async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
-    """Read the slices into ``batches``. Run this in its own task, which closes its files wherever the caller is."""
+    """Read the slices into ``batches``. Run this in a task of its own, which also closes the files if cancelled."""
     try:
         for each in slices:
             await _feed_slice(folder, each, batches)
@@ -258,7 +258,7 @@ async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[byt
 async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes]]) -> None:
     offset, skip = 0, each.skip
     if skip and each.index is not None and each.compression != "ZLIB":
-        with suppress(ObjectNotFoundError):  # without an index, the records before are read and skipped
+        with suppress(ObjectNotFoundError):  # without an index, the records before the slice are read and skipped
             index = await in_thread(parse_index, await folder.get(each.index))
             if len(index) > skip:
                 offset, skip = index.beginning(skip)

@@ -34,7 +34,7 @@ async def get_tfrecord_filepaths(
 ) -> list[str]:
     """Return the paths of the TFRecord files in a folder, in the order of their names.
 
-    These are the shards that the folder's manifests list, or, if there is no manifest, the data files ``*.tfrec*``.
+    These are the shards that the folder's manifests list or, without a manifest, the data files ``*.tfrec*``.
     Subfolders are not searched. With ``storage``, the paths are keys in it.
 
     Raises:
@@ -60,7 +60,7 @@ async def get_tfrecord_filepaths(
 
 
 class TupleReader:
-    """A reader of examples as tuples, made by `generate_dataset`. It is read once, by one task.
+    """A reader of examples as tuples, made by `generate_dataset`. Iterate over it once, in one task.
 
     Attributes:
         names: the names of the features, in their order in each tuple.
@@ -73,7 +73,7 @@ class TupleReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, further reading raises an error."""
+        """Discard the tuples in the child of a fork, where further reading raises an error."""
         self._tuples = iter(list[tuple[Any, ...]]())
 
     def __aiter__(self) -> TupleReader:
@@ -108,9 +108,9 @@ async def generate_dataset(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        DatasetError: on opening, no class was passed and no schema is stored, or there are no files.
-        SchemaError: on opening, the schemas of the files differ; while reading, a record does not hold the fields. The
-            message then names the path and the record.
+        DatasetError: on opening, no class was passed and no schema is stored, or ``filepaths`` is empty.
+        SchemaError: on opening, the schemas of the files differ. While reading, a record lacks a field, and the message
+            names the path and the record.
         DecodeError, CorruptRecordError, TruncatedError, StorageError: while reading, after all tuples before the error.
     """
     paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
@@ -121,12 +121,12 @@ async def generate_dataset(
     else:
         schema = await stored_schema(paths, storage, storage_options)
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
-    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: a few hundred KiB
+    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # a few hundred KiB ahead
     reader = TupleReader(names, batches)
     opening = {"max_record_bytes": max_record_bytes, "storage": storage, "storage_options": storage_options}
 
     async def feed() -> None:
-        """Read the files into ``batches``. Run this in its own task, which closes the files wherever the caller is."""
+        """Read the files into ``batches``. Run this in a task of its own, which also closes the files if cancelled."""
         try:
             for path in paths:
                 await _feed_file(path, decode, batches, opening)
@@ -161,7 +161,7 @@ async def _feed_file(
 def _decoded(
     records: list[bytes], decode: _Decode, where: str, before: int
 ) -> tuple[list[tuple[Any, ...]], Exception | None]:
-    """Return the tuples of the records up to the first that cannot be decoded, and its error."""
+    """Return the tuples of the records before the first record that cannot be decoded, and its error or `None`."""
     tuples: list[tuple[Any, ...]] = []
     for record in records:
         try:

@@ -1,10 +1,10 @@
-"""`BucketFiles` holds the files of a shuffle: records with their hashes are appended to buckets, read back and checked.
+"""`BucketFiles` holds the files of a shuffle. Records with their hashes are appended to buckets, and read back.
 
 Records are stored as TFRecord frames, so data that the disk corrupted is detected rather than returned. The files are
 in a folder of their own, which is made when needed, readable only by this user, and removed with the object or at the
-exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder: a
-locked file shows which folders have a living owner. One file is open at a time, and only while it is written or read.
-All methods block.
+exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder. A
+locked file shows which folders have a living owner. A bucket file is open only while it is written or read. All methods
+block.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from asyncrec.storage._local.opening import open_own
 _READ_BYTES = 1 << 20
 _PREFIX = "asyncrec-shuffle-"
 _LOCK = ".lock"
-# The hash, the number of the record, and the length in bytes of its key's text. The text and the record follow.
+# The hash, the number of the record, and the length in bytes of the key's text. The text and the record follow.
 _HEAD = Struct("<16sQH")
 
 Item = tuple[int, str, bytes]
-"""A record's number, its key as errors show it (at most 16 KiB), and the record."""
+"""A record's number, the text of its key for error messages (at most 65,535 bytes in UTF-8), and the record."""
 
 
 class BucketFiles:
     """The files of one shuffle, one for each bucket.
 
     Args:
-        parent: the folder in which their folder is made; by default, the system's folder for temporary files.
+        parent: the folder in which the folder of the files is made; by default, the system's folder for temporary
+            files.
 
     Attributes:
-        written_bytes: how many bytes were written to all files.
+        written_bytes: the number of bytes written to all files.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
@@ -67,10 +68,10 @@ class BucketFiles:
         """Yield the records of a file, in the order in which they were written.
 
         Raises:
-            CorruptRecordError, TruncatedError: the file differs from the data that was written.
+            CorruptRecordError, TruncatedError: the file differs from the data written.
         """
         path = self._path(name)
-        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # each record was in memory before, so it fits
+        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # no limit, because each record has been in memory
         try:
             with open(path, "rb") as file:
                 while block := file.read(_READ_BYTES):
@@ -87,7 +88,7 @@ class BucketFiles:
         os.unlink(self._path(name))
 
     def close(self) -> None:
-        """Remove all files. A second call does nothing."""
+        """Remove all files. Further calls do nothing."""
         if self._remover is not None:
             self._remover()
         if self._lock is not None:
@@ -118,7 +119,7 @@ class BucketFiles:
 
 def _remove_dead(parent: str) -> None:
     """Remove the folders of processes that were killed."""
-    with suppress(OSError):  # it belongs to another user, or another process is removing it
+    with suppress(OSError):  # the folder belongs to another user, or another process is removing it
         for name in os.listdir(parent):
             if not name.startswith(_PREFIX):
                 continue
@@ -137,7 +138,7 @@ def pack(digest: bytes, item: Item) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[bytes, Item]:
-    """Return the hash and the item that ``pack`` packed."""
+    """Return the hash and the item that were passed to `pack`."""
     digest, number, length = _HEAD.unpack_from(data)
     start = _HEAD.size + length
     return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])

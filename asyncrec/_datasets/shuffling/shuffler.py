@@ -1,15 +1,15 @@
-"""`HashShuffler` orders records by the hashes of their keys: a shuffle that does not depend on their original order.
+"""`HashShuffler` orders records by the hashes of their keys. The order does not depend on their original order.
 
 The hash is ``md5(salt + key)``, 128 bits, with the key as text or bytes. This is the scheme of datum and TFDS, so
-records have the same order as in datum. The salt is the split's name, so equal keys have different places in two
+records have the same order as in datum. The salt is the split's name, so equal keys have different positions in two
 splits.
 
-Records are held in memory up to a limit. Beyond it, all held records are written to bucket files, by the first byte of
-the hash, one file open at a time. Finally, the buckets are read back and sorted, one after the other. A bucket that
-itself exceeds the limit is split again by the next byte, and so on. So any amount of data is sorted within the limit,
-with at most three files open.
+Records are held in memory up to a limit. Beyond the limit, all held records are written to bucket files, by the first
+byte of the hash, with one file open at a time. Finally, the buckets are read back and sorted, one after another. A
+bucket that itself exceeds the limit is split again by the next byte, and so on. So any amount of data is sorted within
+the limit, with at most three files open.
 
-All methods block: use them in worker threads, one thread at a time.
+All methods block. Call them in worker threads, from one thread at a time.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ OnDuplicate = Literal["raise", "first", "last"]
 # Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory of
 # training.
 MEMORY_LIMIT = 64 << 20
-# The memory of a held record in CPython, without its bytes and its key's bytes: dict entry, tuple, hash and number.
-# tracemalloc shows about 280 bytes; the rest allows for the growth of the dict.
+# The memory of a held record in CPython without the bytes of the record and of its key: dict entry, tuple, hash and
+# number. tracemalloc shows about 280 bytes. The rest allows for the growth of the dict.
 _OVERHEAD = 340
-# How many hashes of spilled records are kept to detect a duplicate at once, in 16 MiB. Other duplicates are detected
+# The number of hashes of spilled records kept, in 16 MiB, to detect duplicates at once. Other duplicates are detected
 # while sorting.
 _KNOWN_KEYS = 1 << 20
-# Records returned together: one hop to a thread, and one chunk of most stores.
+# The size of a batch: one chunk of most stores, which saves hops to threads.
 _BATCH_BYTES = 1 << 20
 _BATCH_RECORDS = 1024
 _SHOWN_KEY = 200
-_SORTED = "sorted"  # not the name of a bucket, because these are hexadecimal
+_SORTED = "sorted"  # not the name of a bucket, because those are hexadecimal
 
 
 class HashShuffler:
     """A sorter that accepts records with keys, and returns them in the order of the keys' hashes; see the module.
 
     Args:
-        salt: a part of every hash.
-        memory_limit: how many bytes are held, including bookkeeping.
+        salt: the prefix of every hashed key.
+        memory_limit: the maximum number of bytes held in memory, including bookkeeping.
         temporary_folder: the parent of the folder for bucket files, which is made when needed and readable only by this
             user; by default, the system's folder for temporary files. It needs room for all records.
-        on_duplicate: the reaction to a key that was added before: ``"raise"`` raises DuplicateKeyError; ``"first"`` or
+        on_duplicate: the action for a key that was added before. ``"raise"`` raises DuplicateKeyError. ``"first"`` or
             ``"last"`` keeps the first or the last record.
 
     Attributes:
-        added: how many records were added.
-        records, size: how many records will be returned, and their bytes together; exact after `settle`.
-        most_held_bytes: the maximum number of bytes that were held at once; above the limit by at most one record.
+        added: the number of records added.
+        records, size: the number of records that will be returned, and of their bytes; exact after `settle`.
+        most_held_bytes: the maximum number of bytes held at once. It exceeds the limit by at most one record.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class HashShuffler:
         self.size += len(record)
 
     def digest(self, key: object) -> bytes:
-        """Return the 16 bytes by which a key is ordered."""
+        """Return the hash of a key, 16 bytes, by which its record is ordered."""
         if isinstance(key, str):
             data = key.encode("utf-8", "surrogatepass")
         elif isinstance(key, bytes | bytearray | memoryview):
@@ -130,10 +130,10 @@ class HashShuffler:
         return self._window.bytes
 
     def settle(self) -> None:
-        """End the adding of records, and make `records` and `size` exact.
+        """Make `records` and `size` exact. Call this once all records have been added.
 
-        If duplicates are dropped and records were spilled, this reads all records, and writes the remaining records
-        once more, in order.
+        If duplicates are discarded and records were spilled, this reads all records, and writes the remaining records
+        again, in order.
         """
         if self._on_duplicate == "raise" or self._sorted is not None:
             return
@@ -150,7 +150,7 @@ class HashShuffler:
         self._sorted = _SORTED
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Yield all records in order, once, in lists of about a MiB. Call this after `settle`.
+        """Yield all records in order, once, in lists of about 1 MiB. Call this after `settle`.
 
         Raises:
             DuplicateKeyError: with ``on_duplicate="raise"``, there is a duplicate that `add` could not detect.
@@ -161,7 +161,7 @@ class HashShuffler:
         return _batched(self._window.drain())
 
     def close(self) -> None:
-        """Remove the bucket files. Idempotent; also done when the object or the process ends."""
+        """Remove the bucket files. This is idempotent, and is also done at the end of the object or the process."""
         self._window = _Window(self, "")
         self._known = None
         self.files.close()
@@ -169,7 +169,7 @@ class HashShuffler:
     # -- for the windows ----------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
-        """Note that the records with these hashes were moved from memory to disk."""
+        """Register that the records with these hashes were moved from memory to disk."""
         if self._draining or self._on_duplicate != "raise":
             return
         if self._known is None:
@@ -183,7 +183,7 @@ class HashShuffler:
         return window.bytes > self._limit and len(window.held) > 1
 
     def resolve(self, before: Item, item: Item) -> Item:
-        """Return the record to keep of two records with one key, or raise DuplicateKeyError."""
+        """Return which of two records with the same key to keep, or raise DuplicateKeyError."""
         if self._on_duplicate == "raise":
             raise _duplicate(before, item)
         return max(before, item) if self._on_duplicate == "last" else min(before, item)
@@ -193,7 +193,7 @@ class HashShuffler:
         self._known = None
 
     def _find_spilled(self, digest: bytes) -> Item | None:
-        """Return the record with this hash from its bucket file, or `None` if the file lacks it."""
+        """Return the record with this hash from its bucket file, or `None` if the file does not contain it."""
         for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
@@ -201,9 +201,9 @@ class HashShuffler:
 
 
 class _Window:
-    """The held records whose hashes begin alike, and the bucket files of such records that are not held.
+    """The held records whose hashes have a common prefix, and the names of the bucket files of the spilled records.
 
-    ``prefix`` is the common beginning of their hashes, in hexadecimal.
+    ``prefix`` is the common prefix in hexadecimal.
     """
 
     def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
@@ -249,9 +249,10 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """Return the held hashes by bucket, in the order of buckets.
+        """Return the held hashes grouped by bucket, in the order of the buckets.
 
-        Sorting all hashes at once would make the event loop wait for the interpreter lock.
+        The groups are sorted one by one, because sorting all hashes at once would make the event loop wait for the
+        interpreter lock.
         """
         groups: dict[int, list[bytes]] = {}
         position = len(self._prefix) // 2
@@ -290,14 +291,14 @@ _HALVES = Struct("<QQ").unpack
 
 
 class Fingerprints:
-    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes; more are not kept.
+    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes. Further fingerprints are not stored.
 
     False positives have a probability of 2^-60. If that matters, look up the hash itself.
     """
 
     def __init__(self, capacity: int) -> None:
-        slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half the slots stay empty, for short searches
-        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero is an empty slot; memory fills gradually
+        slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half of the slots stay empty, so searches are short
+        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero marks an empty slot; memory fills gradually
         self._mask = slots - 1
         self._room = capacity
 

@@ -71,8 +71,7 @@ class Inbox:
         on_fork(self)
 
     def forked(self) -> None:
-        """Raise an error at every later write, because a forked process has no owner task and must not use the files.
-        """
+        """Raise an error at every later write, because a forked process has no owner task, and shares the files."""
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 

@@ -32,7 +32,7 @@ class SingleObject:
         budget: the budget of the records in memory.
         queue: the queue to which records are appended.
         output: the object, once it is open.
-        published: the store's information about the object, once `finish` has returned.
+        published: the store's description of the object, once `finish` has returned.
     """
 
     def __init__(

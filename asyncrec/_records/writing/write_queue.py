@@ -241,8 +241,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return the pending batch. If these records do not fit, first end the object or the batch and begin another.
-        """
+        """Return a batch with room for these records. If necessary, end the pending batch, or its object."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)

@@ -126,7 +126,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last iteration, for `load_state_dict` in the same worker, among as many workers."""
+        """Return the position of the last iteration, for `load_state_dict` in the same worker of as many workers."""
         stream = self._iterator.state_dict() if self._iterator is not None else self._state
         return {"stream": stream, "shard": list(_share(self._ranks)), "batch_size": self._batch_size}
 

@@ -80,7 +80,7 @@ async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
     """Return the record as bytes. A bytearray or memoryview is copied, in a worker thread if it is large.
 
     Raises:
-        TypeError: it is neither bytes, bytearray nor memoryview.
+        TypeError: the record is neither bytes, bytearray nor memoryview.
     """
     size = buffer_size(record)
     assert not isinstance(record, Mapping), "it has a size"
@@ -93,7 +93,7 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
     """Return the number of bytes in a record.
 
     Raises:
-        TypeError: it is neither bytes, bytearray nor memoryview.
+        TypeError: the record is neither bytes, bytearray nor memoryview.
     """
     if isinstance(record, (bytes, bytearray)):
         return len(record)

@@ -1,4 +1,4 @@
-"""`FrameScan` measures the records of one object without creating them; `scan_object` reads a whole object for it.
+"""`FrameScan` measures the records of one object without creating them; `scan_object` scans a whole object.
 
 Worker threads do the computation in C code that releases the GIL, so several objects are scanned in parallel, each on
 its own core.

@@ -1,6 +1,7 @@
 """`ObjectRecords` returns the records of one object in lists, and handles damage.
 
-An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage, a `SalvagePipeline` replaces it.
+An intact file is read by a `Pipeline`, with every ``on_corrupt``. On damage, a `SalvagePipeline` replaces the
+`Pipeline`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Inbox:
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
-    # -- the producers' side: nothing here waits ----------------------------------------------------------------------
+    # -- the producers' side, which never waits -----------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
         """Pass an item to the owner."""

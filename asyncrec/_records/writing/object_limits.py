@@ -70,7 +70,7 @@ class ObjectQuota:
         return self._compressed and self.limits.bytes is not None and stored >= self.limits.bytes
 
     def deadline(self, begun: float, now: float) -> float:
-        """Return the time at which an object must end that is opened ``now`` for a record accepted at ``begun``."""
+        """Return the deadline of an object that is opened ``now``, and whose first record was accepted at ``begun``."""
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf

@@ -44,7 +44,7 @@ class KeptPositions(Protocol):
         """Note durably that positions begin here, because the ``records`` so far have no positions."""
 
     async def note(self, records: int, positions: Positions) -> None:
-        """Note the new positions since the last note, and the number of records so far; durably, if possible."""
+        """Note the positions added since the last note, and the number of records so far; durably, if possible."""
 
 
 class SourcesOutput:

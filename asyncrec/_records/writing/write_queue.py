@@ -32,7 +32,8 @@ _NO_DIGEST = bytearray(KEY_BYTES)  # a bytearray, which `JoinDigests` functions 
 def copy_for_reraise(error: BaseException) -> BaseException:
     """Return a copy of an error for another caller, chained to the original error.
 
-    Raising the same object again would add the traceback of every caller to it.
+    Raising the same object again would add the traceback of every caller to it. For a cancellation, return a
+    ClosedResourceError; an error that cannot be copied is returned itself.
     """
     if not isinstance(error, Exception):
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
